@@ -1,0 +1,224 @@
+"""Requests and replies as they look on the wire, and their way to and from the plain data inside."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
+
+from holdfast.api.ports import ImageInfo
+from holdfast.api.text import AbsolutePath, Env, Input, Metadata, Name, Text, Timestamp, timestamp
+from holdfast.drivers.base import Network
+from holdfast.errors import TooLarge
+from holdfast.sessions.machine import Status
+from holdfast.sessions.types import DEFAULT_SHELL, CreateRequest, ExecRequest, ExecResult, SessionView
+
+MAX_CMD_BYTES = 1024 * 1024
+TEN_YEARS = 10 * 366 * 24 * 3600
+
+Mode = Annotated[str, Field(pattern=r"^(0o?)?[0-7]{3,4}$")]
+Count = Annotated[int, Field(strict=True, gt=0, le=2**31 - 1)]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class LimitsIn(_Request):
+    """Hard limits on everything in the sandbox together; what is left out takes the daemon's default."""
+
+    cpus: Annotated[float, Field(strict=True, gt=0, le=4096, allow_inf_nan=False)] | None = None
+    memory_mb: Count | None = None
+    pids: Count | None = None
+    disk_mb: Count | None = None
+
+
+class SessionCreate(_Request):
+    image: Name | None = None
+    ttl_seconds: Annotated[int, Field(strict=True, gt=0, le=TEN_YEARS)] | None = None
+    env: Env = Field(default_factory=dict)
+    limits: LimitsIn = Field(default_factory=LimitsIn)
+    network: Network | None = None
+    writable_root: StrictBool | None = None
+    metadata: Metadata = Field(default_factory=dict)
+
+    def request(self) -> CreateRequest:
+        return CreateRequest(
+            image=self.image,
+            ttl_seconds=self.ttl_seconds,
+            env=self.env,
+            cpus=self.limits.cpus,
+            memory_mb=self.limits.memory_mb,
+            pids=self.limits.pids,
+            disk_mb=self.limits.disk_mb,
+            network=self.network,
+            writable_root=self.writable_root,
+            metadata=self.metadata,
+        )
+
+
+class LimitsOut(BaseModel):
+    cpus: float
+    memory_mb: int
+    pids: int
+    disk_mb: int
+
+
+class SessionOut(BaseModel):
+    id: str
+    status: Status
+    reason: str | None
+    error: str | None
+    image: str
+    driver: str
+    cwd: str
+    limits: LimitsOut
+    network: Network
+    writable_root: bool
+    metadata: dict[str, str]
+    ttl_seconds: int
+    created_at: Timestamp
+    expires_at: Timestamp
+    last_activity_at: Timestamp
+
+    @classmethod
+    def of(cls, view: SessionView) -> "SessionOut":
+        limits = view.limits
+        return cls.model_construct(
+            id=view.id,
+            status=view.status,
+            reason=view.reason,
+            error=view.error,
+            image=view.image,
+            driver=view.driver,
+            cwd=view.cwd,
+            limits=LimitsOut.model_construct(
+                cpus=limits.cpus, memory_mb=limits.memory_mb, pids=limits.pids, disk_mb=limits.disk_mb
+            ),
+            network=view.network,
+            writable_root=view.writable_root,
+            metadata=dict(view.metadata),
+            ttl_seconds=view.ttl_seconds,
+            created_at=timestamp(view.created_at),
+            expires_at=timestamp(view.expires_at),
+            last_activity_at=timestamp(view.last_activity_at),
+        )
+
+
+class SessionPage(BaseModel):
+    sessions: list[SessionOut]
+    next_cursor: str | None
+
+
+class ExecIn(_Request):
+    """One command for the session's shell; env and cwd hold for this command only."""
+
+    cmd: Text = Field(description="A shell line or script, at most 1 MiB")
+    timeout_ms: Count | None = None
+    stdin: Input = Field(default="", description="What the command reads; without it, the end of file at once")
+    env: Env = Field(default_factory=dict)
+    cwd: AbsolutePath | None = None
+    shell: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")] = DEFAULT_SHELL
+
+    def request(self) -> ExecRequest:
+        if len(self.cmd) > MAX_CMD_BYTES or len(self.cmd.encode()) > MAX_CMD_BYTES:
+            raise TooLarge(f"cmd is over the limit of {MAX_CMD_BYTES} bytes; write it to a file and run that")
+        return ExecRequest(
+            cmd=self.cmd,
+            timeout_ms=self.timeout_ms,
+            stdin=self.stdin.encode(),
+            env=self.env,
+            cwd=self.cwd,
+            shell=self.shell,
+        )
+
+
+class ExecOut(BaseModel):
+    """How a command ended; ``output`` is both streams in the order in which they were written."""
+
+    exec_id: str
+    exit_code: int
+    cwd: str
+    output: str
+    stdout: str
+    stderr: str
+    truncated: bool
+    timed_out: bool
+    duration_ms: int
+    shell_restarted: bool
+
+    @classmethod
+    def of(cls, result: ExecResult) -> "ExecOut":
+        return cls.model_construct(
+            exec_id=result.exec_id,
+            exit_code=result.exit_code,
+            cwd=result.cwd,
+            output=result.output.decode(errors="replace"),
+            stdout=result.stdout.decode(errors="replace"),
+            stderr=result.stderr.decode(errors="replace"),
+            truncated=result.truncated,
+            timed_out=result.timed_out,
+            duration_ms=result.duration_ms,
+            shell_restarted=result.shell_restarted,
+        )
+
+
+class FileWrite(_Request):
+    """Exactly one of ``content`` (text, kept as UTF-8) and ``content_base64`` (any bytes)."""
+
+    path: AbsolutePath
+    content: str | None = None
+    content_base64: str | None = None
+    mode: Mode | Annotated[int, Field(strict=True, ge=0, le=0o7777)] | None = Field(
+        default=None, description='Permission bits, as octal text such as "0644" or as a number'
+    )
+
+    @model_validator(mode="after")
+    def _one_content(self) -> "FileWrite":
+        if (self.content is None) == (self.content_base64 is None):
+            raise ValueError("exactly one of content and content_base64 is required")
+        return self
+
+
+def mode_bits(mode: str | int | None) -> int | None:
+    return int(mode, 8) if isinstance(mode, str) else mode
+
+
+class FileWritten(BaseModel):
+    ok: Literal[True] = True
+
+
+class FileContent(BaseModel):
+    content_base64: str
+    truncated: bool
+
+
+class ImageImport(_Request):
+    name: Name
+    source: AbsolutePath = Field(description="A root file system on the daemon's host: a directory or a tar file")
+    replace: StrictBool = False
+
+
+class ImageOut(BaseModel):
+    name: str
+    kind: str
+    size_bytes: int | None
+    created_at: Timestamp
+    digest: str | None
+
+    @classmethod
+    def of(cls, info: ImageInfo) -> "ImageOut":
+        return cls(
+            name=info.name,
+            kind=info.kind,
+            size_bytes=info.size_bytes,
+            created_at=timestamp(info.created_at),
+            digest=info.digest,
+        )
+
+
+class ImageList(BaseModel):
+    images: list[ImageOut]
+
+
+class Health(BaseModel):
+    status: Literal["ok"] = "ok"
+    version: str

@@ -1,0 +1,74 @@
+"""/v1/sessions: make, look, list, destroy."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from holdfast.api.models import SessionCreate, SessionOut, SessionPage
+from holdfast.api.ports import SessionService
+from holdfast.api.routes.common import IdempotencyKey, SessionId, failures, reply
+from holdfast.api.settings import ApiSettings
+from holdfast.api.text import Name
+from holdfast.errors import BadInput
+from holdfast.sessions.machine import Status
+
+
+def router(service: SessionService, settings: ApiSettings) -> APIRouter:
+    routes = APIRouter(tags=["sessions"])
+
+    @routes.post(
+        "/v1/sessions",
+        status_code=201,
+        response_model=SessionOut,
+        responses=failures(409, 413, 422, 429, 503),
+        summary="Make a session",
+    )
+    async def create(key: IdempotencyKey, body: SessionCreate | None = None) -> Response:
+        """Returns when the session is active. Without a body, everything takes the daemon's defaults."""
+        view = await service.create((body or SessionCreate()).request(), idempotency_key=key)
+        return reply(SessionOut.of(view), 201, {"Location": f"/v1/sessions/{view.id}"})
+
+    @routes.get("/v1/sessions", response_model=SessionPage, responses=failures(422, 503), summary="List sessions")
+    async def list_(
+        status: Annotated[
+            list[str] | None,
+            Query(description="Only these statuses; repeat it or separate them by commas: " + ", ".join(Status)),
+        ] = None,
+        limit: Annotated[int, Query(ge=1, le=settings.max_page)] = settings.default_page,
+        cursor: Annotated[Name | None, Query(description="next_cursor of the page before")] = None,
+    ) -> Response:
+        views, following = await service.list(status=statuses(status), limit=limit, cursor=cursor)
+        return reply(SessionPage(sessions=[SessionOut.of(view) for view in views], next_cursor=following))
+
+    @routes.get(
+        "/v1/sessions/{session_id}",
+        response_model=SessionOut,
+        responses=failures(404, 410, 422, 503),
+        summary="Look at a session",
+    )
+    async def get(session_id: SessionId) -> Response:
+        return reply(SessionOut.of(await service.get(session_id)))
+
+    @routes.delete(
+        "/v1/sessions/{session_id}",
+        status_code=204,
+        responses=failures(404, 409, 422, 503),
+        summary="Destroy a session",
+    )
+    async def destroy(session_id: SessionId) -> Response:
+        """From any state, also twice. All its files and processes go with it."""
+        await service.destroy(session_id)
+        return Response(status_code=204)
+
+    return routes
+
+
+def statuses(given: Sequence[str] | None) -> list[Status] | None:
+    """``?status=a&status=b,c`` as statuses; nothing named means all."""
+    names = [name for text in given or () for part in text.split(",") if (name := part.strip())]
+    try:
+        return [Status(name) for name in dict.fromkeys(names)] or None
+    except ValueError:
+        raise BadInput(f"status: must be one of {', '.join(Status)}") from None

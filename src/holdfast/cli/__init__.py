@@ -1,0 +1,1 @@
+"""The ``holdfast`` command: one file per verb, on the SDK."""

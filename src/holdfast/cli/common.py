@@ -1,0 +1,137 @@
+"""What the verbs share: the options of a connection, output for people and for machines, and abbreviated ids.
+
+Only light imports at the top: this file is loaded for ``--help`` too.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from holdfast.errors import BadInput, SessionNotFound
+
+if TYPE_CHECKING:
+    from holdfast.sdk import Client, Session
+
+F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R")
+
+_META = "holdfast."
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
+    if value:  # the same option may stand before and after the verb; what was given counts
+        ctx.meta[_META + str(param.name)] = value
+
+
+def output(command: F) -> F:
+    """Adds --json."""
+    option = click.option(
+        "--json", "as_json", is_flag=True, expose_value=False, callback=_remember, help="Print JSON for machines."
+    )
+    return option(command)
+
+
+def connection(command: F) -> F:
+    """Adds --url, --key and --json."""
+    url = click.option("--url", expose_value=False, callback=_remember, help="The daemon; else $HOLDFAST_URL.")
+    key = click.option("--key", expose_value=False, callback=_remember, help="Its key; else $HOLDFAST_API_KEY.")
+    return url(key(output(command)))
+
+
+def _given(name: str) -> Any:
+    return click.get_current_context().meta.get(_META + name)
+
+
+def wants_json() -> bool:
+    return bool(_given("as_json"))
+
+
+def in_json(args: Sequence[str]) -> bool:
+    """Whether the command line asks for JSON, known even when it cannot be parsed."""
+    own = args[: args.index("--")] if "--" in args else args
+    return "--json" in own
+
+
+def ask(question: Callable[["Client"], Coroutine[Any, Any, R]]) -> R:
+    """Runs an async function with a client that is closed afterwards."""
+    import asyncio
+
+    from holdfast.sdk import Client
+
+    async def go() -> R:
+        async with Client(_given("url"), _given("key"), retries=0) as client:
+            return await question(client)
+
+    return asyncio.run(go())
+
+
+async def find_session(client: "Client", text: str) -> "Session":
+    """The session with this id, or the only one whose id begins so; ``ses_`` may be left out."""
+    try:
+        return await client.get_session(text)
+    except SessionNotFound:
+        every = await client.list_sessions()
+    found = [one for one in every if one.id.startswith((text, "ses_" + text))]
+    live = [one for one in found if one.status != "destroyed"] or found
+    if not text or not live:
+        raise SessionNotFound(f"there is no session {text}; `holdfast ls` shows those there are")
+    if len(live) > 1:
+        some = ", ".join(one.id for one in live[:5])
+        raise BadInput(f"{text} is the beginning of {len(live)} sessions ({some}); write more of it")
+    return live[0]
+
+
+def plain(value: object) -> Any:
+    """Data as JSON has it."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def show_json(value: object) -> None:
+    click.echo(json.dumps(plain(value), ensure_ascii=False))
+
+
+def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> None:
+    """A table on a terminal; lines of tab-separated fields for everything else."""
+    if not sys.stdout.isatty():
+        for row in (heads, *rows):
+            click.echo("\t".join(row))
+        return
+    if not rows:
+        click.echo(empty)
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*heads, box=None, header_style="bold", pad_edge=False)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))  # Text: nothing in a name is taken for markup
+    Console().print(table)
+
+
+def report(code: str, message: str, *, as_json: bool, request_id: str | None = None) -> None:
+    """An error, on stderr."""
+    if as_json:
+        error = {"code": code, "message": message, "request_id": request_id}
+        click.echo(json.dumps({"error": error}, ensure_ascii=False), err=True)
+    else:
+        click.echo(f"holdfast: {message}", err=True)
+
+
+def pairs(values: Sequence[str], option: str) -> dict[str, str]:
+    """``NAME=VALUE`` options as a mapping."""
+    for value in values:
+        if "=" not in value:
+            raise click.BadParameter(f"{value!r} is not NAME=VALUE", param_hint=option)
+    return dict(value.split("=", 1) for value in values)

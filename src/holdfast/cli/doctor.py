@@ -1,0 +1,47 @@
+"""``holdfast doctor``: look at the machine and say what is missing."""
+
+import inspect
+from collections.abc import Awaitable
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+from holdfast.cli.common import output, show_json, wants_json
+from holdfast.drivers.base import Check
+
+
+@click.command("doctor")
+@click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A holdfast.yaml.")
+@output
+def command(config: Path | None) -> int:
+    """Check this machine, one line per check with its remedy; exit 1 if sandboxes cannot work here."""
+    loaded = import_module("holdfast.daemon.config").load_config(config)
+    found = import_module("holdfast.daemon.doctor").run_checks(loaded)
+    checks: list[Check] = list(_run(found) if inspect.isawaitable(found) else found)
+    if wants_json():
+        show_json({"ok": healthy(checks), "checks": checks})
+    else:
+        for check in checks:
+            click.echo(line(check))
+    return 0 if healthy(checks) else 1
+
+
+def _run(found: Awaitable[list[Check]]) -> list[Check]:
+    import asyncio  # here, so that --help stays fast
+
+    async def wait() -> list[Check]:
+        return await found
+
+    return asyncio.run(wait())
+
+
+def healthy(checks: list[Check]) -> bool:
+    return all(check.ok or not check.fatal for check in checks)
+
+
+def line(check: Check) -> str:
+    """``✓`` fine, ``✗`` must be mended, ``!`` works without it, but less well."""
+    mark = "✓" if check.ok else "✗" if check.fatal else "!"
+    remedy = f" — {check.remedy}" if check.remedy and not check.ok else ""
+    return f"{mark} {check.name}: {check.detail}{remedy}"

@@ -1,0 +1,76 @@
+"""``holdfast exec``: run a command in a session."""
+
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.common import ask, connection, find_session, pairs, show_json, wants_json
+
+if TYPE_CHECKING:
+    from holdfast.sdk import Client, ExecResult
+
+TIMED_OUT = 124  # as timeout(1) has it
+
+
+@click.command("exec")
+@click.argument("session", metavar="ID")
+@click.argument("words", metavar="-- CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds after which it is ended.")
+@click.option("-i", "--stdin", "forward", is_flag=True, help="Give it what comes on standard input.")
+@click.option("-e", "--env", multiple=True, metavar="NAME=VALUE", help="For this command only; may be repeated.")
+@click.option("--cwd", help="For this command only.")
+@click.option("--shell", help="Another of the session's shells, by name.")
+@connection
+def command(
+    session: str,
+    words: tuple[str, ...],
+    timeout: float | None,
+    forward: bool,
+    env: tuple[str, ...],
+    cwd: str | None,
+    shell: str | None,
+) -> int:
+    """Run a command in a session's shell and exit with its exit code.
+
+    One word is a shell line, several are a command with its arguments:
+
+    \b
+    holdfast exec ID -- 'cd /tmp && ls | wc -l'
+    holdfast exec ID -- ls -l "a file"
+
+    Exits with 124 if the command timed out.
+    """
+    line = words[0] if len(words) == 1 else shlex.join(words)
+    variables, stdin = pairs(env, "--env"), _stdin() if forward else None
+
+    async def run(client: "Client") -> "ExecResult":
+        found = await find_session(client, session)
+        return await found.exec(
+            line,
+            timeout_ms=None if timeout is None else max(1, round(timeout * 1000)),
+            stdin=stdin,
+            env=variables or None,
+            cwd=cwd,
+            shell=shell,
+        )
+
+    result = ask(run)
+    if wants_json():
+        show_json(result)
+    else:
+        click.echo(result.stdout, nl=False)
+        click.echo(result.stderr, nl=False, err=True)
+        if result.timed_out:
+            click.echo("holdfast: the command timed out", err=True)
+    return TIMED_OUT if result.timed_out else result.exit_code & 0xFF
+
+
+def _stdin() -> str | None:
+    if sys.stdin.isatty():
+        return None
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError:
+        raise click.UsageError("standard input is not UTF-8 text; copy the file in with `holdfast cp`") from None

@@ -1,0 +1,84 @@
+"""The entry point: finds the verb, loads only that verb's file, and turns every failure into one clear line."""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from holdfast.cli.common import connection, in_json, report
+from holdfast.errors import HoldfastError
+
+VERBS = {
+    "up": "up",
+    "doctor": "doctor",
+    "new": "new",
+    "ls": "ls",
+    "exec": "exec",
+    "cp": "cp",
+    "rm": "rm",
+    "image": "image",
+    "version": "version",
+}
+"""Each verb and the module it lives in, in the order in which --help shows them."""
+
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
+
+
+class Verbs(click.Group):
+    """Imports a verb when it is asked for, so that ``--help`` stays fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command = import_module(f"holdfast.cli.{VERBS[cmd_name]}").command
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@connection
+def cli() -> None:
+    """Durable, isolated Linux sandboxes, each with a shell that remembers.
+
+    \b
+    holdfast up                       start the daemon
+    id=$(holdfast new)                make a session
+    holdfast exec $id -- echo hello   run a command in it
+    """
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Runs the command line and exits: 0 fine, 1 an error, 2 wrong usage, 130 interrupted."""
+    sys.exit(run(list(sys.argv[1:] if args is None else args)))
+
+
+def run(args: list[str]) -> int:
+    as_json = in_json(args)
+    try:
+        code = cli.main(args, prog_name="holdfast", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.exceptions.NoArgsIsHelpError as exc:
+        click.echo(exc.format_message())
+        return USAGE
+    except click.ClickException as exc:
+        if as_json:
+            report("usage" if isinstance(exc, click.UsageError) else "failed", exc.format_message(), as_json=True)
+        else:
+            exc.show()
+        return exc.exit_code
+    except HoldfastError as exc:
+        report(exc.code, exc.message, as_json=as_json, request_id=getattr(exc, "request_id", None))
+        return FAILED
+    except (click.Abort, KeyboardInterrupt):
+        report("interrupted", "interrupted", as_json=as_json)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has seen enough
+        sys.stdout = None
+        return FAILED
+    except OSError as exc:
+        report("failed", f"{exc.filename}: {exc.strerror}" if exc.filename else str(exc), as_json=as_json)
+        return FAILED

@@ -1,0 +1,298 @@
+"""The daemon's configuration: one frozen object, from a YAML file and ``HOLDFAST_*`` (the environment wins).
+
+``Config(...)`` takes what it is given and looks at nothing else, so tests can build one by hand. ``load_config`` reads
+the file and the environment, and turns every problem into one line of a ``ConfigError``: the key, where its value came
+from, what is wrong and what is allowed. Secrets are ``SecretStr`` and are never shown.
+"""
+
+import difflib
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+
+from holdfast.drivers.base import Network
+from holdfast.errors import ConfigError
+
+ENV_PREFIX = "HOLDFAST_"
+MIN_KEY_LENGTH = 16
+DAY = 24 * 3600
+
+_SQLITE = ("sqlite", "sqlite+aiosqlite")
+_POSTGRES = ("postgres", "postgresql", "postgresql+asyncpg")
+
+
+def default_state_dir() -> Path:
+    """Where the daemon keeps everything, when nobody says otherwise."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/holdfast")
+    xdg = Path(os.environ.get("XDG_STATE_HOME", ""))
+    return (xdg if xdg.is_absolute() else Path.home() / ".local" / "state") / "holdfast"
+
+
+def _no_bool(value: object) -> object:
+    # YAML's "yes" where a number belongs is a mistake, but to Python True is 1.
+    if isinstance(value, bool):
+        raise ValueError("must be a number")
+    return value
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _split(value: object) -> object:
+    """The environment has only text: a list is written as JSON or with commas."""
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("["):
+        try:
+            return json.loads(value)
+        except ValueError:
+            raise ValueError('must be a comma-separated list or a JSON list such as ["a", "b"]') from None
+    return [item.strip() for item in value.split(",") if item.strip()]
+
+
+Int = Annotated[int, BeforeValidator(_no_bool)]
+Float = Annotated[float, BeforeValidator(_no_bool), Field(allow_inf_nan=False)]
+Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+
+class Config(BaseModel):
+    """Every setting of the daemon. Fields that others are checked against come before them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, hide_input_in_errors=True)
+
+    listen: str = "127.0.0.1:8080"
+    api_key: SecretStr | None = None
+    state_dir: Path = Field(default_factory=default_state_dir)
+    database_url: SecretStr | None = None
+
+    driver: Annotated[Literal["oci", "process", "fake"], BeforeValidator(_lower)] = "oci"
+    runtime: Name | None = None
+    allowed_images: Annotated[tuple[Name, ...] | None, BeforeValidator(_split)] = None
+    default_image: Name = "host"
+
+    max_ttl_seconds: Annotated[Int, Field(ge=1, le=3650 * DAY)] = 30 * DAY
+    session_ttl_seconds: Annotated[Int, Field(ge=1)] = 1800
+    max_sessions: Annotated[Int, Field(ge=1)] = 256
+    reap_interval_seconds: Annotated[Float, Field(gt=0)] = 30.0
+
+    cpu_limit: Annotated[Float, Field(ge=0.01)] = 1.0
+    mem_limit_mb: Annotated[Int, Field(ge=32)] = 512
+    pids_limit: Annotated[Int, Field(ge=16)] = 256
+    disk_limit_mb: Annotated[Int, Field(ge=16)] = 2048
+    network: Annotated[Network, BeforeValidator(_lower)] = Network.NONE
+    readonly_rootfs: bool = True
+
+    max_exec_timeout_ms: Annotated[Int, Field(ge=1)] = 120_000
+    exec_timeout_ms: Annotated[Int, Field(ge=1)] = Field(default_factory=lambda earlier: earlier["max_exec_timeout_ms"])
+    max_output_bytes: Annotated[Int, Field(ge=1024)] = 8 * 1024 * 1024
+    max_file_bytes: Annotated[Int, Field(ge=1024)] = 128 * 1024 * 1024
+
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
+    log_format: Annotated[Literal["auto", "console", "json"], BeforeValidator(_lower)] = "auto"
+
+    @property
+    def host(self) -> str:
+        """The address to bind to, without the brackets of IPv6."""
+        return self.listen.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        """The port to bind to; 0 lets the system choose."""
+        return int(self.listen.rpartition(":")[2])
+
+    @property
+    def resolved_database_url(self) -> str:
+        """What SQLAlchemy's async engine takes. May hold a password: do not log it."""
+        if self.database_url is None:
+            return f"sqlite+aiosqlite:///{self.state_dir / 'holdfast.db'}"
+        scheme, rest = self.database_url.get_secret_value().split("://", 1)
+        return f"{'sqlite+aiosqlite' if scheme in _SQLITE else 'postgresql+asyncpg'}://{rest}"
+
+    @field_validator("listen", mode="before")
+    @classmethod
+    def _host_and_port(cls, value: object) -> str:
+        text = str(value).strip()
+        match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+(?:%\w+)?\]|[^\s:\[\]/]+):([0-9]{1,5})", text)
+        if match is None or int(match[2]) > 65535:
+            raise ValueError('must be HOST:PORT, such as 127.0.0.1:8080 or "[::1]:8080"')
+        return text
+
+    @field_validator("api_key")
+    @classmethod
+    def _strong_key(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and (problem := weak_key(value.get_secret_value())):
+            raise ValueError(f"{problem}; leave it out to have a key made for you")
+        return value
+
+    @field_validator("state_dir")
+    @classmethod
+    def _usable_directory(cls, value: Path) -> Path:
+        path = value.expanduser()
+        if not path.is_absolute():
+            raise ValueError("must be an absolute path (or begin with ~)")
+        # These separate the options of an overlay mount, or the parts of a database URL.
+        if bad := sorted(set(str(path)) & set(",:?#%\\\n")):
+            raise ValueError(f"must not contain {' '.join(map(repr, bad))}")
+        return path
+
+    @field_validator("database_url")
+    @classmethod
+    def _known_database(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is None:
+            return None
+        scheme, separator, rest = value.get_secret_value().partition("://")
+        if not separator or not rest or scheme not in _SQLITE + _POSTGRES:
+            raise ValueError("must be sqlite:////absolute/path or postgresql://user:password@host/database")
+        if scheme in _SQLITE and not rest.startswith("//"):
+            # Two daemons in different directories must not silently get different databases.
+            raise ValueError("must name an absolute path: sqlite:////absolute/path, with four slashes")
+        return value
+
+    @field_validator("default_image")
+    @classmethod
+    def _allowed_default(cls, value: str, info: ValidationInfo) -> str:
+        allowed = info.data.get("allowed_images")
+        if allowed is not None and value not in allowed:
+            raise ValueError(f"must be one of allowed_images, which are {', '.join(allowed) or 'none at all'}")
+        return value
+
+    @field_validator("session_ttl_seconds")
+    @classmethod
+    def _ttl_below_maximum(cls, value: int, info: ValidationInfo) -> int:
+        return _at_most("max_ttl_seconds", value, info)
+
+    @field_validator("exec_timeout_ms")
+    @classmethod
+    def _timeout_below_maximum(cls, value: int, info: ValidationInfo) -> int:
+        return _at_most("max_exec_timeout_ms", value, info)
+
+
+def _at_most(limit: str, value: int, info: ValidationInfo) -> int:
+    # The limit is missing from the data when it is itself wrong; it then has a line of its own.
+    if limit in info.data and value > info.data[limit]:
+        raise ValueError(f"must be at most {limit}, which is {info.data[limit]}")
+    return value
+
+
+def weak_key(key: str) -> str | None:
+    """What is wrong with an API key, or None. An empty key is wrong: it never means "open to all"."""
+    if not key:
+        return "must not be empty"
+    if len(key) < MIN_KEY_LENGTH:
+        return f"must have at least {MIN_KEY_LENGTH} characters"
+    if not re.fullmatch(r"[!-~]+", key):
+        return "must be printable ASCII without spaces, to fit into an HTTP header"
+    return None
+
+
+def env_name(key: str) -> str:
+    return ENV_PREFIX + key.upper()
+
+
+def find_config_file(given: Path | None = None) -> Path | None:
+    """The file to read: what was asked for (it must exist), else the first that is there, else none."""
+    asked = given or (Path(path) if (path := os.environ.get("HOLDFAST_CONFIG")) else None)
+    if asked is not None:
+        if not asked.is_file():
+            source = "--config" if given else "HOLDFAST_CONFIG"
+            raise ConfigError(f"{source}: there is no file {asked}")
+        return asked
+    places = [Path("holdfast.yaml"), Path.home() / ".config" / "holdfast" / "holdfast.yaml"]
+    if os.geteuid() == 0:
+        places.append(Path("/etc/holdfast/holdfast.yaml"))
+    return next((place for place in places if place.is_file()), None)
+
+
+def load_config(path: Path | None = None) -> Config:
+    """The configuration from file and environment. Raises ``ConfigError`` with one line per problem."""
+    file = find_config_file(path)
+    values = [_Value(key, value, str(file)) for key, value in _read(file).items()] if file else []
+    # null in the file means "as if it were not there"; the environment cannot say null.
+    found = {value.key: value for value in values if value.value is not None or value.key not in Config.model_fields}
+    problems = []
+    for name, text in os.environ.items():
+        key = name.removeprefix(ENV_PREFIX).lower()
+        if name == env_name(key) and key in Config.model_fields:
+            found[key] = _Value(key, text, name)
+        elif name.startswith(ENV_PREFIX) and name != "HOLDFAST_CONFIG" and (near := _nearest(key)):
+            # Other HOLDFAST_ variables are not ours (clients and service links have some), but a typo must not pass.
+            problems.append(f"{name} (environment): there is no such setting; did you mean {env_name(near)}?")
+    try:
+        config = Config.model_validate({key: value.value for key, value in found.items()})
+    except ValidationError as error:
+        # A default that hangs on a wrong value is not a second problem.
+        details = [dict(detail) for detail in error.errors() if detail["type"] != "default_factory_not_called"]
+        problems += [_explain(detail, found) for detail in details]
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return config
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """A raw value and where it came from."""
+
+    key: str
+    value: object
+    origin: str
+
+
+def _read(file: Path) -> dict[str, object]:
+    try:
+        data = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        # Nothing of the error's own text: it may quote the line with the key.
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise ConfigError(f"{file}{line}: is not valid YAML; values with special characters need quotes") from None
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise ConfigError(f"{file}: must hold settings, one 'key: value' per line")
+    return {str(key): value for key, value in data.items()}
+
+
+def _nearest(key: str) -> str | None:
+    return next(iter(difflib.get_close_matches(key, Config.model_fields, n=1, cutoff=0.75)), None)
+
+
+def _explain(detail: Mapping[str, Any], found: Mapping[str, _Value]) -> str:
+    """One problem that pydantic found, as one line."""
+    key = str(detail["loc"][0])
+    origin = found[key].origin if key in found else "default"
+    if detail["type"] == "extra_forbidden":
+        near = _nearest(key)
+        hint = f"did you mean {near}?" if near else f"the settings are {', '.join(sorted(Config.model_fields))}"
+        return f"{key} ({origin}): there is no such setting; {hint}"
+    what = str(detail["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
+    field = "".join(f"[{part}]" for part in detail["loc"][1:] if isinstance(part, int))
+    # The raw value, not detail["input"]: validators may have changed that.
+    secret = key in ("api_key", "database_url")
+    shown = "" if secret else f"; it is {_short(found[key].value if key in found else detail['input'])}"
+    return f"{key}{field} ({origin}): {what}{shown}".replace("\n", " ")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

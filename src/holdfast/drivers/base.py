@@ -1,0 +1,196 @@
+"""The contract of a driver: the thing that makes, finds and destroys the place that a session runs in.
+
+A driver starts the runner inside that place and nothing else. Exec, files and ports go over the link, so a driver
+never runs a command for a caller. It keeps no state in memory that it could not lose: a ``Handle`` is enough for
+another process, on the same host, to find the sandbox again.
+
+``holdfast.drivers.conformance`` is the suite that every driver passes; it is the executable form of the
+docstrings below.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import ClassVar, NewType
+
+from holdfast.errors import DriverUnsupported
+
+Handle = NewType("Handle", str)
+"""Opaque to everybody but the driver that made it; at most 2 KB of text; holds no secret."""
+
+
+class Network(StrEnum):
+    NONE = "none"
+    FULL = "full"
+
+
+class SandboxState(StrEnum):
+    """What a driver can see of a sandbox."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Hard limits on everything in one sandbox together."""
+
+    cpus: float
+    memory_mb: int
+    pids: int
+    disk_mb: int
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRoot:
+    """An image, resolved to something on disk that a driver can start from.
+
+    ``layout`` is a directory whose top-level entries become the sandbox's top-level entries. ``binds`` maps a path
+    inside the sandbox to a host directory that is shown there read-only instead (the ``host`` image's ``/usr``).
+    ``masked`` are paths inside that must look empty.
+    """
+
+    name: str
+    layout: Path
+    binds: Mapping[str, Path] = field(default_factory=dict)
+    masked: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxSpec:
+    """All that a driver needs to know to make one sandbox.
+
+    ``link_dir`` is a host directory with the socket that the runner dials; it must be visible inside.
+    ``token`` is what the runner proves itself with; it must not be readable by the processes that the runner starts.
+    """
+
+    session_id: str
+    image: ImageRoot
+    limits: Limits
+    network: Network
+    writable_root: bool
+    env: Mapping[str, str]
+    link_dir: Path
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxInfo:
+    """One sandbox as it is now."""
+
+    handle: Handle
+    session_id: str
+    state: SandboxState
+    oom_killed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a driver can do on this machine; callers ask before they try."""
+
+    isolation: bool
+    pause: bool = False
+    snapshot: bool = False
+    memory_limit: bool = False
+    cpu_limit: bool = False
+    pids_limit: bool = False
+    disk_limit: bool = False
+    networks: frozenset[Network] = frozenset({Network.NONE})
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of ``holdfast doctor``. ``remedy`` is a command or a sentence that a person can act on."""
+
+    name: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+    fatal: bool = True
+
+
+class Driver(ABC):
+    """Where sessions run. All methods may be called from several tasks at once, for different sandboxes.
+
+    Errors: ``SandboxNotFound`` only where the driver looked and the sandbox is certainly absent.
+    ``RuntimeUnavailable`` where the machine cannot do it at all, with the remedy in the message.
+    ``DriverQuota``, ``DriverConflict``, ``DriverUnauthorized`` as their names say. Anything else is
+    ``DriverTransient``. No other exception leaves a driver.
+    """
+
+    name: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def capabilities(self) -> Capabilities:
+        """What this driver can do here. Valid after ``prepare``."""
+
+    @abstractmethod
+    async def check(self) -> Sequence[Check]:
+        """Look at the machine and say what is missing. Changes nothing and never raises."""
+
+    @abstractmethod
+    async def prepare(self) -> None:
+        """Get ready to make sandboxes; called once when the daemon starts. Raises ``RuntimeUnavailable``."""
+
+    @abstractmethod
+    async def create(self, spec: SandboxSpec) -> Handle:
+        """Make a sandbox and start the runner in it; return when the runner's process exists.
+
+        The runner may not have dialled yet. Idempotent per ``session_id``: leftovers of a create that was cut off
+        are removed first; a sandbox that is already running raises ``DriverConflict``. When it fails, or is
+        cancelled, nothing is left behind that ``list`` would not show.
+        """
+
+    @abstractmethod
+    async def destroy(self, handle: Handle) -> None:
+        """Kill everything in the sandbox and remove all that belongs to it, in any state, also half made.
+
+        Returns when it is gone; a sandbox that is already gone is success. The session's writable files go with it.
+        """
+
+    @abstractmethod
+    async def inspect(self, handle: Handle) -> SandboxInfo:
+        """How the sandbox is now. Raises ``SandboxNotFound`` if, and only if, there is none."""
+
+    @abstractmethod
+    async def list(self) -> Sequence[SandboxInfo]:
+        """Every sandbox that this driver made under this state directory, also stopped and half-made ones.
+
+        Raises rather than returning an incomplete list: callers treat absence from it as proof.
+        """
+
+    @abstractmethod
+    def handle_for(self, session_id: str) -> Handle:
+        """The handle that ``create`` gives, or would give, this session: how a half-done create is found again."""
+
+    async def stop(self, handle: Handle) -> None:
+        """Kill all processes but keep the files, so that ``start`` can bring the sandbox back."""
+        raise DriverUnsupported(f"the {self.name} driver cannot stop and keep a sandbox")
+
+    async def start(self, handle: Handle) -> None:
+        """Start the runner again in a stopped sandbox."""
+        raise DriverUnsupported(f"the {self.name} driver cannot start a stopped sandbox")
+
+    async def pause(self, handle: Handle) -> None:
+        """Freeze all processes in memory."""
+        raise DriverUnsupported(f"the {self.name} driver cannot pause")
+
+    async def resume(self, handle: Handle) -> None:
+        """Let a paused sandbox go on."""
+        raise DriverUnsupported(f"the {self.name} driver cannot resume")
+
+    async def snapshot(self, handle: Handle, to: Path) -> None:
+        """Write the sandbox's state to ``to``, completely or not at all."""
+        raise DriverUnsupported(f"the {self.name} driver cannot snapshot")
+
+    async def restore(self, spec: SandboxSpec, source: Path) -> Handle:
+        """Make a sandbox from what ``snapshot`` wrote."""
+        raise DriverUnsupported(f"the {self.name} driver cannot restore")
+
+    async def close(self) -> None:
+        """Let go of what this process holds. Sandboxes keep running."""

@@ -1,0 +1,280 @@
+"""The default driver: any OCI runtime (crun, runc), without a daemon, as root or as an ordinary user.
+
+Everything about one sandbox is in ``<state>/oci/<session id>/``; the runtime's own state is in ``<state>/oci/runtime``.
+The container's name is the session's id, so a handle is found again from the id alone.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import resource
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import structlog
+
+from holdfast.drivers import oci_config, runtime_bundle
+from holdfast.drivers.base import Capabilities, Check, Driver, Handle, SandboxInfo, SandboxSpec, SandboxState
+from holdfast.drivers.commands import Outcome, run
+from holdfast.drivers.disk import Disk, make_template
+from holdfast.drivers.idmap import mount_shifted
+from holdfast.drivers.oci_config import ID_BASE, ID_COUNT, Host, Places
+from holdfast.drivers.oci_machine import Machine, examine
+from holdfast.errors import DriverConflict, DriverTransient, RuntimeUnavailable, SandboxNotFound
+
+log = structlog.get_logger(__name__)
+
+_SECONDS = 60.0
+_STATES = {
+    "creating": SandboxState.CREATED,
+    "created": SandboxState.CREATED,
+    "running": SandboxState.RUNNING,
+    "paused": SandboxState.PAUSED,
+    "stopped": SandboxState.STOPPED,
+}
+
+
+class OciDriver(Driver):
+    """Sandboxes as OCI containers."""
+
+    name = "oci"
+
+    def __init__(self, state_dir: Path, *, runtime: str | None = None) -> None:
+        self._home = state_dir / "oci"
+        self._runtime_root = self._home / "runtime"
+        self._bundles = state_dir / "runtime-bundle"
+        self._wanted = runtime
+        self._machine: Machine | None = None
+        self._host: Host | None = None
+
+    # -- the machine -----------------------------------------------------------------------------------------------
+
+    async def check(self) -> Sequence[Check]:
+        return (await examine(self._wanted)).checks
+
+    async def prepare(self) -> None:
+        machine = await examine(self._wanted)
+        failed = [check for check in machine.checks if check.fatal and not check.ok]
+        if failed:
+            reasons = "; ".join(f"{check.name}: {check.detail}. {check.remedy}" for check in failed)
+            raise RuntimeUnavailable(f"the oci driver cannot work here: {reasons}")
+        self._home.mkdir(parents=True, exist_ok=True)
+        for directory in (self._home.parent, self._home, self._runtime_root):
+            directory.mkdir(exist_ok=True)
+            directory.chmod(0o711)  # sandboxes run under other ids and must be able to pass through
+        bundle = await asyncio.to_thread(runtime_bundle.build, self._bundles)
+        shifted = {} if machine.rootless else await asyncio.to_thread(self._shift_owners, Path("/usr"))
+        self._machine = machine
+        self._host = Host(
+            bundle=bundle,
+            uid_map=machine.uid_map,
+            gid_map=machine.gid_map,
+            rootless=machine.rootless,
+            cgroups=machine.cgroups,
+            cgroup_namespace=machine.cgroup_namespace,
+            open_files=min(65536, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
+            shifted=shifted,
+        )
+
+    def _shift_owners(self, source: Path) -> dict[Path, Path]:
+        """Show ``source`` with root's files belonging to the sandboxes' root; without it they belong to nobody."""
+        target = self._home / "shifted" / source.name
+        target.mkdir(parents=True, exist_ok=True)
+        if not os.path.ismount(target):
+            try:
+                mount_shifted(source, target, ID_BASE, ID_COUNT)
+            except OSError as error:
+                log.info("oci.idmap.unavailable", path=str(source), why=error.strerror)
+                return {}
+        return {source: target}
+
+    @property
+    def capabilities(self) -> Capabilities:
+        machine = self._ready()[0]
+        return Capabilities(
+            isolation=True,
+            memory_limit=machine.cgroups,
+            cpu_limit=machine.cgroups,
+            pids_limit=True,
+            disk_limit=machine.loop_disks,
+        )
+
+    def _ready(self) -> tuple[Machine, Host]:
+        if self._machine is None or self._host is None:
+            raise RuntimeUnavailable("the oci driver was not prepared")
+        return self._machine, self._host
+
+    async def _runtime(self, *arguments: str) -> Outcome:
+        machine = self._ready()[0]
+        return await run(machine.runtime, "--root", str(self._runtime_root), *arguments, timeout=_SECONDS)
+
+    # -- sandboxes -------------------------------------------------------------------------------------------------
+
+    def handle_for(self, session_id: str) -> Handle:
+        return Handle(session_id)
+
+    def _directory(self, handle: Handle) -> Path:
+        return self._home / handle
+
+    async def create(self, spec: SandboxSpec) -> Handle:
+        handle = self.handle_for(spec.session_id)
+        await self._remove_leftovers(handle)
+        directory = self._directory(handle)
+        try:
+            directory.mkdir(mode=0o711)
+            places = await self._make_places(spec, directory)
+            self._write_config(spec, places, directory)
+            await self._start(handle, directory)
+        except OSError as error:
+            raise DriverTransient(f"cannot prepare the sandbox in {directory}: {error}") from error
+        return handle
+
+    async def _remove_leftovers(self, handle: Handle) -> None:
+        with contextlib.suppress(SandboxNotFound):
+            info = await self.inspect(handle)
+            if info.state in (SandboxState.RUNNING, SandboxState.PAUSED):
+                raise DriverConflict(f"{handle} is running already")
+            await self.destroy(handle)
+
+    async def _make_places(self, spec: SandboxSpec, directory: Path) -> Places:
+        machine, host = self._ready()
+        disk = Disk(directory, limited=machine.loop_disks)
+        template = await make_template(self._home / "templates", spec.limits.disk_mb) if machine.loop_disks else None
+        await disk.create(template)
+        places = Places(
+            root=disk.path / "root" if spec.writable_root else spec.image.layout,
+            workspace=disk.path / "workspace",
+            tmp=disk.path / "tmp",
+            upper=disk.path / "upper",
+            work=disk.path / "work",
+        )
+        user = host.outside_id(host.inside_user(writable_root=spec.writable_root))
+        self._make_directory(places.workspace, user, 0o755)
+        self._make_directory(places.tmp, user, 0o1777)
+        if spec.writable_root:
+            self._make_layers(spec, places)
+        return places
+
+    def _make_directory(self, path: Path, owner: int, mode: int) -> None:
+        path.mkdir(exist_ok=True)
+        if not self._ready()[0].rootless:
+            os.chown(path, owner, owner)
+        path.chmod(mode)
+
+    def _make_layers(self, spec: SandboxSpec, places: Places) -> None:
+        """The session's own root, with a place to write for each directory of the image."""
+        host = self._ready()[1]
+        root = host.outside_id(0)
+        for base in (places.root, places.upper, places.work):
+            self._make_directory(base, root, 0o755)
+        for name, lower in oci_config.layered_directories(spec.image, host.shifted).items():
+            mode = lower.stat().st_mode & 0o7777
+            self._make_directory(places.upper / name, root, mode)
+            self._make_directory(places.work / name, root, 0o700)
+        for entry in os.scandir(spec.image.layout):
+            target = places.root / entry.name
+            if entry.is_symlink():
+                target.symlink_to(os.readlink(entry.path))
+            elif entry.is_dir(follow_symlinks=False):
+                self._make_directory(target, root, 0o755)
+
+    def _write_config(self, spec: SandboxSpec, places: Places, directory: Path) -> None:
+        """Only the owner may read it: the link's token is inside."""
+        config = oci_config.build(spec, self._ready()[1], places, self._home.parent)
+        descriptor = os.open(directory / "config.json", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(config, file)
+
+    async def _start(self, handle: Handle, directory: Path) -> None:
+        """The runtime's detached containers inherit its stdio, so that must not be a pipe of ours."""
+        machine = self._ready()[0]
+        log_file = directory / "runtime.log"
+        with (directory / "runner.log").open("ab") as output:
+            process = await asyncio.create_subprocess_exec(
+                machine.runtime,
+                "--root",
+                str(self._runtime_root),
+                "--log",
+                str(log_file),
+                "run",
+                "--detach",
+                "--bundle",
+                str(directory),
+                handle,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        try:
+            async with asyncio.timeout(_SECONDS):
+                status = await process.wait()
+        except TimeoutError:
+            raise DriverTransient(f"{machine.runtime} run did not end within {_SECONDS:.0f} s") from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if status != 0:
+            raise DriverTransient(f"{machine.runtime} could not start {handle}: {_last_words(directory)}")
+
+    async def destroy(self, handle: Handle) -> None:
+        done = await self._runtime("delete", "--force", handle)
+        if not done.ok and await self._exists_in_runtime(handle):
+            raise DriverTransient(f"cannot delete the container {handle}: {done.complaint()}")
+        directory = self._directory(handle)
+        if directory.exists():
+            await Disk(directory, limited=self._ready()[0].loop_disks).remove()
+            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+            if directory.exists():
+                raise DriverTransient(f"cannot remove {directory}")
+
+    async def _exists_in_runtime(self, handle: Handle) -> bool:
+        return any(found.handle == handle for found in await self._containers())
+
+    async def inspect(self, handle: Handle) -> SandboxInfo:
+        for found in await self.list():
+            if found.handle == handle:
+                return found
+        raise SandboxNotFound(f"there is no sandbox {handle}")
+
+    async def list(self) -> Sequence[SandboxInfo]:
+        containers = {found.handle: found for found in await self._containers()}
+        try:
+            names = [entry.name for entry in os.scandir(self._home) if entry.name.startswith("ses_")]
+        except OSError as error:
+            raise DriverTransient(f"cannot read {self._home}: {error.strerror}") from error
+        for name in names:
+            handle = Handle(name)
+            if handle not in containers:
+                containers[handle] = SandboxInfo(handle=handle, session_id=name, state=SandboxState.STOPPED)
+        return list(containers.values())
+
+    async def _containers(self) -> Sequence[SandboxInfo]:
+        """What the runtime itself knows."""
+        done = await self._runtime("list", "--format", "json")
+        if not done.ok:
+            raise DriverTransient(f"cannot list containers: {done.complaint()}")
+        try:
+            entries = json.loads(done.stdout or "null") or []
+            return [
+                SandboxInfo(
+                    handle=Handle(entry["id"]),
+                    session_id=entry["id"],
+                    state=_STATES.get(entry["status"], SandboxState.STOPPED),
+                )
+                for entry in entries
+            ]
+        except (ValueError, KeyError, TypeError) as error:
+            raise DriverTransient(f"the runtime's list is unreadable: {done.stdout[:200]}") from error
+
+
+def _last_words(directory: Path) -> str:
+    for name in ("runtime.log", "runner.log"):
+        with contextlib.suppress(OSError):
+            lines = (directory / name).read_text(errors="replace").strip().splitlines()
+            if lines:
+                return lines[-1][-400:]
+    return "no message"

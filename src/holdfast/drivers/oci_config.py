@@ -1,0 +1,241 @@
+"""From a sandbox's spec to an OCI runtime configuration (config.json). Pure: looks at nothing but its arguments.
+
+What a sandbox gets: its own user, pid, mount, network, ipc, uts and cgroup namespaces; no capability at all; no new
+privileges; a seccomp allow-list; masked and read-only parts of /proc and /sys; a read-only root unless asked otherwise; and
+limits by cgroup. Its writable places are ``/workspace``, ``/tmp`` and ``/var/tmp`` on the session's own disk.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.drivers import seccomp
+from holdfast.drivers.base import ImageRoot, SandboxSpec
+from holdfast.drivers.runtime_bundle import LINK_DIR, MOUNT_POINT, RUN_DIR, RuntimeBundle
+
+ID_BASE = 1_000_000_000
+ID_COUNT = 65536
+SANDBOX_USER = 1000
+WORKSPACE = "/workspace"
+ANNOTATION_SESSION = "dev.holdfast.session"
+ANNOTATION_STATE_DIR = "dev.holdfast.state-dir"
+
+_NAMESPACES = ("user", "pid", "mount", "network", "ipc", "uts")
+_MASKED = (
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kallsyms",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/kmsg",
+    "/proc/kpagecount",
+    "/proc/kpageflags",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/sysrq-trigger",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/vmallocinfo",
+    "/sys/devices/virtual/dmi",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+    "/sys/fs/selinux",
+    "/sys/kernel/debug",
+    "/sys/kernel/security",
+)
+_READONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys")
+_NOT_LAYERED = frozenset({"proc", "sys", "dev", "tmp", "run", "workspace", ".holdfast"})
+
+IdMap = tuple[int, int, int]
+"""First id inside, first id outside, how many."""
+
+Json = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What the driver found out about this machine."""
+
+    bundle: RuntimeBundle
+    uid_map: Sequence[IdMap]
+    gid_map: Sequence[IdMap]
+    rootless: bool
+    cgroups: bool
+    cgroup_namespace: bool
+    open_files: int
+    shifted: Mapping[Path, Path]
+    """Host directories that are also mounted somewhere with their owners shifted."""
+
+    def inside_user(self, *, writable_root: bool) -> int:
+        """Container root where it owns the files that it may change, the sandbox's own user elsewhere."""
+        return 0 if writable_root or self.rootless else SANDBOX_USER
+
+    def outside_id(self, inside: int) -> int:
+        for first, outside, count in self.uid_map:
+            if first <= inside < first + count:
+                return outside + inside - first
+        return self.uid_map[0][1]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The session's own directories on the host."""
+
+    root: Path
+    workspace: Path
+    tmp: Path
+    upper: Path
+    work: Path
+
+
+def build(spec: SandboxSpec, host: Host, places: Places, state_dir: Path) -> Json:
+    """The whole configuration."""
+    user = host.inside_user(writable_root=spec.writable_root)
+    return {
+        "ociVersion": "1.0.2",
+        "hostname": spec.session_id.removeprefix("ses_")[-12:] or "sandbox",
+        "annotations": {ANNOTATION_SESSION: spec.session_id, ANNOTATION_STATE_DIR: str(state_dir)},
+        "process": _process(spec, host, user),
+        "root": {"path": str(places.root), "readonly": not spec.writable_root},
+        "mounts": [*_system_mounts(user), *_image_mounts(spec, host, places), *_own_mounts(spec, host, places, user)],
+        "linux": _linux(spec, host),
+    }
+
+
+def _process(spec: SandboxSpec, host: Host, user: int) -> Json:
+    nothing: list[str] = []
+    sets = ("bounding", "effective", "permitted", "inheritable", "ambient")
+    return {
+        "terminal": False,
+        "user": {"uid": user, "gid": user},
+        "args": host.bundle.runner_argv(),
+        "env": [f"{name}={value}" for name, value in _environment(spec, host, user).items()],
+        "cwd": "/",
+        "capabilities": {name: nothing for name in sets},
+        "noNewPrivileges": True,
+        "rlimits": _rlimits(spec, host),
+    }
+
+
+def _rlimits(spec: SandboxSpec, host: Host) -> list[Json]:
+    limits = [
+        {"type": "RLIMIT_NOFILE", "soft": host.open_files, "hard": host.open_files},
+        {"type": "RLIMIT_CORE", "soft": 0, "hard": 0},
+    ]
+    if not host.cgroups:  # counted per user namespace, so it holds for this sandbox alone
+        limits.append({"type": "RLIMIT_NPROC", "soft": spec.limits.pids, "hard": spec.limits.pids})
+    return limits
+
+
+def _environment(spec: SandboxSpec, host: Host, user: int) -> dict[str, str]:
+    name = "sandbox" if user else "root"
+    return {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": WORKSPACE,
+        "USER": name,
+        "LOGNAME": name,
+        "SHELL": "/bin/bash",
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+        "SANDBOX_ID": spec.session_id,
+        **spec.env,
+        "HOLDFAST_SESSION": spec.session_id,
+        "HOLDFAST_TOKEN": spec.token,
+        "HOLDFAST_SOCKET": f"{LINK_DIR}/host.sock",
+        "HOLDFAST_RUN_DIR": RUN_DIR,
+        "HOLDFAST_BASH": "\n".join(host.bundle.bash_argv()),
+    }
+
+
+def _mount(destination: str, kind: str, source: str, *options: str) -> Json:
+    return {"destination": destination, "type": kind, "source": source, "options": list(options)}
+
+
+def _bind(destination: str, source: Path, *options: str) -> Json:
+    return _mount(destination, "bind", str(source), "rbind", "rprivate", "nosuid", "nodev", *options)
+
+
+def _system_mounts(user: int) -> list[Json]:
+    safe = ("nosuid", "noexec", "nodev")
+    return [
+        _mount("/proc", "proc", "proc", *safe),
+        _mount("/dev", "tmpfs", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k"),
+        _mount("/dev/pts", "devpts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"),
+        _mount("/dev/shm", "tmpfs", "shm", *safe, "mode=1777", "size=64m"),  # noqa: S108 - inside the sandbox
+        _mount("/dev/mqueue", "mqueue", "mqueue", *safe),
+        _mount("/sys", "sysfs", "sysfs", *safe, "ro"),
+        _mount("/run", "tmpfs", "tmpfs", "nosuid", "nodev", "mode=755", "size=64m", f"uid={user}", f"gid={user}"),
+    ]
+
+
+def _own_mounts(spec: SandboxSpec, host: Host, places: Places, user: int) -> list[Json]:
+    private = ("nosuid", "nodev", "mode=700", "size=64m", f"uid={user}", f"gid={user}")
+    return [
+        _bind(WORKSPACE, places.workspace, "rw"),
+        _bind("/tmp", places.tmp, "rw"),  # noqa: S108 - inside the sandbox
+        *([] if spec.writable_root else [_bind("/var/tmp", places.tmp, "rw")]),  # noqa: S108
+        _bind(MOUNT_POINT, host.bundle.path, "ro"),
+        _bind(LINK_DIR, spec.link_dir, "ro", "noexec"),
+        _mount(RUN_DIR, "tmpfs", "tmpfs", *private),
+    ]
+
+
+def _image_mounts(spec: SandboxSpec, host: Host, places: Places) -> list[Json]:
+    if spec.writable_root:
+        return [
+            _overlay(f"/{name}", lower, places, name)
+            for name, lower in layered_directories(spec.image, host.shifted).items()
+        ]
+    return [_bind(inside, host.shifted.get(source, source), "ro") for inside, source in spec.image.binds.items()]
+
+
+def layered_directories(image: ImageRoot, shifted: Mapping[Path, Path]) -> dict[str, Path]:
+    """Each top-level directory of an image that a writable root puts a layer over, and where it comes from.
+
+    The root itself is the session's own, so one overlay per directory covers everything, and they are mounted inside
+    the sandbox's namespaces: they vanish with it, as root and rootless.
+    """
+    found = {entry.name: Path(entry.path) for entry in os.scandir(image.layout) if entry.is_dir(follow_symlinks=False)}
+    for inside, source in image.binds.items():
+        found[inside.strip("/")] = shifted.get(source, source)
+    return {name: path for name, path in found.items() if name not in _NOT_LAYERED}
+
+
+def _overlay(destination: str, lower: Path, places: Places, name: str) -> Json:
+    layers = (f"lowerdir={lower}", f"upperdir={places.upper / name}", f"workdir={places.work / name}", "userxattr")
+    return _mount(destination, "overlay", "overlay", "nosuid", "nodev", *layers)
+
+
+def _linux(spec: SandboxSpec, host: Host) -> Json:
+    namespaces = [*_NAMESPACES, *(["cgroup"] if host.cgroup_namespace else [])]
+    section: Json = {
+        "namespaces": [{"type": name} for name in namespaces],
+        "uidMappings": [_id_map(entry) for entry in host.uid_map],
+        "gidMappings": [_id_map(entry) for entry in host.gid_map],
+        "maskedPaths": [*_MASKED, *spec.image.masked],
+        "readonlyPaths": list(_READONLY),
+        "seccomp": seccomp.profile(),
+    }
+    if host.cgroups:
+        section["cgroupsPath"] = f"/holdfast/{spec.session_id}"
+        section["resources"] = _resources(spec)
+    return section
+
+
+def _id_map(entry: IdMap) -> Json:
+    inside, outside, count = entry
+    return {"containerID": inside, "hostID": outside, "size": count}
+
+
+def _resources(spec: SandboxSpec) -> Json:
+    memory = spec.limits.memory_mb << 20
+    period = 100_000
+    return {
+        "memory": {"limit": memory, "swap": memory},
+        "pids": {"limit": spec.limits.pids},
+        "cpu": {"quota": int(spec.limits.cpus * period), "period": period, "shares": int(1024 * spec.limits.cpus)},
+        "devices": [{"allow": False, "access": "rwm"}],
+    }

@@ -1,0 +1,250 @@
+"""Every error that Holdfast raises on purpose, in one tree.
+
+::
+
+    HoldfastError                      code                 HTTP
+    ├── BadInput                       bad_input            422
+    │   ├── UnknownImage               unknown_image        422
+    │   └── NotAFile                   not_a_file           422
+    ├── Unauthorized                   unauthorized         401
+    ├── Forbidden                      forbidden            403
+    ├── NotFound                       not_found            404
+    │   ├── SessionNotFound            session_not_found    404
+    │   ├── ExecNotFound               exec_not_found       404
+    │   ├── FileMissing                file_not_found       404
+    │   └── ImageNotFound              image_not_found      404
+    ├── Conflict                       conflict             409
+    │   ├── WrongState                 wrong_state          409
+    │   ├── StaleRow                   stale_row            409
+    │   ├── IdempotencyMismatch        idempotency_mismatch 409
+    │   └── ImageInUse                 image_in_use         409
+    ├── SessionGone                    session_gone         410
+    ├── TooLarge                       too_large            413
+    │   └── DiskFull                   disk_full            413
+    ├── TooManySessions                too_many_sessions    429
+    ├── SandboxLost                    sandbox_lost         502
+    ├── Unavailable                    unavailable          503
+    │   └── RuntimeUnavailable         runtime_unavailable  503
+    ├── ShellUnavailable               shell_unavailable    409
+    ├── ConfigError                    bad_config           500
+    ├── ProtocolError                  protocol_error       502
+    └── DriverError                    driver_error         503
+        ├── SandboxNotFound            sandbox_not_found    404
+        ├── DriverUnauthorized         driver_unauthorized  503
+        ├── DriverQuota                driver_quota         429
+        ├── DriverConflict             driver_conflict      409
+        ├── DriverUnsupported          driver_unsupported   409
+        └── DriverTransient            driver_transient     503
+
+``code`` is stable: clients may match on it. The message says what happened and what to do, and may change.
+"The command failed" is never an error: it is a result with an exit code. An error means that Holdfast could
+not do what it was asked. Only ``SandboxNotFound`` proves that a sandbox is absent; any other driver error
+says nothing about it.
+"""
+
+
+class HoldfastError(Exception):
+    """The root; raised itself only for what has no better name."""
+
+    code = "internal"
+    status = 500
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message or self.__class__.__name__)
+
+    @property
+    def message(self) -> str:
+        return str(self)
+
+
+class BadInput(HoldfastError):
+    """The caller sent something that cannot be right; the message names the field."""
+
+    code = "bad_input"
+    status = 422
+
+
+class UnknownImage(BadInput):
+    code = "unknown_image"
+
+
+class NotAFile(BadInput):
+    """The path names a directory, a socket or a device where a regular file is needed."""
+
+    code = "not_a_file"
+
+
+class Unauthorized(HoldfastError):
+    code = "unauthorized"
+    status = 401
+
+
+class Forbidden(HoldfastError):
+    """The sandbox's own user may not read or write that path."""
+
+    code = "forbidden"
+    status = 403
+
+
+class NotFound(HoldfastError):
+    code = "not_found"
+    status = 404
+
+
+class SessionNotFound(NotFound):
+    code = "session_not_found"
+
+
+class ExecNotFound(NotFound):
+    code = "exec_not_found"
+
+
+class FileMissing(NotFound):
+    code = "file_not_found"
+
+
+class ImageNotFound(NotFound):
+    code = "image_not_found"
+
+
+class Conflict(HoldfastError):
+    code = "conflict"
+    status = 409
+
+
+class WrongState(Conflict):
+    """The session exists but its state does not allow this."""
+
+    code = "wrong_state"
+
+
+class StaleRow(Conflict):
+    """Someone else changed the row first: the guarded UPDATE matched nothing."""
+
+    code = "stale_row"
+
+
+class IdempotencyMismatch(Conflict):
+    """The same Idempotency-Key came with another request."""
+
+    code = "idempotency_mismatch"
+
+
+class ImageInUse(Conflict):
+    code = "image_in_use"
+
+
+class SessionGone(HoldfastError):
+    """The session was destroyed or has expired; it will not come back."""
+
+    code = "session_gone"
+    status = 410
+
+
+class TooLarge(HoldfastError):
+    code = "too_large"
+    status = 413
+
+
+class DiskFull(TooLarge):
+    """The session's writable space is used up."""
+
+    code = "disk_full"
+
+
+class TooManySessions(HoldfastError):
+    code = "too_many_sessions"
+    status = 429
+
+
+class SandboxLost(HoldfastError):
+    """The sandbox died, or stopped answering, while a call was under way."""
+
+    code = "sandbox_lost"
+    status = 502
+
+
+class Unavailable(HoldfastError):
+    """Try again later: the daemon is starting, stopping or overloaded."""
+
+    code = "unavailable"
+    status = 503
+
+
+class RuntimeUnavailable(Unavailable):
+    """The container runtime cannot work on this machine as it is set up; the message says why and what to do."""
+
+    code = "runtime_unavailable"
+
+
+class ShellUnavailable(HoldfastError):
+    """There is no bash in the image and none in the runtime bundle."""
+
+    code = "shell_unavailable"
+    status = 409
+
+
+class ConfigError(HoldfastError):
+    """The configuration is wrong; the message names the key."""
+
+    code = "bad_config"
+
+
+class ProtocolError(HoldfastError):
+    """The other end of a link broke the protocol."""
+
+    code = "protocol_error"
+    status = 502
+
+
+class DriverError(HoldfastError):
+    """A driver could not do it. Subclasses say what that means; unknown causes are ``DriverTransient``."""
+
+    code = "driver_error"
+    status = 503
+
+
+class SandboxNotFound(DriverError):
+    """Proof of absence: the driver looked, and there is no such sandbox."""
+
+    code = "sandbox_not_found"
+    status = 404
+
+
+class DriverUnauthorized(DriverError):
+    code = "driver_unauthorized"
+
+
+class DriverQuota(DriverError):
+    code = "driver_quota"
+    status = 429
+
+
+class DriverConflict(DriverError):
+    code = "driver_conflict"
+    status = 409
+
+
+class DriverUnsupported(DriverError):
+    """This driver cannot do that; its capabilities say so beforehand."""
+
+    code = "driver_unsupported"
+    status = 409
+
+
+class DriverTransient(DriverError):
+    """It may work on the next try. Everything that we do not understand is this."""
+
+    code = "driver_transient"
+
+
+def _subclasses(root: type[HoldfastError]) -> dict[str, type[HoldfastError]]:
+    found = {root.code: root}
+    for child in root.__subclasses__():
+        found.update(_subclasses(child))
+    return found
+
+
+def by_code(code: str) -> type[HoldfastError]:
+    """The class behind a wire code; ``HoldfastError`` for codes of a newer version."""
+    return _subclasses(HoldfastError).get(code, HoldfastError)

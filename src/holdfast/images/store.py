@@ -1,0 +1,265 @@
+"""All images of one daemon, on disk, and the ways to list, resolve, import and remove them.
+
+::
+
+    <root>/.lock                    held for the short moments in which something becomes visible or goes away
+    <root>/.tmp-…/                  an import under way; whoever works in it holds a lock on it
+    <root>/<name>/meta.json         which tree is current; an image exists if, and only if, this file does
+    <root>/<name>/<tree>/rootfs/    what a session's root is made of; never changed once it is there
+
+A replaced tree stays until ``clean`` is told that no session uses it. A crash leaves at most directories that
+nobody can see, which ``clean`` removes.
+"""
+
+import json
+import re
+import secrets
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import anyio
+from anyio import to_thread
+
+from holdfast.drivers.base import ImageRoot
+from holdfast.errors import BadInput, Conflict, HoldfastError, ImageInUse, ImageNotFound, UnknownImage
+from holdfast.images import host
+from holdfast.images.budget import MAX_BYTES, Budget
+from holdfast.images.disk import Lock, remove_tree, sync, write_file
+from holdfast.images.importer import explained, import_root
+
+HOST = "host"
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_TEMPORARY = ".tmp-"
+_HOST_FRESH_SECONDS = 30.0
+_RESOLVED_GRACE_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ImageInfo:
+    """An image as people see it. ``digest`` is that of the tar that it came from, if it came from one."""
+
+    name: str
+    kind: Literal["host", "imported"]
+    size_bytes: int
+    created_at: float
+    digest: str | None
+
+
+class ImageStore:
+    """Images below ``root``. ``id_base`` is the host id of the sandboxes' root; None when rootless: nothing is chowned.
+
+    Safe to use from many tasks, and from several processes on one ``root``. ``host_root`` and ``max_bytes`` (how much
+    an import may unpack to) are rarely given.
+    """
+
+    def __init__(
+        self, root: Path, *, id_base: int | None, host_root: Path = Path("/"), max_bytes: int = MAX_BYTES
+    ) -> None:
+        self._root = root.absolute()
+        self._id_base = id_base
+        self._host_root = host_root
+        self._max_bytes = max_bytes
+        self._host_lock = anyio.Lock()
+        self._host: tuple[float, ImageRoot] | None = None
+        self._resolved: dict[Path, float] = {}
+
+    async def resolve(self, name: str) -> ImageRoot:
+        """What a driver starts a session from. Raises ``UnknownImage``, which names the images that there are."""
+        image = await (self._resolve_host() if name == HOST else to_thread.run_sync(self._resolve, name))
+        self._resolved[image.layout] = time.monotonic()
+        return image
+
+    async def import_(self, name: str, source: Path, *, replace: bool = False) -> ImageInfo:
+        """Make an image from a root file system: a tar (plain, gz, bz2, xz, zst) or a directory.
+
+        Raises ``BadInput`` (the name, or what ``source`` is), ``Conflict`` when the name is taken and ``replace`` not
+        set, ``TooLarge`` and ``DiskFull``. After an error, or when cancelled before the end, nothing is kept.
+        """
+        budget = Budget(self._max_bytes)
+        try:
+            work = partial(self._import, name, source, replace, budget)
+            return await to_thread.run_sync(work, abandon_on_cancel=True)
+        finally:
+            budget.cancel()  # no effect after the end; otherwise the thread stops at its next step and cleans up
+
+    async def remove(self, name: str, in_use: Collection[str]) -> None:
+        """Remove an image that no session uses. Raises ``ImageNotFound``, ``ImageInUse``; ``BadInput`` for ``host``."""
+        await to_thread.run_sync(self._remove, name, in_use)
+
+    async def clean(self, in_use: Collection[Path]) -> int:
+        """Remove what crashes left, and replaced trees; returns how many directories went.
+
+        ``in_use`` are the ``ImageRoot.layout`` of all sessions that exist.
+        """
+        return await to_thread.run_sync(self._clean, in_use)
+
+    async def list(self) -> Sequence[ImageInfo]:
+        """All images, ``host`` first."""
+        await self._resolve_host()
+        return await to_thread.run_sync(self._list)
+
+    async def _resolve_host(self) -> ImageRoot:
+        async with self._host_lock:
+            if self._host is None or time.monotonic() >= self._host[0]:
+                image = await to_thread.run_sync(self._refresh_host)
+                self._host = (time.monotonic() + _HOST_FRESH_SECONDS, image)
+            return self._host[1]
+
+    def _refresh_host(self) -> ImageRoot:
+        wanted = host.plan(self._host_root, id_base=self._id_base)
+        current = self._read_meta(HOST)
+        if current is None or current.tree != wanted.fingerprint:
+            with explained("the host image", self._root), self._workplace() as place:
+                size = host.build(wanted, place, id_base=self._id_base)
+                info = ImageInfo(HOST, "host", size, time.time(), None)
+                self._commit(place, _Meta(info, wanted.fingerprint), replace=True)
+        return ImageRoot(HOST, self._layout(HOST, wanted.fingerprint), wanted.binds, wanted.masked)
+
+    def _resolve(self, name: str) -> ImageRoot:
+        meta = self._read_meta(name) if _NAME.fullmatch(name) else None
+        if meta is None:
+            known = ", ".join([HOST, *(other for other in self._names() if other != HOST)])
+            raise UnknownImage(f"there is no image {name[:100]!r}; there are: {known}")
+        return ImageRoot(name, self._layout(name, meta.tree))
+
+    def _list(self) -> Sequence[ImageInfo]:
+        metas = [meta for name in self._names() if (meta := self._read_meta(name)) is not None]
+        return sorted((meta.info for meta in metas), key=lambda info: (info.name != HOST, info.name))
+
+    def _import(self, name: str, source: Path, replace: bool, budget: Budget) -> ImageInfo:
+        if not _NAME.fullmatch(name):
+            raise BadInput(f"name: {name[:100]!r} is no image name; use a-z, 0-9, '.', '_' and '-', at most 63 of them")
+        if name == HOST:
+            raise BadInput("name: 'host' is the host's own system and cannot be imported; take another name")
+        if source.is_dir() and self._root.resolve().is_relative_to(source.resolve()):
+            raise BadInput(f"{source} contains the image store itself; import a directory that does not")
+        self._refuse_taken(name, replace)
+        with explained(f"image {name!r}", self._root), self._workplace() as place:
+            made = import_root(source, place, id_base=self._id_base, budget=budget)
+            budget.check()
+            info = ImageInfo(name, "imported", made.size_bytes, time.time(), made.digest)
+            self._commit(place, _Meta(info, f"{time.time_ns():x}-{secrets.token_hex(4)}"), replace=replace)
+        return info
+
+    def _remove(self, name: str, in_use: Collection[str]) -> None:
+        if name == HOST:
+            raise BadInput("name: the 'host' image is always there and cannot be removed")
+        with self._locked():
+            if not _NAME.fullmatch(name) or not self._meta_path(name).exists():
+                raise ImageNotFound(f"there is no image {name[:100]!r}")
+            if name in in_use:
+                raise ImageInUse(f"image {name!r} is used by a session; destroy its sessions first")
+            gone = self._root / f"{_TEMPORARY}{secrets.token_hex(8)}"
+            (self._root / name).rename(gone)
+            sync(self._root)
+        remove_tree(gone)
+
+    def _clean(self, in_use: Collection[Path]) -> int:
+        with self._locked():
+            garbage = [*self._abandoned(), *self._unused(set(in_use))]
+            for path in garbage:
+                remove_tree(path)
+        return len(garbage)
+
+    def _abandoned(self) -> Iterator[Path]:
+        for path in self._root.glob(f"{_TEMPORARY}*"):
+            lock = Lock.attempt(path)
+            if lock is not None:
+                lock.release()
+                yield path
+
+    def _unused(self, in_use: set[Path]) -> Iterator[Path]:
+        recently = time.monotonic() - _RESOLVED_GRACE_SECONDS
+        self._resolved = {path: at for path, at in self._resolved.copy().items() if at > recently}
+        keep = in_use | self._resolved.keys()
+        for home in (path for path in self._root.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()):
+            try:
+                meta = self._read_meta(home.name)
+            except HoldfastError:
+                continue  # a person must look at it: resolve says so
+            trees = [path for path in home.iterdir() if path.is_dir()]
+            unused = [tree for tree in trees if (not meta or tree.name != meta.tree) and tree / "rootfs" not in keep]
+            if meta is None and unused == trees:
+                yield home
+            else:
+                yield from unused
+
+    def _refuse_taken(self, name: str, replace: bool) -> None:
+        if not replace and self._meta_path(name).exists():
+            raise Conflict(f"there is an image {name!r} already; remove it, replace it, or take another name")
+
+    def _commit(self, place: Path, meta: "_Meta", *, replace: bool) -> None:
+        """Make what is in ``place`` visible: all of it is on disk before its name is."""
+        name = meta.info.name
+        place.chmod(0o711)
+        sync(place)
+        with self._locked():
+            self._refuse_taken(name, replace)
+            home = self._root / name
+            home.mkdir(0o711, exist_ok=True)
+            tree = home / meta.tree
+            if not tree.exists():
+                place.rename(tree)
+            try:
+                write_file(self._meta_path(name), json.dumps({"tree": meta.tree, **asdict(meta.info)}, indent=1))
+            except OSError:
+                if not place.exists():
+                    tree.rename(place)
+                raise
+
+    @contextmanager
+    def _workplace(self) -> Iterator[Path]:
+        """A directory to build in, that ``clean`` leaves alone while we live, and that is gone afterwards."""
+        with self._locked():
+            place = self._root / f"{_TEMPORARY}{secrets.token_hex(8)}"
+            place.mkdir(0o700)
+            lock = Lock.take(place)
+        try:
+            yield place
+        finally:
+            remove_tree(place)
+            lock.release()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self._root.mkdir(0o711, parents=True, exist_ok=True)
+        lock_file = self._root / ".lock"
+        lock_file.touch(0o600)
+        lock = Lock.take(lock_file)
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _names(self) -> Sequence[str]:
+        return sorted(path.parent.name for path in self._root.glob("*/meta.json") if _NAME.fullmatch(path.parent.name))
+
+    def _read_meta(self, name: str) -> "_Meta | None":
+        path = self._meta_path(name)
+        try:
+            raw = json.loads(path.read_text())
+            tree = Path(raw.pop("tree")).name
+            return _Meta(ImageInfo(**raw), tree)
+        except FileNotFoundError:
+            return None
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise HoldfastError(f"{path} is damaged; remove {path.parent} and import the image again") from error
+
+    def _meta_path(self, name: str) -> Path:
+        return self._root / name / "meta.json"
+
+    def _layout(self, name: str, tree: str) -> Path:
+        return self._root / name / tree / "rootfs"
+
+
+@dataclass(frozen=True, slots=True)
+class _Meta:
+    """What ``meta.json`` holds."""
+
+    info: ImageInfo
+    tree: str

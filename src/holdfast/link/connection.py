@@ -1,0 +1,124 @@
+"""One accepted connection: reads frames, and says at once who is calling.
+
+Nothing here trusts the other end. It lives in a sandbox, and so may anything that pretends to be it: the first frame
+must come soon, be small, and carry the session's token.
+"""
+
+import asyncio
+import hmac
+from collections.abc import Callable
+from typing import Protocol
+
+from holdfast.errors import ProtocolError
+from holdfast.protocol import frames
+from holdfast.protocol.messages import VERSION
+
+HELLO_SECONDS = 5.0
+HELLO_BYTES = 64 << 10
+STREAM_BUFFER = 1 << 20
+
+
+class Peer(Protocol):
+    """What a connection tells, once it knows who called."""
+
+    def token_matches(self, token: str) -> bool: ...
+    def runner_arrived(self, connection: "Connection", hello: frames.Header) -> None: ...
+    def runner_said(self, connection: "Connection", header: frames.Header, body: bytes) -> None: ...
+    def runner_left(self, connection: "Connection") -> None: ...
+    def stream_arrived(self, stream: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None: ...
+
+
+class Connection(asyncio.Protocol):
+    """A runner's control connection, or a stream, until it has turned into a reader and a writer."""
+
+    def __init__(self, peer: Peer, on_close: Callable[["Connection"], None]) -> None:
+        self._peer = peer
+        self._on_close = on_close
+        self._decoder = frames.Decoder()
+        self._is_runner = False
+        self._received = 0
+        self._transport: asyncio.Transport | None = None
+        self._hello_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._hello_timer = asyncio.get_running_loop().call_later(HELLO_SECONDS, self.close)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._check_hello_size(data)
+            for header, body in self._decoder.feed(data):
+                self._take(header, body)
+        except ProtocolError:
+            self.close()
+
+    def _check_hello_size(self, data: bytes) -> None:
+        if not self._is_runner:
+            self._received += len(data)
+            if self._received > HELLO_BYTES:
+                raise ProtocolError("too much was said before hello")
+
+    def _take(self, header: frames.Header, body: bytes) -> None:
+        if self._is_runner:
+            self._peer.runner_said(self, header, body)
+            return
+        problem = self._hello_problem(header)
+        if problem:
+            self.send({"op": "refused", "message": problem})
+            self.close()
+        elif header["op"] == "hello":
+            self._stop_hello_timer()
+            self._is_runner = True
+            self.send({"op": "welcome", "v": VERSION})
+            self._peer.runner_arrived(self, header)
+        else:
+            self._stop_hello_timer()
+            self._become_stream(str(header.get("stream")))
+
+    def _hello_problem(self, header: frames.Header) -> str | None:
+        token = header.get("token")
+        if not isinstance(token, str) or not self._peer.token_matches(token):
+            return "wrong token"
+        if header.get("v") != VERSION:
+            return f"this host speaks version {VERSION} of the protocol"
+        if header.get("op") not in ("hello", "stream"):
+            return "the first frame must be hello or stream"
+        return None
+
+    def _stop_hello_timer(self) -> None:
+        if self._hello_timer is not None:
+            self._hello_timer.cancel()
+
+    def _become_stream(self, stream: str) -> None:
+        """From here on the bytes are not frames of ours; hand them over to asyncio's own reader and writer."""
+        assert self._transport is not None
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=STREAM_BUFFER, loop=loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
+        rest = self._decoder.rest()
+        if rest:
+            reader.feed_data(rest)
+        writer = asyncio.StreamWriter(self._transport, protocol, reader, loop)
+        self._on_close(self)
+        self._peer.stream_arrived(stream, reader, writer)
+
+    def send(self, header: frames.Header, body: bytes = b"") -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(frames.encode(header, body))
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_hello_timer()
+        self._on_close(self)
+        if self._is_runner:
+            self._peer.runner_left(self)
+
+
+def same_token(expected: str, offered: str) -> bool:
+    return hmac.compare_digest(expected.encode(), offered.encode("utf-8", "replace"))

@@ -1,0 +1,100 @@
+"""All links of this host: one directory and one Unix socket per session, under one root."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+from pathlib import Path
+
+from holdfast.errors import HoldfastError, Unavailable
+from holdfast.link.connection import Connection
+from holdfast.link.link import Link
+
+SOCKET_NAME = "host.sock"
+MAX_CONNECTIONS = 64
+"""Per session: what is in the sandbox can open the socket too, but cannot use up the host's descriptors."""
+
+
+class _Listener:
+    """One session's socket, and the connections it has accepted."""
+
+    def __init__(self, link: Link, server: asyncio.Server) -> None:
+        self.link = link
+        self.server = server
+        self.connections: set[Connection] = set()
+
+
+class LinkHub:
+    """Opens and closes links. Sandboxes outlive it: closing the hub hangs up, and runners dial again."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._listeners: dict[str, _Listener] = {}
+
+    def directory(self, session_id: str) -> Path:
+        """Where this session's socket is; to be shown inside the sandbox."""
+        return self._root / session_id
+
+    def get(self, session_id: str) -> Link | None:
+        listener = self._listeners.get(session_id)
+        return listener.link if listener else None
+
+    async def listen(self, session_id: str, token: str) -> Link:
+        """Wait for this session's runner from now on. Asking again gives the same link."""
+        if existing := self.get(session_id):
+            return existing
+        directory = self.directory(session_id)
+        link = Link(session_id, token)
+        connections: set[Connection] = set()
+
+        def accept() -> Connection:
+            connection = Connection(link, connections.discard)
+            if len(connections) < MAX_CONNECTIONS:
+                connections.add(connection)
+            else:
+                asyncio.get_running_loop().call_soon(connection.close)
+            return connection
+
+        try:
+            directory.mkdir(parents=True, exist_ok=True, mode=0o711)
+            server = await self._serve(directory, accept)
+        except OSError as error:
+            raise Unavailable(f"cannot open the link socket in {directory}: {error.strerror}") from error
+        listener = _Listener(link, server)
+        listener.connections = connections
+        self._listeners[session_id] = listener
+        return link
+
+    async def _serve(self, directory: Path, accept: type[Connection] | object) -> asyncio.Server:
+        """Bind by way of the directory's descriptor: a socket's path may have only 107 bytes, a state directory more."""
+        descriptor = os.open(directory, os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            path = f"/proc/self/fd/{descriptor}/{SOCKET_NAME}"
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            server = await asyncio.get_running_loop().create_unix_server(accept, path, backlog=16)  # type: ignore[arg-type]
+            os.chmod(path, 0o666)  # noqa: S103 - the sandbox's user has another id; the token is what counts
+            return server
+        finally:
+            os.close(descriptor)
+
+    async def close(self, session_id: str, error: HoldfastError) -> None:
+        """End a session's link for good: its calls fail with ``error``, its directory goes."""
+        listener = self._listeners.pop(session_id, None)
+        if listener is not None:
+            listener.link.lose(error)
+            _hang_up(listener)
+        shutil.rmtree(self.directory(session_id), ignore_errors=True)
+
+    async def shut_down(self) -> None:
+        """The daemon stops: hang up on everybody; sockets and sandboxes stay for the next daemon."""
+        for listener in self._listeners.values():
+            listener.link.lose(Unavailable("the daemon is stopping; ask again when it is back"))
+            _hang_up(listener)
+        self._listeners.clear()
+
+
+def _hang_up(listener: _Listener) -> None:
+    listener.server.close()
+    for connection in list(listener.connections):
+        connection.close()

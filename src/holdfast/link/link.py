@@ -1,0 +1,159 @@
+"""The link to one session's runner: calls with deadlines, which outlive a reconnect.
+
+Every call of the protocol may be repeated without harm (commands carry an id that runs once), so when the connection
+is cut the call waits for the runner to dial again and asks once more, until its deadline. Only ``lose`` ends it early:
+the owner has found out that there is no runner any more.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Callable
+
+from holdfast.errors import HoldfastError, ProtocolError, SandboxLost, by_code
+from holdfast.link.connection import Connection, same_token
+from holdfast.protocol import frames
+
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class _Cut(Exception):
+    """The connection went away under a call."""
+
+
+class Link:
+    """Calls to one runner. Made by ``LinkHub.listen``, closed by ``LinkHub.close``."""
+
+    def __init__(self, session_id: str, token: str) -> None:
+        self.session_id = session_id
+        self._token = token
+        self._connection: Connection | None = None
+        self._connected = asyncio.Event()
+        self._ids = itertools.count(1)
+        self._calls: dict[int, asyncio.Future[frames.Frame]] = {}
+        self._streams: dict[str, asyncio.Future[Stream]] = {}
+        self._lost: HoldfastError | None = None
+        self.on_disconnect: Callable[[], None] | None = None
+
+    @property
+    def connected(self) -> bool:
+        return self._connection is not None
+
+    @property
+    def lost(self) -> bool:
+        return self._lost is not None
+
+    async def wait_connected(self, timeout: float) -> None:
+        """Return when a runner is there. Raises ``SandboxLost`` when the time is over or the link is lost."""
+        if self._connection is None and self._lost is None:
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._connected.wait()
+            except TimeoutError:
+                raise SandboxLost(
+                    f"the sandbox of {self.session_id} has not answered for {timeout:.0f} s; destroy the session"
+                ) from None
+        if self._lost is not None:
+            raise self._lost
+
+    async def call(self, op: str, fields: frames.Header, body: bytes = b"", *, timeout: float) -> frames.Frame:
+        """Ask the runner. Raises the runner's own error by its code, or ``SandboxLost``."""
+        deadline = asyncio.get_running_loop().time() + timeout
+        while True:
+            left = deadline - asyncio.get_running_loop().time()
+            await self.wait_connected(max(left, 0))
+            try:
+                header, reply_body = await self._ask_once(op, fields, body, deadline)
+            except _Cut:
+                continue
+            except TimeoutError:
+                raise SandboxLost(
+                    f"the runner of {self.session_id} did not answer {op} within {timeout:.0f} s; destroy the session"
+                ) from None
+            return self._checked(header), reply_body
+
+    async def _ask_once(self, op: str, fields: frames.Header, body: bytes, deadline: float) -> frames.Frame:
+        connection = self._connection
+        if connection is None:
+            raise _Cut
+        call_id = next(self._ids)
+        future: asyncio.Future[frames.Frame] = asyncio.get_running_loop().create_future()
+        self._calls[call_id] = future
+        try:
+            connection.send({**fields, "id": call_id, "op": op}, body)
+            async with asyncio.timeout_at(deadline):
+                return await future
+        finally:
+            del self._calls[call_id]
+
+    def _checked(self, header: frames.Header) -> frames.Header:
+        error = header.get("error")
+        if error is None:
+            return header
+        if not isinstance(error, dict):
+            raise ProtocolError(f"the runner of {self.session_id} sent an error that is no object")
+        raise by_code(str(error.get("code")))(str(error.get("message")))
+
+    def expect_stream(self, stream: str) -> asyncio.Future[Stream]:
+        """A promise of the connection that the runner will open for ``stream``. Give it up with ``forget_stream``."""
+        future: asyncio.Future[Stream] = asyncio.get_running_loop().create_future()
+        self._streams[stream] = future
+        return future
+
+    def forget_stream(self, stream: str) -> None:
+        future = self._streams.pop(stream, None)
+        if future is not None:
+            future.cancel()
+
+    def lose(self, error: HoldfastError) -> None:
+        """There is no runner any more: end every call with this error, now and from now on."""
+        self._lost = error
+        self._connected.set()
+        for call in self._calls.values():
+            if not call.done():
+                call.set_exception(error)
+        for stream in self._streams.values():
+            if not stream.done():
+                stream.set_exception(error)
+        if self._connection is not None:
+            self._connection.close()
+
+    # -- what the connection tells us ------------------------------------------------------------------------------
+
+    def token_matches(self, token: str) -> bool:
+        return same_token(self._token, token)
+
+    def runner_arrived(self, connection: Connection, hello: frames.Header) -> None:
+        older, self._connection = self._connection, connection
+        if older is not None:
+            self._cut_calls()
+            older.send({"op": "replaced"})
+            older.close()
+        self._connected.set()
+
+    def runner_said(self, connection: Connection, header: frames.Header, body: bytes) -> None:
+        call_id = header.get("id")
+        future = self._calls.get(call_id) if isinstance(call_id, int) else None
+        if connection is self._connection and future is not None and not future.done():
+            future.set_result((header, body))
+
+    def runner_left(self, connection: Connection) -> None:
+        if connection is not self._connection:
+            return
+        self._connection = None
+        if self._lost is None:
+            self._connected.clear()
+            self._cut_calls()
+            if self.on_disconnect is not None:
+                self.on_disconnect()
+
+    def _cut_calls(self) -> None:
+        for call in self._calls.values():
+            if not call.done():
+                call.set_exception(_Cut())
+
+    def stream_arrived(self, stream: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        future = self._streams.pop(stream, None)
+        if future is None or future.done():
+            writer.close()
+        else:
+            future.set_result((reader, writer))

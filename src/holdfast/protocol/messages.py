@@ -1,0 +1,47 @@
+"""The words of the protocol, and how an exec's two streams travel in one body.
+
+The runner opens every connection and sends the first frame:
+
+    control   {"op": "hello", "v", "session", "token", "capabilities", "running"}    answered by "welcome" or "refused"
+    stream    {"op": "stream", "v", "session", "token", "stream"}                    then what the stream is for
+
+On the control connection the host calls ``{"id", "op", ...}`` and the runner answers ``{"id", ...}`` or
+``{"id", "error": {"code", "message"}}``, in any order. Unknown fields are ignored; an unknown op is an error reply.
+Calls:
+
+    ping                                                     -> {}
+    exec        exec_id timeout_ms limit shell env cwd cmd_bytes + body(cmd, stdin)   -> result + body(segments, output)
+    exec.get    exec_id                                      -> the same result, when there is one
+    fs.read     path limit                                   -> {size, truncated} + body, or {"stream": true, size}
+    fs.write    path mode + body                             -> {}
+    fs.pull     path limit stream                            -> {}   the file comes on a connection of its own
+    fs.push     path mode size stream                        -> {}   the file goes over a connection of its own
+    shutdown                                                 -> {}   then the runner ends
+
+``replaced`` from the host tells a runner that a newer one of its session has taken over; it exits.
+"""
+
+from __future__ import annotations
+
+import struct
+
+VERSION = 1
+
+INLINE_FILE_BYTES = 1 << 20
+"""Files up to this size travel in a frame; larger ones get a connection of their own."""
+
+STDOUT = 0
+STDERR = 1
+
+
+def pack_segments(segments: list[tuple[int, int]]) -> bytes:
+    """``[(stream, length), …]`` as one u32 each: the length shifted left, the stream in the lowest bit."""
+    return struct.pack(f">{len(segments)}I", *[length << 1 | stream for stream, length in segments])
+
+
+def unpack_segments(data: bytes) -> list[tuple[int, int]]:
+    """The reverse of ``pack_segments``. Raises ``ValueError`` on a length that is no multiple of the item size."""
+    count, rest = divmod(len(data), 4)
+    if rest:
+        raise ValueError("the segments of an output are cut off")
+    return [(value & 1, value >> 1) for value in struct.unpack(f">{count}I", data)]

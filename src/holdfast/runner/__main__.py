@@ -1,0 +1,53 @@
+"""The runner's first steps. All it needs comes in the environment, and does not go on to what it starts.
+
+    HOLDFAST_SESSION   the session's id              HOLDFAST_SOCKET    the socket to dial
+    HOLDFAST_TOKEN     proves that it is us          HOLDFAST_RUN_DIR   a private, writable directory
+    HOLDFAST_BASH      the bundle's own bash, as words separated by newlines, for images without one
+"""
+
+from __future__ import annotations
+
+import _signal
+import os
+import sys
+
+from holdfast.runner import linux
+from holdfast.runner.bulk import Bulk
+from holdfast.runner.control import Control
+from holdfast.runner.dial import Dialer
+from holdfast.runner.loop import Loop
+from holdfast.runner.service import Service
+
+CAPABILITIES = ["exec", "files"]
+BASH_OPTIONS = ["--norc", "--noprofile", "--noediting", "-i"]
+BASH_PLACES = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
+
+
+def find_bash(bundled: str) -> list[str]:
+    """The path to execute and its argv: the image's own bash where there is one, else the bundle's, else nothing."""
+    for path in BASH_PLACES:
+        if os.access(path, os.X_OK):
+            return [path, "bash", *BASH_OPTIONS]
+    words = bundled.split("\n") if bundled else []
+    return [words[0], *words, *BASH_OPTIONS] if words else []
+
+
+def main() -> None:
+    linux.hide_from_peers()
+    linux.adopt_orphans()
+    settings = {name: os.environ.pop(name, "") for name in list(os.environ) if name.startswith("HOLDFAST_")}
+    _signal.signal(_signal.SIGTERM, lambda *_: os._exit(0))
+    _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
+    os.umask(0o022)
+    home = os.environ.get("HOME", "/")
+    loop = Loop()
+    dialer = Dialer(settings["HOLDFAST_SOCKET"], settings["HOLDFAST_SESSION"], settings["HOLDFAST_TOKEN"])
+    argv = find_bash(settings.get("HOLDFAST_BASH", ""))
+    service = Service(loop, Bulk(loop, dialer), argv, dict(os.environ), home, settings["HOLDFAST_RUN_DIR"])
+    control = Control(loop, dialer, CAPABILITIES, service.execs.running, service.serve)
+    control.dial()
+    loop.run_forever()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

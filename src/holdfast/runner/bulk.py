@@ -1,0 +1,83 @@
+"""Large files, each on a connection of its own, moved by a forked child.
+
+The child may block as it likes: back-pressure is the kernel's, the runner's loop goes on, and when the host hangs up
+the child simply ends.
+"""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.protocol import frames
+from holdfast.runner import files
+from holdfast.runner.dial import Dialer
+from holdfast.runner.loop import Loop
+
+CHUNK = 1 << 20
+
+
+class Bulk:
+    """Starts the children."""
+
+    def __init__(self, loop: Loop, dialer: Dialer) -> None:
+        self._loop = loop
+        self._dialer = dialer
+
+    def pull(self, path: str, limit: int, stream: str) -> None:
+        """Send a file to the host: a header frame with its length, then the bytes."""
+        fd, size = files.open_regular(path)
+        try:
+            self._fork(lambda: self._send_file(fd, min(size, limit), size, stream))
+        finally:
+            os.close(fd)
+
+    def push(self, path: str, mode: int | None, size: int, stream: str) -> None:
+        """Take ``size`` bytes from the host into a file, then say in a frame how it went."""
+        self._fork(lambda: self._receive_file(path, mode, size, stream))
+
+    def _fork(self, work) -> None:  # type: ignore[no-untyped-def]
+        pid = os.fork()
+        if pid:
+            self._loop.on_exit(pid, _forget)
+            return
+        try:
+            self._loop.forget()
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
+
+    def _send_file(self, fd: int, count: int, size: int, stream: str) -> None:
+        connection = self._dialer.connect_stream(stream)
+        connection.sendall(frames.encode({"size": count, "truncated": size > count}))
+        sent = 0
+        while sent < count:
+            step = os.sendfile(connection.fileno(), fd, sent, min(count - sent, CHUNK))
+            if step == 0:
+                return  # the file has shrunk; the host sees the stream end too early
+            sent += step
+
+    def _receive_file(self, path: str, mode: int | None, size: int, stream: str) -> None:
+        connection = self._dialer.connect_stream(stream)
+        try:
+            with files.Replacement(path, mode) as replacement:
+                if _copy(connection, replacement, size):
+                    replacement.commit()
+                    connection.sendall(frames.encode({}))
+        except files.FileError as error:
+            connection.sendall(frames.encode({"error": {"code": error.code, "message": error.message}}))
+
+
+def _copy(connection, replacement: files.Replacement, size: int) -> bool:  # type: ignore[no-untyped-def]
+    buffer = memoryview(bytearray(CHUNK))
+    while size > 0:
+        count = connection.recv_into(buffer, min(size, CHUNK))
+        if count == 0:
+            return False
+        replacement.write(buffer[:count])
+        size -= count
+    return True
+
+
+def _forget(_status: int) -> None:
+    """The host learns how it went from the stream itself."""

@@ -1,0 +1,222 @@
+"""One command on its way through the shell: its pipes, what they carry, and the shell's report at the end."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import time
+from termios import FIONREAD
+
+from holdfast.protocol.messages import STDERR, STDOUT
+from holdfast.runner import bash_text
+from holdfast.runner.execs import Exec
+from holdfast.runner.loop import READ, Loop
+
+CHUNK = 1 << 18
+EAGER_SECONDS = 0.001
+STATE_LIMIT = 16 << 20
+
+
+class Command:
+    """The files and pipes of one exec, in a directory of its own that only the runner can list."""
+
+    def __init__(self, loop: Loop, directory: str, job: Exec, on_report) -> None:  # type: ignore[no-untyped-def]
+        self._loop = loop
+        self.directory = directory
+        self.job = job
+        self.started = time.monotonic()
+        self.finished = False
+        self.status: int | None = None
+        self.cwd: str | None = None
+        self.state: bytes | None = None
+        self.state_closed = False
+        self.asked_again = False
+        self.lost = False
+        self._on_report = on_report
+        self._record = bytearray()
+        self._dump = bytearray()
+        os.mkdir(directory, 0o700)
+        _write_file(f"{directory}/cmd", job.cmd + b"\n")
+        if job.stdin:
+            _write_file(f"{directory}/in", job.stdin)
+        else:
+            os.symlink("/dev/null", f"{directory}/in")
+        self._result = self._open_pipe("result", self._on_result)
+        self._state = self._open_pipe("state", self._on_state)
+        self._outputs = {STDOUT: self._open_pipe("out", None), STDERR: self._open_pipe("err", None)}
+        self._ended: set[int] = set()
+        for stream, fd in self._outputs.items():
+            loop.watch(fd, READ, self._reader(stream, fd))
+
+    def _open_pipe(self, name: str, handler) -> int:  # type: ignore[no-untyped-def]
+        path = f"{self.directory}/{name}"
+        os.mkfifo(path, 0o600)
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        if handler is not None:
+            self._loop.watch(fd, READ, handler)
+        return fd
+
+    def begun(self) -> bool:
+        """Whether the shell has started on it."""
+        return os.access(f"{self.directory}/begun", os.F_OK)
+
+    def ran(self) -> bool:
+        """Whether the shell ever opened the command's output: it cannot, when it is out of descriptors."""
+        return self.job.ring.written > 0 or any(self._was_opened(stream) for stream in self._outputs)
+
+    def _was_opened(self, stream: int) -> bool:
+        """A pipe that never had a writer reads as ended, yet nobody has hung up."""
+        fd = self._outputs[stream]
+        data = _read(fd, CHUNK)
+        if data:
+            self.job.ring.append(stream, data)
+        if data is None or data or stream in self._ended:
+            return True
+        poll = select.poll()
+        poll.register(fd, 0)
+        return bool(poll.poll(0))
+
+    def _reader(self, stream: int, fd: int):  # type: ignore[no-untyped-def]
+        def read(events: int) -> None:
+            data = _read(fd, CHUNK)
+            if data:
+                if not self.finished:
+                    self.job.ring.append(stream, data)
+            elif events & select.EPOLLHUP:
+                self._end_output(stream)
+
+        return read
+
+    def _end_output(self, stream: int) -> None:
+        """Its last writer is gone; only after the command's end can no other come."""
+        self._ended.add(stream)
+        self._loop.unwatch(self._outputs[stream])
+        if self.finished:
+            os.close(self._outputs.pop(stream))
+
+    def watch_closely(self) -> None:
+        """For the first moment look at both streams in turn without sleeping.
+
+        Two pipes have no common order; what is read soonest is ordered best, and most commands end within this
+        moment, so it also saves them the wake-up.
+        """
+        end = time.monotonic() + EAGER_SECONDS
+        out, err = self._outputs[STDOUT], self._outputs[STDERR]
+        append = self.job.ring.append
+        while not self._record and time.monotonic() < end:
+            if data := _read(out, CHUNK):
+                append(STDOUT, data)
+            if data := _read(err, CHUNK):
+                append(STDERR, data)
+            if data := _read(self._result, CHUNK):
+                self._take_record(data)
+
+    def _on_result(self, events: int) -> None:
+        data = _read(self._result, CHUNK)
+        if data:
+            self._take_record(data)
+        elif data == b"" or events & select.EPOLLHUP:
+            self._loop.unwatch(self._result)
+
+    def _take_record(self, data: bytes) -> None:
+        self._record += data
+        if self._parse_record(self._record):
+            self._on_report(self)
+
+    def _on_state(self, events: int) -> None:
+        data = _read(self._state, CHUNK)
+        if data:
+            if len(self._dump) <= STATE_LIMIT:
+                self._dump += data
+        elif data == b"" or events & select.EPOLLHUP:
+            self._loop.unwatch(self._state)
+            self._finish_dump()
+
+    def _finish_dump(self) -> None:
+        self.state_closed = True
+        dump, self._dump = bytes(self._dump), bytearray()
+        parts = dump.split(b"\0", 2)
+        if len(parts) == 3 and len(dump) <= STATE_LIMIT and parts[2].count(b"\0") == bash_text.STATE_SECTIONS:
+            self.state = parts[2]
+            if self.status is None:
+                self._parse_record(dump)
+        self._on_report(self)
+
+    def _parse_record(self, data: bytes) -> bool:
+        """Exit status and directory, if that is what it is: a shadowed ``builtin`` writes anything."""
+        parts = bytes(data).split(b"\0", 2)
+        if len(parts) < 3 or not parts[0].isdigit() or len(parts[0]) > 3:
+            return False
+        self.status = int(parts[0])
+        self.cwd = os.fsdecode(parts[1])
+        return True
+
+    def listen_again(self) -> None:
+        """Wait for another report, on a new pipe: the old one has been hung up."""
+        self.state_closed = False
+        self.asked_again = True
+        self._loop.unwatch(self._state)
+        os.close(self._state)
+        os.unlink(f"{self.directory}/state")
+        self._state = self._open_pipe("state", self._on_state)
+
+    def drain(self) -> None:
+        """Take what is in the pipes now. What comes later is from the background and belongs to no one."""
+        for stream, fd in list(self._outputs.items()):
+            left = _available(fd)
+            while left > 0 and (data := _read(fd, min(left, CHUNK))):
+                self.job.ring.append(stream, data)
+                left -= len(data)
+        self.finished = True
+        for stream in self._ended & set(self._outputs):
+            os.close(self._outputs.pop(stream))
+
+    @property
+    def in_use(self) -> bool:
+        """Whether its report is still coming, or something in the background holds one of the output pipes."""
+        return bool(self._outputs) or self._state >= 0
+
+    def close(self, *, outputs: bool) -> None:
+        """Let go of everything but, if so asked, the output pipes that background children still write to."""
+        for fd in (self._result, self._state):
+            if fd >= 0:
+                self._loop.unwatch(fd)
+                os.close(fd)
+        self._result = self._state = -1
+        if outputs:
+            for fd in self._outputs.values():
+                self._loop.unwatch(fd)
+                os.close(fd)
+            self._outputs = {}
+        for name in ("cmd", "in", "begun", "out", "err", "result", "state"):
+            try:
+                os.unlink(f"{self.directory}/{name}")
+            except FileNotFoundError:
+                continue
+        try:
+            os.rmdir(self.directory)
+        except OSError:
+            pass  # a command put something of its own there; the directory goes with the sandbox
+
+
+def _write_file(path: str, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+    finally:
+        os.close(fd)
+
+
+def _read(fd: int, size: int) -> bytes | None:
+    """Bytes, ``b""`` at the end, or None when there is nothing now."""
+    try:
+        return os.read(fd, size)
+    except BlockingIOError:
+        return None
+
+
+def _available(fd: int) -> int:
+    return int.from_bytes(fcntl.ioctl(fd, FIONREAD, b"\0\0\0\0"), "little")

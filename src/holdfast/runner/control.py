@@ -1,0 +1,114 @@
+"""The control connection: takes calls from the host, answers them, and dials again for ever when it is cut."""
+
+from __future__ import annotations
+
+import os
+import select
+
+from holdfast.errors import ProtocolError
+from holdfast.protocol import frames
+from holdfast.runner.dial import Dialer
+from holdfast.runner.loop import READ, WRITE, Loop
+
+RECEIVE = 1 << 18
+RETRY_SECONDS = (0.02, 0.05, 0.1, 0.25)
+"""A local socket costs nothing to try; a daemon that comes back finds its sandboxes at once."""
+
+
+class Control:
+    """One connection at a time. ``serve(header, body, reply)`` is called for each call that comes in."""
+
+    def __init__(self, loop: Loop, dialer: Dialer, capabilities: list[str], running, serve) -> None:  # type: ignore[no-untyped-def]
+        self._loop = loop
+        self._dialer = dialer
+        self._capabilities = capabilities
+        self._running = running
+        self._serve = serve
+        self._socket = None
+        self._outgoing = bytearray()
+        self._decoder = frames.Decoder()
+        self._failures = 0
+        self._generation = 0
+
+    def dial(self) -> None:
+        try:
+            self._socket = self._dialer.connect_control(self._capabilities, self._running())
+        except OSError:
+            self._retry()
+            return
+        self._socket.setblocking(False)
+        self._generation += 1
+        self._decoder = frames.Decoder()
+        self._outgoing = bytearray()
+        self._loop.watch(self._socket.fileno(), READ, self._on_ready)
+
+    def _retry(self) -> None:
+        delay = RETRY_SECONDS[min(self._failures, len(RETRY_SECONDS) - 1)]
+        self._failures += 1
+        self._loop.after(delay, self.dial)
+
+    def _hang_up(self) -> None:
+        if self._socket is not None:
+            self._loop.unwatch(self._socket.fileno())
+            self._socket.close()
+            self._socket = None
+            self._retry()
+
+    def _on_ready(self, events: int) -> None:
+        try:
+            if events & WRITE:
+                self._flush()
+            if events & (READ | select.EPOLLHUP | select.EPOLLERR):
+                self._receive()
+        except (OSError, ProtocolError):
+            self._hang_up()
+
+    def _receive(self) -> None:
+        if self._socket is None:
+            return
+        try:
+            data = self._socket.recv(RECEIVE)
+        except BlockingIOError:
+            return
+        if not data:
+            self._hang_up()
+            return
+        for header, body in self._decoder.feed(data):
+            self._take(header, body)
+
+    def _take(self, header: frames.Header, body: bytes) -> None:
+        op = header.get("op")
+        if op == "welcome":
+            self._failures = 0
+        elif op in ("replaced", "refused"):
+            os._exit(0 if op == "replaced" else 3)
+        elif "id" in header:
+            self._serve(header, body, self._replier(header["id"]))
+
+    def _replier(self, call_id: object):  # type: ignore[no-untyped-def]
+        """An answer goes back on the connection that asked, or nowhere: ids mean nothing on another one."""
+        generation = self._generation
+
+        def reply(header: frames.Header, body: bytes = b"") -> None:
+            if generation == self._generation and self._socket is not None:
+                self._send({**header, "id": call_id}, body)
+
+        return reply
+
+    def _send(self, header: frames.Header, body: bytes) -> None:
+        self._outgoing += frames.encode(header, body)
+        try:
+            self._flush()
+        except OSError:
+            self._hang_up()
+
+    def _flush(self) -> None:
+        while self._outgoing and self._socket is not None:
+            try:
+                sent = self._socket.send(self._outgoing)
+            except BlockingIOError:
+                self._loop.watch(self._socket.fileno(), READ | WRITE, self._on_ready)
+                return
+            del self._outgoing[:sent]
+        if self._socket is not None:
+            self._loop.watch(self._socket.fileno(), READ, self._on_ready)

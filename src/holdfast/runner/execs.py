@@ -1,0 +1,87 @@
+"""Commands as the runner remembers them: running ones and the most recent results, by exec id."""
+
+from __future__ import annotations
+
+from holdfast.protocol.messages import pack_segments
+from holdfast.runner.ring import Ring
+
+KEEP_RESULTS = 256
+KEEP_BYTES = 16 << 20
+
+
+class Exec:
+    """One command: what was asked, what came out so far, and who waits for its end."""
+
+    def __init__(self, exec_id: str, cmd: bytes, stdin: bytes, options: dict[str, object]) -> None:
+        self.exec_id = exec_id
+        self.cmd = cmd
+        self.stdin = stdin
+        self.env: dict[str, str] = options.get("env") or {}  # type: ignore[assignment]  # the host checked it
+        self.cwd: str | None = options.get("cwd")  # type: ignore[assignment]
+        self.timeout = int(options["timeout_ms"]) / 1000  # type: ignore[call-overload]
+        self.request = (cmd, stdin, self.env, self.cwd, options.get("shell"))
+        self.ring = Ring(int(options["limit"]))  # type: ignore[call-overload]
+        self.result: dict[str, object] | None = None
+        self.error: tuple[str, str] | None = None
+        self._waiters = []  # type: ignore[var-annotated]  # callables(exec)
+
+    @property
+    def done(self) -> bool:
+        return self.result is not None or self.error is not None
+
+    def when_done(self, waiter) -> None:  # type: ignore[no-untyped-def]
+        if self.done:
+            waiter(self)
+        else:
+            self._waiters.append(waiter)
+
+    def finish(self, result: dict[str, object]) -> None:
+        self.result = result
+        self._tell()
+
+    def fail(self, code: str, message: str) -> None:
+        """The command could not be run at all."""
+        self.error = (code, message)
+        self._tell()
+
+    def _tell(self) -> None:
+        self.stdin = b""
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter(self)
+
+    def reply(self) -> tuple[dict[str, object], bytes]:
+        """The result as a header and a body; only once it is done."""
+        segments = pack_segments(self.ring.segments())
+        header = dict(self.result or {})
+        header["exec_id"] = self.exec_id
+        header["truncated"] = self.ring.truncated
+        header["segment_bytes"] = len(segments)
+        return header, segments + self.ring.content()
+
+
+class Execs:
+    """All commands that can still be asked about. Old results go when there are too many, or too large ones."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, Exec] = {}
+
+    def get(self, exec_id: str) -> Exec | None:
+        return self._by_id.get(exec_id)
+
+    def add(self, job: Exec) -> None:
+        self._by_id[job.exec_id] = job
+        self._forget_old()
+
+    def running(self) -> list[str]:
+        return [job.exec_id for job in self._by_id.values() if not job.done]
+
+    def _forget_old(self) -> None:
+        done = [job for job in self._by_id.values() if job.done]
+        held = sum(job.ring.held for job in done)
+        for job in done[:-1]:  # the newest result always stays
+            if len(done) <= KEEP_RESULTS and held <= KEEP_BYTES:
+                return
+            del self._by_id[job.exec_id]
+            done.remove(job)
+            held -= job.ring.held

@@ -1,0 +1,116 @@
+"""The runner's event loop: descriptors, timers and ended children, in one epoll."""
+
+from __future__ import annotations
+
+import _signal
+import os
+import select
+import time
+
+READ = select.EPOLLIN
+WRITE = select.EPOLLOUT
+
+
+class Timer:
+    """A call that will be made once, unless cancelled."""
+
+    def __init__(self, when: float, action) -> None:  # type: ignore[no-untyped-def]  # no typing at run time
+        self.when = when
+        self.action = action
+
+    def cancel(self) -> None:
+        self.action = None
+
+
+class Loop:
+    """Calls back when a descriptor is ready, a time has come or a child has ended. Never blocks anywhere else."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._handlers = {}  # type: ignore[var-annotated]  # fd -> callable(events)
+        self._timers = []  # type: ignore[var-annotated]  # few at a time: a list is enough
+        self._children = {}  # type: ignore[var-annotated]  # pid -> callable(wait status)
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.watch(self._wake_read, READ, self._on_signal)
+        _signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        _signal.signal(_signal.SIGCHLD, _ignore_in_python)
+
+    def watch(self, fd: int, events: int, handler) -> None:  # type: ignore[no-untyped-def]
+        if fd in self._handlers:
+            self._epoll.modify(fd, events)
+        else:
+            self._epoll.register(fd, events)
+        self._handlers[fd] = handler
+
+    def unwatch(self, fd: int) -> None:
+        if self._handlers.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    def after(self, seconds: float, action) -> Timer:  # type: ignore[no-untyped-def]
+        timer = Timer(time.monotonic() + seconds, action)
+        self._timers.append(timer)
+        return timer
+
+    def on_exit(self, pid: int, handler) -> None:  # type: ignore[no-untyped-def]
+        """Call ``handler(status)`` when this child has ended and was reaped."""
+        self._children[pid] = handler
+
+    def forget(self) -> None:
+        """In a forked child: let go of the parent's loop without disturbing it."""
+        _signal.set_wakeup_fd(-1)
+        _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+        self._epoll.close()
+
+    def run_forever(self) -> None:
+        while True:
+            self.run_once()
+
+    def run_once(self) -> None:
+        for fd, events in self._poll():
+            handler = self._handlers.get(fd)  # an earlier handler of this round may have removed it
+            if handler is not None:
+                handler(events)
+        self._run_timers()
+
+    def _poll(self) -> list[tuple[int, int]]:
+        try:
+            return self._epoll.poll(self._wait_seconds())
+        except InterruptedError:
+            return []
+
+    def _wait_seconds(self) -> float:
+        self._timers = [timer for timer in self._timers if timer.action is not None]
+        if not self._timers:
+            return -1
+        return max(0.0, min(timer.when for timer in self._timers) - time.monotonic())
+
+    def _run_timers(self) -> None:
+        now = time.monotonic()
+        for timer in [timer for timer in self._timers if timer.when <= now]:
+            action, timer.action = timer.action, None
+            if action is not None:
+                action()
+
+    def _on_signal(self, _events: int) -> None:
+        try:
+            os.read(self._wake_read, 4096)
+        except BlockingIOError:
+            return
+        self.reap()
+
+    def reap(self) -> None:
+        """Collect every child that has ended, also orphans that were handed to us and that nobody asked about."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            handler = self._children.pop(pid, None)
+            if handler is not None:
+                handler(status)
+
+
+def _ignore_in_python(_signum: int, _frame: object) -> None:
+    """A Python-level handler must exist, or the wake-up descriptor stays silent."""

@@ -1,0 +1,77 @@
+"""Who descends from whom, read from /proc; and how a child is started."""
+
+from __future__ import annotations
+
+import _signal
+import os
+
+NULL_DEVICE = "/dev/null"
+
+
+def children_of(pid: int) -> list[int]:
+    """The direct children of a process; empty when it is gone."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+            return [int(child) for child in file.read().split()]
+    except FileNotFoundError:
+        if os.path.exists(f"/proc/{pid}"):  # noqa: PTH110 - a kernel without that file; pathlib is too heavy here
+            return _children_by_scan(pid)
+    except ProcessLookupError:
+        pass
+    return []
+
+
+def _children_by_scan(parent: int) -> list[int]:
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and parent_of(int(name)) == parent:
+            found.append(int(name))
+    return found
+
+
+def parent_of(pid: int) -> int:
+    """The parent's id, or 0 when the process is gone."""
+    fields = _stat_fields(pid)
+    return int(fields[1]) if fields else 0
+
+
+def is_alive(pid: int) -> bool:
+    """False for zombies too: nobody can signal them any more."""
+    fields = _stat_fields(pid)
+    return bool(fields) and fields[0] not in (b"Z", b"X")
+
+
+def _stat_fields(pid: int) -> list[bytes]:
+    """/proc/PID/stat after the command name, which may itself hold spaces and parentheses."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b") ")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def descendants_of(roots: list[int]) -> set[int]:
+    """These processes and everything below them."""
+    found: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        pid = waiting.pop()
+        if pid not in found:
+            found.add(pid)
+            waiting.extend(children_of(pid))
+    return found
+
+
+def send_signal(pid: int, signum: int) -> None:
+    """Signal one process; one that has ended already is fine."""
+    try:
+        os.kill(pid, signum)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def reset_signals() -> None:
+    """Give a child the dispositions that programs expect; Python ignores SIGPIPE and SIGXFSZ."""
+    for signum in (_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGINT, _signal.SIGTERM, _signal.SIGCHLD):
+        _signal.signal(signum, _signal.SIG_DFL)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())

@@ -1,0 +1,106 @@
+"""The way into a daemon."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+import httpx2
+
+from holdfast.sdk.discovery import find
+from holdfast.sdk.images import Images
+from holdfast.sdk.results import Limits, SessionInfo, of_wire
+from holdfast.sdk.session import PendingSession, Session, new_key
+from holdfast.sdk.transport import Transport
+
+DEFAULT_SECONDS = 60.0
+DEFAULT_RETRIES = 4
+PAGE = 500
+
+
+class Client:
+    """A daemon, by its URL and key; without them, the one on this machine.
+
+    ``timeout`` (seconds) bounds each call but exec, which is bounded by its own ``timeout_ms``. ``retries`` is how
+    often a call is repeated that found no daemon or a busy one; only calls that are safe to repeat are.
+    ``transport`` is for tests.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        api_key: str | None = None,
+        *,
+        timeout: float = DEFAULT_SECONDS,
+        retries: int = DEFAULT_RETRIES,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._transport = Transport(find(url, api_key), timeout=timeout, retries=retries, via=transport)
+        self.images = Images(self._transport)
+
+    @property
+    def url(self) -> str:
+        return self._transport.url
+
+    def create_session(
+        self,
+        image: str | None = None,
+        *,
+        ttl_seconds: int | None = None,
+        env: Mapping[str, str] | None = None,
+        limits: Limits | Mapping[str, float] | None = None,
+        network: str | None = None,
+        writable_root: bool | None = None,
+        metadata: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+    ) -> PendingSession:
+        """``await`` it for a session that you destroy yourself; ``async with`` it for one that ends with the block."""
+        if isinstance(limits, Limits):
+            limits = {name: value for name, value in asdict(limits).items() if value is not None}
+        wishes: dict[str, Any] = {
+            "image": image,
+            "ttl_seconds": ttl_seconds,
+            "env": env and dict(env),
+            "limits": limits and dict(limits),
+            "network": network,
+            "writable_root": writable_root,
+            "metadata": metadata and dict(metadata),
+        }
+        body = {name: value for name, value in wishes.items() if value is not None}
+        key = idempotency_key or new_key()
+
+        async def create() -> Session:
+            data = await self._transport.call("POST", "/v1/sessions", json_body=body, idempotency_key=key)
+            return Session(self._transport, of_wire(SessionInfo, data))
+
+        return PendingSession(create)
+
+    async def get_session(self, session_id: str) -> Session:
+        data = await self._transport.call("GET", f"/v1/sessions/{quote(session_id, safe='')}")
+        return Session(self._transport, of_wire(SessionInfo, data))
+
+    async def list_sessions(self, status: str | Iterable[str] | None = None) -> list[Session]:
+        """All sessions with one of these statuses, over as many pages as it takes."""
+        params: dict[str, str | list[str]] = {"limit": str(PAGE)}
+        if status is not None:
+            params["status"] = [status] if isinstance(status, str) else list(status)
+        found: list[Session] = []
+        while True:
+            page = await self._transport.call("GET", "/v1/sessions", params=params)
+            found += [Session(self._transport, of_wire(SessionInfo, one)) for one in page["sessions"]]
+            if not page["next_cursor"]:
+                return found
+            params["cursor"] = page["next_cursor"]
+
+    async def close(self) -> None:
+        """Close the connections. Sessions live on."""
+        await self._transport.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,89 @@
+"""Where the daemon is and which key opens it, when the caller does not say.
+
+Arguments win over ``HOLDFAST_URL`` and ``HOLDFAST_API_KEY``, which win over the files that a daemon on this machine
+leaves in its state directory: ``daemon.json`` (its URL) and ``api_key``.
+"""
+
+import ipaddress
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from holdfast.errors import BadInput, Unauthorized
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+SYSTEM_STATE = Path("/var/lib/holdfast")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    url: str
+    api_key: str
+
+
+def find(url: str | None = None, api_key: str | None = None, env: Mapping[str, str] | None = None) -> Endpoint:
+    """The daemon to talk to. Raises ``BadInput`` or ``Unauthorized`` with what to do."""
+    env = os.environ if env is None else env
+    dirs = list(state_dirs(env))
+    local_url = next((found for place in dirs if (found := _url_in(place))), DEFAULT_URL)
+    url = (url or env.get("HOLDFAST_URL") or local_url).rstrip("/")
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise BadInput(f"{url!r} is not a URL of a daemon; it looks like {DEFAULT_URL}")
+    key = api_key or env.get("HOLDFAST_API_KEY")
+    if not key and (url == local_url or _is_loopback(parts.hostname)):  # never send this machine's key elsewhere
+        key = next((found for place in dirs if (found := _read(place / "api_key"))), None)
+    if not key:
+        raise Unauthorized(_no_key(url, dirs))
+    return Endpoint(url, key)
+
+
+def state_dirs(env: Mapping[str, str]) -> Iterator[Path]:
+    """The places where a daemon may keep its state, the likeliest first."""
+    if chosen := env.get("HOLDFAST_STATE_DIR"):
+        yield Path(chosen)
+        return
+    home = env.get("XDG_STATE_HOME") or (Path(env["HOME"]) / ".local/state" if env.get("HOME") else None)
+    own = Path(home) / "holdfast" if home else None
+    order = [SYSTEM_STATE, own] if os.geteuid() == 0 else [own, SYSTEM_STATE]
+    yield from (place for place in order if place is not None)
+
+
+def _url_in(place: Path) -> str | None:
+    try:
+        url = json.loads(_read(place / "daemon.json") or "{}").get("url")
+    except (ValueError, AttributeError):
+        return None
+    return url if isinstance(url, str) else None
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text().strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _no_key(url: str, dirs: list[Path]) -> str:
+    hidden = [str(place / "api_key") for place in dirs if _exists(place / "api_key")]
+    if hidden:
+        return f"the API key in {hidden[0]} is not readable by this user; set HOLDFAST_API_KEY or run as its owner"
+    looked = ", ".join(str(place) for place in dirs)
+    return f"no API key for {url}: set HOLDFAST_API_KEY, or start a daemon with `holdfast up` (looked in {looked})"
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # the directory itself is closed to us
+        return True

@@ -1,0 +1,95 @@
+"""What the client gives back: plain frozen data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class CommandFailed(Exception):
+    """Raised by ``ExecResult.check``, never by ``exec`` itself: a command that fails is a result, not an error."""
+
+    def __init__(self, result: "ExecResult") -> None:
+        how = "timed out" if result.timed_out else f"ended with exit code {result.exit_code}"
+        last = result.output.rstrip()[-500:]
+        super().__init__(f"the command {how}" + (f": {last}" if last else ""))
+        self.result = result
+
+
+@dataclass(frozen=True, slots=True)
+class ExecResult:
+    """How a command ended. ``output`` is both streams in the order in which they were written."""
+
+    exec_id: str
+    exit_code: int
+    cwd: str
+    output: str
+    stdout: str
+    stderr: str
+    truncated: bool
+    timed_out: bool
+    duration_ms: int
+    shell_restarted: bool
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0 and not self.timed_out
+
+    def check(self) -> "ExecResult":
+        """This result if the command succeeded; raises ``CommandFailed`` if it did not."""
+        if not self.ok:
+            raise CommandFailed(self)
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Hard limits on everything in one sandbox together; None takes the daemon's default."""
+
+    cpus: float | None = None
+    memory_mb: int | None = None
+    pids: int | None = None
+    disk_mb: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """A session as it was when the daemon last told of it."""
+
+    id: str
+    status: str
+    reason: str | None
+    error: str | None
+    image: str
+    driver: str
+    cwd: str
+    limits: Limits
+    network: str
+    writable_root: bool
+    metadata: Mapping[str, str]
+    ttl_seconds: int
+    created_at: datetime
+    expires_at: datetime
+    last_activity_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ImageInfo:
+    name: str
+    kind: str
+    size_bytes: int | None
+    created_at: datetime
+    digest: str | None
+
+
+def of_wire(cls: type[T], data: Mapping[str, Any]) -> T:
+    """Builds ``cls`` from a reply; fields of a newer daemon are ignored."""
+    values = {field.name: data[field.name] for field in fields(cls) if field.name in data}  # type: ignore[arg-type]
+    for name, value in values.items():
+        if name.endswith("_at"):
+            values[name] = datetime.fromisoformat(value)
+        elif name == "limits":
+            values[name] = of_wire(Limits, value)
+    return cls(**values)

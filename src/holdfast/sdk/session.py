@@ -1,0 +1,129 @@
+"""A session, as the caller holds it: its last known state and what can be done with it."""
+
+import uuid
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+from holdfast.sdk.results import ExecResult, SessionInfo, of_wire
+from holdfast.sdk.transport import Transport
+
+RAW = "application/octet-stream"
+"""Files travel as they are: base64 inside JSON would cost a third of the size and most of the time."""
+
+DEFAULT_EXEC_MS = 600_000
+"""How long to wait for a command without ``timeout_ms``: the daemon ends it, at its own maximum."""
+
+EXEC_GRACE_SECONDS = 150.0
+"""Added to a command's own time: commands of one session take turns, so it may first wait for another."""
+
+
+def new_key() -> str:
+    return uuid.uuid4().hex
+
+
+class Session:
+    """One sandbox. As an async context manager it is destroyed at the end of the block."""
+
+    def __init__(self, transport: Transport, info: SessionInfo) -> None:
+        self._transport = transport
+        self._path = f"/v1/sessions/{quote(info.id, safe='')}"
+        self.info = info
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id} {self.status}>"
+
+    @property
+    def id(self) -> str:
+        return self.info.id
+
+    @property
+    def status(self) -> str:
+        """As last told; ``refresh`` asks again."""
+        return self.info.status
+
+    async def exec(
+        self,
+        cmd: str,
+        *,
+        timeout_ms: int | None = None,
+        stdin: str | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        shell: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> ExecResult:
+        """Run a command in the session's shell and wait for its end.
+
+        ``cd``, variables and functions stay for the next command; ``env`` and ``cwd`` hold for this one only.
+        A command that fails or times out is a result, not an exception. If the connection breaks, the call is
+        repeated under the same key, which gives the result of the first one.
+        """
+        body: dict[str, object] = {"cmd": cmd}
+        optional = {"timeout_ms": timeout_ms, "stdin": stdin, "env": env and dict(env), "cwd": cwd, "shell": shell}
+        body.update((name, value) for name, value in optional.items() if value is not None)
+        seconds = (DEFAULT_EXEC_MS if timeout_ms is None else timeout_ms) / 1000 + EXEC_GRACE_SECONDS
+        data = await self._transport.call(
+            "POST",
+            self._path + "/exec",
+            json_body=body,
+            idempotency_key=idempotency_key or new_key(),
+            timeout=max(seconds, EXEC_GRACE_SECONDS),
+        )
+        return of_wire(ExecResult, data)
+
+    async def exec_result(self, exec_id: str) -> ExecResult:
+        """The result of an earlier command again; waits if it still runs."""
+        path = f"{self._path}/exec/{quote(exec_id, safe='')}"
+        data = await self._transport.call("GET", path, timeout=DEFAULT_EXEC_MS / 1000 + EXEC_GRACE_SECONDS)
+        return of_wire(ExecResult, data)
+
+    async def write(self, path: str, data: str | bytes | bytearray | memoryview, *, mode: int | None = None) -> None:
+        """Write a file as a whole; text is kept as UTF-8. ``mode`` are permission bits such as ``0o755``."""
+        params = {"path": path} if mode is None else {"path": path, "mode": f"{mode:04o}"}
+        body = data.encode() if isinstance(data, str) else bytes(data)
+        await self._transport.raw("POST", self._path + "/fs/write", body, {"Content-Type": RAW}, params=params)
+
+    async def read(self, path: str, *, max_bytes: int | None = None) -> bytes:
+        """A file's bytes, at most ``max_bytes`` of them."""
+        params = {"path": path} if max_bytes is None else {"path": path, "max_bytes": str(max_bytes)}
+        return await self._transport.raw("GET", self._path + "/fs/read", b"", {"Accept": RAW}, params=params, safe=True)
+
+    async def refresh(self) -> Self:
+        """Ask the daemon how the session is now."""
+        self.info = of_wire(SessionInfo, await self._transport.call("GET", self._path))
+        return self
+
+    async def destroy(self) -> None:
+        """End it, with all its files and processes; safe to repeat."""
+        await self._transport.call("DELETE", self._path)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.destroy()
+
+
+class PendingSession(Awaitable[Session]):
+    """What ``create_session`` returns: ``await`` it for a session to keep, or use ``async with`` for one that ends."""
+
+    def __init__(self, create: Callable[[], Awaitable[Session]]) -> None:
+        self._create = create
+        self._session: Session | None = None
+
+    def __await__(self) -> Generator[object, None, Session]:
+        return self._create().__await__()
+
+    async def __aenter__(self) -> Session:
+        self._session = await self._create()
+        return self._session
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.destroy()

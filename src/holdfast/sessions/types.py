@@ -1,0 +1,74 @@
+"""What goes into and comes out of the session service. Plain frozen data: no I/O, no framework."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from holdfast.drivers.base import Limits, Network
+from holdfast.sessions.machine import Status
+
+DEFAULT_SHELL = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class CreateRequest:
+    """A wish for a session; what is None takes the configured default."""
+
+    image: str | None = None
+    ttl_seconds: int | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    cpus: float | None = None
+    memory_mb: int | None = None
+    pids: int | None = None
+    disk_mb: int | None = None
+    network: Network | None = None
+    writable_root: bool | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionView:
+    """A session as its owner may see it."""
+
+    id: str
+    status: Status
+    reason: str | None
+    error: str | None
+    image: str
+    driver: str
+    cwd: str
+    limits: Limits
+    network: Network
+    writable_root: bool
+    metadata: Mapping[str, str]
+    ttl_seconds: int
+    created_at: float
+    expires_at: float
+    last_activity_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ExecRequest:
+    """One command for a session's shell. ``env`` and ``cwd`` hold for this command only."""
+
+    cmd: str
+    timeout_ms: int | None = None
+    stdin: bytes = b""
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    shell: str = DEFAULT_SHELL
+
+
+@dataclass(frozen=True, slots=True)
+class ExecResult:
+    """How a command ended. ``output`` is both streams in the order in which they were written."""
+
+    exec_id: str
+    exit_code: int
+    cwd: str
+    output: bytes
+    stdout: bytes
+    stderr: bytes
+    truncated: bool
+    timed_out: bool
+    duration_ms: int
+    shell_restarted: bool

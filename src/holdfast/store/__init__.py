@@ -1,0 +1,9 @@
+"""What must outlive the daemon: rows in SQLite or Postgres, the guarded changes to them, and leases.
+
+Nothing here knows what a status means. The session service decides; the store only refuses to let two deciders win.
+"""
+
+from holdfast.store.sessions import SessionChange, SessionRow, SessionStore
+from holdfast.store.store import Store
+
+__all__ = ["SessionChange", "SessionRow", "SessionStore", "Store"]

@@ -1,0 +1,326 @@
+"""Rows of sessions: every query, and every guard that keeps two daemons from both winning.
+
+Times are unix seconds and always come from the caller. A guard stands in the WHERE of the UPDATE itself; a method
+never reads, thinks and then writes.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from typing import NoReturn, TypedDict
+
+import sqlalchemy as sa
+
+from holdfast.errors import Conflict, IdempotencyMismatch, SessionNotFound, StaleRow, TooManySessions
+from holdfast.store.database import Database
+from holdfast.store.locks import INSERT, LEASE, hold
+from holdfast.store.tables import LIVE
+from holdfast.store.tables import sessions as table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRow:
+    """One row, column by column. ``spec`` is JSON that only the session service understands."""
+
+    id: str
+    status: str
+    reason: str | None = None
+    error: str | None = None
+    image: str
+    driver: str
+    handle: str | None = None
+    spec: str
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    cwd: str
+    ttl_seconds: int
+    generation: int = 0
+    lease_owner: str | None = None
+    lease_expires_at: float | None = None
+    idempotency_key: str | None = None
+    idempotency_hash: str | None = None
+    created_at: float
+    expires_at: float
+    last_activity_at: float
+    updated_at: float
+
+
+class SessionChange(TypedDict, total=False):
+    """The columns that ``change`` may set. Leases have their own methods; the rest is fixed at insert."""
+
+    status: str
+    reason: str | None
+    error: str | None
+    handle: str | None
+    spec: str
+    metadata: Mapping[str, str]
+    cwd: str
+    ttl_seconds: int
+    expires_at: float
+    last_activity_at: float
+
+
+_COLUMNS = tuple(column.name for column in fields(SessionRow))
+_SELECT = sa.select(table)
+
+
+class SessionStore:
+    """The sessions table. All methods may run at the same time, in several processes.
+
+    Besides what each method names: ``Unavailable`` if the database cannot be reached or is overloaded, ``DiskFull``
+    if it cannot grow, ``BadInput`` for text or numbers that it cannot hold. A cancelled call has either happened
+    as a whole or not at all.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def insert(self, row: SessionRow, *, max_live: int | None) -> tuple[SessionRow, bool]:
+        """Add a row, unless its idempotency key is already there; returns the stored row and whether it is new.
+
+        A known key gives the existing row, whatever became of it, and raises ``IdempotencyMismatch`` if its hash
+        differs. Raises ``TooManySessions`` if ``max_live`` rows are not destroyed yet; counting and inserting are
+        atomic, so the limit holds for all daemons together. Raises ``Conflict`` if the id is taken.
+        """
+
+        def work(connection: sa.Connection) -> tuple[SessionRow, bool]:
+            hold(connection, INSERT)
+            existing = _by_key(connection, row)
+            if existing is not None:
+                return existing, False
+            if max_live is not None:
+                _refuse_over(connection, max_live)
+            values = {name: getattr(row, name) for name in _COLUMNS}
+            stored = connection.execute(sa.insert(table).values(values).returning(table))
+            return _row(stored.one()), True
+
+        return await self._database.write(work)
+
+    async def get(self, id: str) -> SessionRow:
+        """The row; raises ``SessionNotFound``."""
+        return await self._database.read(lambda connection: _get(connection, id))
+
+    async def page(self, *, statuses: Collection[str] | None, limit: int, after: str | None) -> list[SessionRow]:
+        """At most ``limit`` rows, newest first; ``after`` is the last id of the page before. None: all statuses."""
+        query = _SELECT.order_by(table.c.id.desc()).limit(limit)
+        if statuses is not None:
+            query = query.where(table.c.status.in_(statuses))
+        if after is not None:
+            query = query.where(table.c.id < after)
+        return await self._all(query)
+
+    async def by_status(self, statuses: Collection[str]) -> list[SessionRow]:
+        """Every row in one of ``statuses``, oldest first."""
+        return await self._all(_SELECT.where(table.c.status.in_(statuses)).order_by(table.c.id))
+
+    async def expired(self, *, statuses: Collection[str], now: float, limit: int) -> list[SessionRow]:
+        """Rows in one of ``statuses`` whose time is up, longest overdue first. Claim each before acting on it."""
+        overdue = _SELECT.where(table.c.status.in_(statuses), table.c.expires_at <= now)
+        return await self._all(overdue.order_by(table.c.expires_at).limit(limit))
+
+    async def change(
+        self,
+        id: str,
+        *,
+        statuses: Collection[str],
+        generation: int | None,
+        now: float,
+        values: SessionChange,
+    ) -> SessionRow:
+        """Set ``values`` if the row is in one of ``statuses`` and, unless None, still of this ``generation``.
+
+        Returns the row as it is afterwards. Raises ``SessionNotFound`` if there is none and ``StaleRow`` if it
+        has moved on; the message says to where.
+        """
+        guards: list[sa.ColumnElement[bool]] = [table.c.status.in_(statuses)]
+        if generation is not None:
+            guards.append(table.c.generation == generation)
+
+        def work(connection: sa.Connection) -> SessionRow:
+            changed = _update(connection, id, guards, values, now)
+            return changed or _refuse_stale(connection, id)
+
+        return await self._database.write(work)
+
+    async def claim_expired(
+        self, id: str, *, statuses: Collection[str], now: float, values: SessionChange
+    ) -> SessionRow | None:
+        """Set ``values`` if the row is in one of ``statuses`` and its time is still up at ``now``.
+
+        None if it no longer is, because the session was used, claimed or removed meanwhile.
+        """
+        guards = [table.c.status.in_(statuses), table.c.expires_at <= now]
+        return await self._database.write(lambda connection: _update(connection, id, guards, values, now))
+
+    async def acquire_lease(self, id: str, *, owner: str, now: float, ttl: float) -> SessionRow:
+        """Take the lease until ``now + ttl`` if it is free, has run out, or is already ours.
+
+        Each success adds one to ``generation``, which is the fencing token: what an earlier holder still tries
+        with its own generation fails. Raises ``Conflict``, naming the holder, or ``SessionNotFound``.
+        """
+        free = sa.or_(
+            table.c.lease_owner.is_(None),
+            table.c.lease_owner == owner,
+            table.c.lease_expires_at <= now,
+        )
+        taken = {
+            "lease_owner": owner,
+            "lease_expires_at": now + ttl,
+            "generation": table.c.generation + 1,
+            "updated_at": now,
+        }
+        update = sa.update(table).where(table.c.id == id, free).values(taken).returning(table)
+
+        def work(connection: sa.Connection) -> SessionRow:
+            hold(connection, LEASE, id)
+            found = (connection.execute(update)).one_or_none()
+            return _row(found) if found is not None else _refuse_held(connection, id)
+
+        return await self._database.write(work)
+
+    async def renew_lease(self, id: str, *, owner: str, generation: int, now: float, ttl: float) -> None:
+        """Keep our lease until ``now + ttl``. Raises ``StaleRow`` if it is lost, ``SessionNotFound`` without a row.
+
+        A lease that ran out while nobody took it can be renewed: its generation is still the newest.
+        """
+        update = _ours(id, owner, generation).values(lease_expires_at=now + ttl, updated_at=now)
+
+        def work(connection: sa.Connection) -> None:
+            if (connection.execute(update)).rowcount == 0:
+                _refuse_stale(connection, id)
+
+        await self._database.write(work)
+
+    async def release_lease(self, id: str, *, owner: str, generation: int) -> None:
+        """Give the lease back if it is still ours. If it is not, nothing happens: it was lost, which is no error."""
+        update = _ours(id, owner, generation).values(lease_owner=None, lease_expires_at=None)
+        await self._database.write(lambda connection: connection.execute(update))
+
+    async def touch(self, rows: Sequence[tuple[str, float, float, str]]) -> None:
+        """Note (id, last_activity_at, expires_at, cwd) for many sessions in one transaction.
+
+        Neither time ever moves backwards, and an older activity does not bring back an older ``cwd``. Rows that
+        are destroying, destroyed or gone stay as they are.
+        """
+        if not rows:
+            return
+        # In one order everywhere, so that two daemons with the same rows cannot deadlock.
+        batch = [dict(zip(("b_id", "b_activity", "b_expires", "b_cwd"), row, strict=True)) for row in sorted(rows)]
+        await self._database.write(lambda connection: connection.execute(_TOUCH, batch))
+
+    async def prune_destroyed(self, before: float) -> int:
+        """Delete destroyed rows that last changed before ``before``; returns how many."""
+        old = sa.delete(table).where(table.c.status == "destroyed", table.c.updated_at < before)
+
+        def work(connection: sa.Connection) -> int:
+            return (connection.execute(old)).rowcount
+
+        return await self._database.write(work)
+
+    async def referenced_images(self) -> set[str]:
+        """The images of all rows that are not destroyed: these may not be deleted."""
+        query = sa.select(table.c.image).where(table.c.status.in_(LIVE)).distinct()
+
+        def work(connection: sa.Connection) -> set[str]:
+            return set(connection.scalars(query))
+
+        return await self._database.read(work)
+
+    async def _all(self, query: sa.Select[tuple[object, ...]]) -> list[SessionRow]:
+        def work(connection: sa.Connection) -> list[SessionRow]:
+            return [_row(found) for found in connection.execute(query)]
+
+        return await self._database.read(work)
+
+
+def _later(column: sa.Column[float], value: sa.BindParameter[float]) -> sa.Case[float]:
+    """The greater of the two: ``max`` and ``GREATEST`` in words that both databases know."""
+    return sa.case((column < value, value), else_=column)
+
+
+def _touch() -> sa.Update:
+    activity = sa.bindparam("b_activity", type_=sa.Double)
+    expires = sa.bindparam("b_expires", type_=sa.Double)
+    cwd = sa.bindparam("b_cwd", type_=table.c.cwd.type)
+    return (
+        sa.update(table)
+        .where(table.c.id == sa.bindparam("b_id"), table.c.status != "destroying", table.c.status != "destroyed")
+        .values(
+            last_activity_at=_later(table.c.last_activity_at, activity),
+            expires_at=_later(table.c.expires_at, expires),
+            cwd=sa.case((table.c.last_activity_at <= activity, cwd), else_=table.c.cwd),
+        )
+    )
+
+
+_TOUCH = _touch()
+
+
+def _row(found: sa.Row[tuple[object, ...]]) -> SessionRow:
+    return SessionRow(**found._mapping)
+
+
+def _ours(id: str, owner: str, generation: int) -> sa.Update:
+    return sa.update(table).where(table.c.id == id, table.c.lease_owner == owner, table.c.generation == generation)
+
+
+def _find(connection: sa.Connection, id: str) -> SessionRow | None:
+    found = (connection.execute(_SELECT.where(table.c.id == id))).one_or_none()
+    return None if found is None else _row(found)
+
+
+def _get(connection: sa.Connection, id: str) -> SessionRow:
+    row = _find(connection, id)
+    if row is None:
+        raise SessionNotFound(f"there is no session {id}")
+    return row
+
+
+def _by_key(connection: sa.Connection, row: SessionRow) -> SessionRow | None:
+    if row.idempotency_key is None:
+        return None
+    query = _SELECT.where(table.c.idempotency_key == row.idempotency_key)
+    found = (connection.execute(query)).one_or_none()
+    if found is None:
+        return None
+    existing = _row(found)
+    if existing.idempotency_hash != row.idempotency_hash:
+        raise IdempotencyMismatch(
+            f"the idempotency key was already used for session {existing.id} with another request; use a new key"
+        )
+    return existing
+
+
+def _refuse_over(connection: sa.Connection, max_live: int) -> None:
+    count = sa.select(sa.func.count()).select_from(table).where(table.c.status.in_(LIVE))
+    live = (connection.execute(count)).scalar_one()
+    if live >= max_live:
+        raise TooManySessions(
+            f"there are {live} live sessions and the limit is {max_live}; destroy one, wait for one to expire, "
+            "or raise the limit in the configuration"
+        )
+
+
+def _update(
+    connection: sa.Connection,
+    id: str,
+    guards: Sequence[sa.ColumnElement[bool]],
+    values: SessionChange,
+    now: float,
+) -> SessionRow | None:
+    update = sa.update(table).where(table.c.id == id, *guards).values(**values, updated_at=now).returning(table)
+    found = (connection.execute(update)).one_or_none()
+    return None if found is None else _row(found)
+
+
+def _refuse_stale(connection: sa.Connection, id: str) -> NoReturn:
+    row = _get(connection, id)
+    raise StaleRow(
+        f"session {id} was changed by someone else: it is now {row.status}, generation {row.generation}, "
+        f"leased by {row.lease_owner or 'nobody'}"
+    )
+
+
+def _refuse_held(connection: sa.Connection, id: str) -> NoReturn:
+    row = _get(connection, id)
+    until = datetime.fromtimestamp(row.lease_expires_at or 0.0, UTC).isoformat(timespec="milliseconds")
+    raise Conflict(f"session {id} is leased by {row.lease_owner} until {until}; try again then")

@@ -1,0 +1,50 @@
+"""The store as the daemon sees it: open it once, close it once."""
+
+from typing import Self
+
+import sqlalchemy as sa
+
+from holdfast.errors import ConfigError
+from holdfast.store.database import Database, database_for
+from holdfast.store.engine import parse_url
+from holdfast.store.migrate import migrate
+from holdfast.store.sessions import SessionStore
+
+
+class Store:
+    """All that must survive a restart. Made by ``open``; belongs to the event loop that opened it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.sessions = SessionStore(database)
+
+    @classmethod
+    async def open(cls, url: str) -> Self:
+        """Connect to ``url`` and bring its schema up to date.
+
+        ``url`` is ``sqlite:////absolute/path``, ``sqlite:///relative/path`` or ``postgresql://user:password@host/name``.
+        Raises ``ConfigError`` if the URL, the login or the schema version is wrong, and ``Unavailable`` if the
+        database cannot be reached now. No message holds the password.
+        """
+        parsed = parse_url(url)
+        try:
+            await migrate(parsed)
+        except TypeError as error:  # how asyncpg says that it does not know an option
+            if parsed.query:
+                raise ConfigError(f"database_url has an option that asyncpg does not know: {error}") from error
+            raise
+        store = cls(database_for(parsed))
+        try:
+            await store.ping()
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    async def ping(self) -> None:
+        """Ask the database for an answer; raises ``Unavailable`` if none comes."""
+        await self._database.read(lambda connection: connection.scalar(sa.select(1)))
+
+    async def close(self) -> None:
+        """Let what is under way end, then close every connection. Closing twice is fine."""
+        await self._database.close()

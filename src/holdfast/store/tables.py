@@ -1,0 +1,86 @@
+"""The tables, as data. ``migrations/`` brings a database to exactly this; a test compares the two."""
+
+import json
+from collections.abc import Mapping
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import TEXT as PG_TEXT
+from sqlalchemy.engine import Dialect
+
+STATUSES = ("creating", "active", "pausing", "paused", "resuming", "destroying", "destroyed", "error")
+LIVE = tuple(status for status in STATUSES if status != "destroyed")
+"""Named one by one and not as ``!= 'destroyed'``, so that an index on status can serve the query."""
+
+metadata = sa.MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
+
+class JsonText(sa.TypeDecorator[Mapping[str, str]]):
+    """A str -> str mapping, kept as JSON in a text column: the same bytes in every database."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Mapping[str, str] | None, dialect: Dialect) -> str | None:
+        return None if value is None else json.dumps(dict(value))
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Mapping[str, str] | None:
+        if value is None:
+            return None
+        decoded: dict[str, str] = json.loads(value)
+        return decoded
+
+
+class ForeignText(sa.TypeDecorator[str]):
+    """Text that comes out of a sandbox: paths and messages may hold NULs and broken Unicode.
+
+    Postgres refuses the first and both databases the second. Losing a byte of an error message is better than
+    losing the row that reports the error, so such characters become U+FFFD.
+    """
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        if value is None or (value.isascii() and "\0" not in value):
+            return value
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
+
+
+# Ids must sort by byte in every database: pages depend on it, and Postgres otherwise sorts by the locale.
+ID_TEXT = sa.Text().with_variant(PG_TEXT(collation="C"), "postgresql")
+
+sessions = sa.Table(
+    "sessions",
+    metadata,
+    sa.Column("id", ID_TEXT, primary_key=True),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text),
+    sa.Column("error", ForeignText),
+    sa.Column("image", sa.Text, nullable=False),
+    sa.Column("driver", sa.Text, nullable=False),
+    sa.Column("handle", sa.Text),
+    sa.Column("spec", sa.Text, nullable=False),
+    sa.Column("metadata", JsonText, nullable=False),
+    sa.Column("cwd", ForeignText, nullable=False),
+    sa.Column("ttl_seconds", sa.BigInteger, nullable=False),
+    sa.Column("generation", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("lease_owner", sa.Text),
+    sa.Column("lease_expires_at", sa.Double),
+    sa.Column("idempotency_key", sa.Text, unique=True),
+    sa.Column("idempotency_hash", sa.Text),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("expires_at", sa.Double, nullable=False),
+    sa.Column("last_activity_at", sa.Double, nullable=False),
+    sa.Column("updated_at", sa.Double, nullable=False),
+    sa.CheckConstraint("status IN ({})".format(", ".join(f"'{status}'" for status in STATUSES)), name="status"),
+    sa.Index(None, "status", "id"),  # page, by_status, the count of live rows
+    sa.Index(None, "status", "expires_at"),  # expired
+    sa.Index(None, "status", "updated_at"),  # prune_destroyed
+)

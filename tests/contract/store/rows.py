@@ -1,0 +1,29 @@
+"""Rows to test with."""
+
+from dataclasses import replace
+from typing import Any
+
+from holdfast.store import SessionRow
+
+NOW = 1_700_000_000.123456
+"""With microseconds, which a 32-bit float or an integer column would lose."""
+
+_ROW = SessionRow(
+    id="ses_0001",
+    status="active",
+    image="host",
+    driver="fake",
+    spec='{"cpus": 1}',
+    metadata={"team": "blue"},
+    cwd="/home/user",
+    ttl_seconds=600,
+    created_at=NOW,
+    expires_at=NOW + 600,
+    last_activity_at=NOW,
+    updated_at=NOW,
+)
+
+
+def a_row(number: int = 1, **changes: Any) -> SessionRow:
+    """Row ``number``: ids sort as the numbers do."""
+    return replace(_ROW, **{"id": f"ses_{number:04}"} | changes)

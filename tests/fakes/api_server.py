@@ -1,0 +1,38 @@
+"""The real API on a real loopback port, with fake services behind it."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import uvicorn
+
+from fakes.session_service import FakeImages, FakeSessions
+from holdfast.api import ApiSettings, create_app
+
+KEY = "test-key-ünïcode"
+
+
+@dataclass(frozen=True)
+class RunningApi:
+    url: str
+    key: str
+    sessions: FakeSessions
+    images: FakeImages
+
+
+@contextmanager
+def running_api(settings: ApiSettings | None = None) -> Iterator[RunningApi]:
+    sessions, images = FakeSessions(), FakeImages()
+    app = create_app(sessions, api_key=KEY, settings=settings or ApiSettings(), images=images)
+    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield RunningApi(f"http://127.0.0.1:{listener.getsockname()[1]}", KEY, sessions, images)
+        finally:
+            server.should_exit = True
+            thread.join(10)

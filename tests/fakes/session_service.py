@@ -1,0 +1,210 @@
+"""A session service in memory, with the real one's manners and none of its sandboxes.
+
+``exec`` understands a handful of commands (``echo``, ``exit``, ``sleep``, ``cat``, ``bytes``); set ``fail`` to have
+every call raise.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from holdfast.drivers.base import Limits, Network
+from holdfast.errors import (
+    BadInput,
+    ExecNotFound,
+    FileMissing,
+    IdempotencyMismatch,
+    ImageInUse,
+    ImageNotFound,
+    SessionGone,
+    SessionNotFound,
+    TooManySessions,
+    UnknownImage,
+)
+from holdfast.sessions.machine import Reason, Status
+from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult, SessionView
+
+MAX_TIMEOUT_MS = 120_000
+
+
+class FakeSessions:
+    def __init__(self, max_sessions: int = 1000) -> None:
+        self.max_sessions = max_sessions
+        self.fail: Exception | None = None
+        self.fail_times = 10**9
+        self.sessions: dict[str, SessionView] = {}
+        self.files: dict[tuple[str, str], bytes] = {}
+        self.modes: dict[str, int | None] = {}
+        self.results: dict[tuple[str, str], ExecResult] = {}
+        self.keys: dict[str, tuple[object, object]] = {}
+        self.last_exec: ExecRequest | None = None
+        self.exec_count = 0
+
+    def _trip(self) -> None:
+        if self.fail is not None and self.fail_times > 0:
+            self.fail_times -= 1
+            raise self.fail
+
+    def _live(self, session_id: str) -> SessionView:
+        view = self._view(session_id)
+        if view.status is Status.DESTROYED:
+            raise SessionGone(f"{session_id} was destroyed; create a new session")
+        return view
+
+    def _view(self, session_id: str) -> SessionView:
+        self._trip()
+        try:
+            return self.sessions[session_id]
+        except KeyError:
+            raise SessionNotFound(f"there is no session {session_id}") from None
+
+    async def create(self, req: CreateRequest, *, idempotency_key: str | None) -> SessionView:
+        self._trip()
+        if idempotency_key in self.keys:
+            before, view = self.keys[idempotency_key]
+            if before != req:
+                raise IdempotencyMismatch("this Idempotency-Key came with another request")
+            assert isinstance(view, SessionView)
+            return view
+        if req.image not in (None, "host"):
+            raise UnknownImage(f"there is no image {req.image}")
+        if sum(one.status is not Status.DESTROYED for one in self.sessions.values()) >= self.max_sessions:
+            raise TooManySessions("too many sessions; destroy one")
+        now = time.time()
+        ttl = req.ttl_seconds or 1800
+        view = SessionView(
+            id=f"ses_{len(self.sessions):08d}",
+            status=Status.ACTIVE,
+            reason=None,
+            error=None,
+            image=req.image or "host",
+            driver="fake",
+            cwd="/root",
+            limits=Limits(req.cpus or 1.0, req.memory_mb or 512, req.pids or 256, req.disk_mb or 1024),
+            network=req.network or Network.NONE,
+            writable_root=bool(req.writable_root),
+            metadata=req.metadata,
+            ttl_seconds=ttl,
+            created_at=now,
+            expires_at=now + ttl,
+            last_activity_at=now,
+        )
+        self.sessions[view.id] = view
+        if idempotency_key is not None:
+            self.keys[idempotency_key] = (req, view)
+        return view
+
+    async def get(self, session_id: str, /) -> SessionView:
+        return self._view(session_id)
+
+    async def list(
+        self, *, status: Sequence[Status] | None, limit: int, cursor: str | None
+    ) -> tuple[list[SessionView], str | None]:
+        self._trip()
+        if cursor is not None and not cursor.isascii():
+            raise BadInput("cursor: not one of ours")
+        found = [one for one in self.sessions.values() if status is None or one.status in status]
+        found = [one for one in found if cursor is None or one.id > cursor]
+        return found[:limit], found[limit - 1].id if len(found) > limit else None
+
+    async def destroy(self, session_id: str, /) -> None:
+        view = self._view(session_id)
+        self.sessions[session_id] = replace(view, status=Status.DESTROYED, reason=Reason.REQUESTED)
+
+    async def exec(self, session_id: str, req: ExecRequest, /, *, idempotency_key: str | None) -> ExecResult:
+        view = self._live(session_id)
+        if req.timeout_ms is not None and req.timeout_ms > MAX_TIMEOUT_MS:
+            raise BadInput(f"timeout_ms: must be at most {MAX_TIMEOUT_MS}")
+        if idempotency_key is not None and idempotency_key in self.keys:
+            before, result = self.keys[idempotency_key]
+            if before != req:
+                raise IdempotencyMismatch("this Idempotency-Key came with another request")
+            assert isinstance(result, ExecResult)
+            return result
+        self.last_exec = req
+        self.exec_count += 1
+        result = await self._run(view, req)
+        self.results[session_id, result.exec_id] = result
+        if idempotency_key is not None:
+            self.keys[idempotency_key] = (req, result)
+        return result
+
+    async def _run(self, view: SessionView, req: ExecRequest) -> ExecResult:
+        word, _, rest = req.cmd.partition(" ")
+        out, err, code, timed_out = b"", b"", 0, False
+        match word:
+            case "echo":
+                out = rest.encode() + b"\n"
+            case "exit":
+                code, err = int(rest), b"leaving\n"
+            case "cat":
+                out = req.stdin
+            case "bytes":
+                out = bytes.fromhex(rest)
+            case "sleep":
+                limit = (req.timeout_ms or MAX_TIMEOUT_MS) / 1000
+                timed_out = float(rest) > limit
+                code = 137 if timed_out else 0
+                await asyncio.sleep(min(float(rest), limit))
+        return ExecResult(
+            exec_id=f"exe_{self.exec_count:08d}",
+            exit_code=code,
+            cwd=req.cwd or view.cwd,
+            output=out + err,
+            stdout=out,
+            stderr=err,
+            truncated=False,
+            timed_out=timed_out,
+            duration_ms=1,
+            shell_restarted=False,
+        )
+
+    async def exec_result(self, session_id: str, exec_id: str, /) -> ExecResult:
+        self._view(session_id)
+        try:
+            return self.results[session_id, exec_id]
+        except KeyError:
+            raise ExecNotFound(f"there is no command {exec_id}") from None
+
+    async def write_file(self, session_id: str, path: str, data: bytes, /, *, mode: int | None) -> None:
+        self._live(session_id)
+        self.files[session_id, path] = data
+        self.modes[path] = mode
+
+    async def read_file(self, session_id: str, path: str, /, *, max_bytes: int | None) -> tuple[bytes, bool]:
+        self._live(session_id)
+        try:
+            data = self.files[session_id, path]
+        except KeyError:
+            raise FileMissing(f"there is no file {path}") from None
+        return (data, False) if max_bytes is None else (data[:max_bytes], len(data) > max_bytes)
+
+
+@dataclass(frozen=True)
+class FakeImage:
+    name: str
+    kind: str = "host"
+    size_bytes: int | None = None
+    created_at: float = 1_700_000_000.25
+    digest: str | None = None
+
+
+class FakeImages:
+    def __init__(self) -> None:
+        self.images = {"host": FakeImage("host")}
+
+    async def list(self) -> Sequence[FakeImage]:
+        return list(self.images.values())
+
+    async def import_(self, name: str, source: str, /, *, replace: bool) -> FakeImage:
+        if name in self.images and not replace:
+            raise ImageInUse(f"{name} exists; say replace")
+        self.images[name] = FakeImage(name, "tar", 12_345_678, 1_700_000_000.5, "sha256:" + "a" * 64)
+        return self.images[name]
+
+    async def remove(self, name: str, /) -> None:
+        if name == "host":
+            raise ImageInUse("host is built in")
+        if self.images.pop(name, None) is None:
+            raise ImageNotFound(f"there is no image {name}")

@@ -1,0 +1,49 @@
+"""The app in memory, with fake services behind it and a client that has the key."""
+
+from collections.abc import AsyncIterator
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
+
+from fakes.api_server import KEY
+from fakes.session_service import FakeImages, FakeSessions
+from holdfast.api import ApiSettings, create_app
+
+
+@pytest.fixture
+def sessions() -> FakeSessions:
+    return FakeSessions()
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def app(sessions: FakeSessions, registry: CollectorRegistry) -> FastAPI:
+    settings = ApiSettings(max_body_bytes=4 * 1024 * 1024, max_json_bytes=2 * 1024 * 1024)
+    return create_app(sessions, api_key=KEY, settings=settings, images=FakeImages(), registry=registry)
+
+
+@pytest.fixture
+async def stranger(app: FastAPI) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client on loopback without a key."""
+    transport = httpx2.ASGITransport(app, client=("127.0.0.1", 5000))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        yield client
+
+
+@pytest.fixture
+async def client(app: FastAPI) -> AsyncIterator[httpx2.AsyncClient]:
+    transport = httpx2.ASGITransport(app, client=("127.0.0.1", 5000))
+    headers = {b"authorization": b"Bearer " + KEY.encode()}
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
+        yield client
+
+
+@pytest.fixture
+async def session_id(client: httpx2.AsyncClient) -> str:
+    return str((await client.post("/v1/sessions")).json()["id"])

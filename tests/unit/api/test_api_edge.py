@@ -1,0 +1,153 @@
+"""The edge itself: keys, loopback, request ids, metrics, the documentation."""
+
+import re
+from typing import Any
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
+
+from fakes.api_server import KEY
+from fakes.session_service import FakeSessions
+from holdfast.api import ApiSettings, create_app
+
+pytestmark = pytest.mark.anyio
+BEARER = b"Bearer " + KEY.encode()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        None,
+        b"",
+        b"Bearer",
+        b"Bearer ",
+        b"Bearer wrong",
+        b"Basic " + KEY.encode(),
+        KEY.encode(),
+        b"Bearer \xff\xfe",
+        b"Bearer " + KEY.encode()[:-1],
+        b"Bearer " + KEY.encode() + b"x",
+        "Bearer ключ".encode(),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/sessions", "/v1/nope", "/v1", "/v1/sessions/ses_1/exec"])
+async def test_no_key_no_entry(stranger: httpx2.AsyncClient, path: str, header: bytes | None) -> None:
+    headers = {} if header is None else {b"authorization": header}
+    response = await stranger.get(path, headers=headers)
+    assert response.status_code == 401
+    assert response.headers["www-authenticate"] == "Bearer"
+    assert response.json()["error"]["code"] == "unauthorized"
+    assert response.json()["error"]["request_id"] == response.headers["x-request-id"]
+
+
+async def test_the_key_opens(stranger: httpx2.AsyncClient) -> None:
+    for header in (BEARER, BEARER.replace(b"Bearer", b"bearer")):
+        assert (await stranger.get("/v1/sessions", headers={b"authorization": header})).status_code == 200
+    twice = [(b"authorization", BEARER), (b"authorization", b"Bearer wrong")]
+    assert (await stranger.get("/v1/sessions", headers=twice)).status_code == 401
+
+
+def test_an_empty_key_is_refused() -> None:
+    with pytest.raises(ValueError, match="empty"):
+        create_app(FakeSessions(), api_key="", settings=ApiSettings())
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/metrics"])
+async def test_open_on_loopback_only(app: FastAPI, path: str) -> None:
+    async def status(peer: str, host: str, *extra: tuple[bytes, bytes]) -> int:
+        transport = httpx2.ASGITransport(app, client=(peer, 1))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://x") as client:
+            return (await client.get(path, headers=[(b"host", host.encode()), *extra])).status_code
+
+    for peer in ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"):
+        for host in ("localhost", "localhost:8080", "127.0.0.1:8080", "[::1]", "[::1]:8080", "LOCALHOST"):
+            assert await status(peer, host) == 200, (peer, host)
+    for peer in ("10.0.0.1", "::2", "", "testclient"):
+        assert await status(peer, "localhost") == 401, peer
+    for host in ("example.org", "example.org:8080", "localhost.example.org", "127.0.0.1.nip.io", ""):
+        assert await status("127.0.0.1", host) == 401, host
+    for name in ("X-Forwarded-For", "Forwarded", "X-Real-IP", "X-Forwarded-Host", "Via", "CF-Connecting-IP"):
+        assert await status("127.0.0.1", "localhost", (name.encode(), b"127.0.0.1")) == 401, name
+    assert await status("10.0.0.1", "example.org", (b"authorization", BEARER)) == 200
+
+
+async def test_request_ids(client: httpx2.AsyncClient) -> None:
+    for path in ("/v1/sessions", "/nope", "/healthz", "/docs", "/v1/sessions/ses_x"):
+        assert re.fullmatch(r"req_[0-9a-f]{16}", (await client.get(path)).headers["x-request-id"])
+    sane = await client.get("/nope", headers={"X-Request-Id": "abc-1.2:3"})
+    assert sane.headers["x-request-id"] == sane.json()["error"]["request_id"] == "abc-1.2:3"
+    for bad in ("x" * 65, "a b", "a\tb", "<script>", ""):
+        assert (await client.get("/nope", headers={"X-Request-Id": bad})).headers["x-request-id"].startswith("req_")
+
+
+async def test_one_log_line_per_request(
+    client: httpx2.AsyncClient, session_id: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    await client.get(f"/v1/sessions/{session_id}", headers={"X-Request-Id": "mine"})
+    lines = capsys.readouterr().out.strip().splitlines()
+    assert len(lines) == 1
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", lines[0])
+    for part in ("method=GET", "route=/v1/sessions/{session_id}", "status=200", "request_id=mine", session_id):
+        assert part in plain
+
+
+async def test_metrics(client: httpx2.AsyncClient, session_id: str, registry: CollectorRegistry) -> None:
+    await client.get(f"/v1/sessions/{session_id}")
+    for n in range(3):
+        await client.get(f"/nope/{n}")
+    await client.request("BREW", "/nope")
+    text = (await client.get("/metrics")).text
+    route = "/v1/sessions/{session_id}"
+    assert f'holdfast_http_requests_total{{method="GET",route="{route}",status="200"}} 1.0' in text
+    assert 'holdfast_http_requests_total{method="GET",route="-",status="404"} 3.0' in text
+    assert 'method="OTHER"' in text
+    assert registry.get_sample_value("holdfast_http_request_seconds_count", {"method": "GET", "route": route}) == 1
+
+
+async def test_health(stranger: httpx2.AsyncClient) -> None:
+    assert (await stranger.get("/healthz")).json()["status"] == "ok"
+
+
+async def test_openapi_is_complete(stranger: httpx2.AsyncClient) -> None:
+    schema = (await stranger.get("/openapi.json")).json()
+    found = {(verb.upper(), path) for path, verbs in schema["paths"].items() for verb in verbs}
+    one = "/v1/sessions/{session_id}"
+    assert found == {
+        ("POST", "/v1/sessions"),
+        ("GET", "/v1/sessions"),
+        ("GET", one),
+        ("DELETE", one),
+        ("POST", f"{one}/exec"),
+        ("GET", one + "/exec/{exec_id}"),
+        ("POST", f"{one}/fs/write"),
+        ("GET", f"{one}/fs/read"),
+        ("GET", "/v1/images"),
+        ("POST", "/v1/images"),
+        ("DELETE", "/v1/images/{name}"),
+        ("GET", "/healthz"),
+        ("GET", "/metrics"),
+    }
+    for path, verbs in schema["paths"].items():
+        for operation in verbs.values():
+            assert operation["summary"]
+            replies: dict[str, Any] = operation["responses"]
+            assert "401" in replies
+            for status in (status for status in replies if status >= "400"):
+                ref = replies[status]["content"]["application/json"]["schema"]["$ref"]
+                assert ref.endswith("/ErrorReply"), (path, status)
+            assert ("security" in operation) == path.startswith("/v1/")
+            if "requestBody" in operation:
+                assert operation["requestBody"]["content"]["application/json"]["schema"]
+    write = schema["paths"][f"{one}/fs/write"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert {"path", "content", "content_base64", "mode"} <= set(write["properties"])
+
+
+async def test_docs_need_nothing_from_outside(stranger: httpx2.AsyncClient) -> None:
+    response = await stranger.get("/docs")
+    assert response.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in response.headers["content-security-policy"]
+    assert "/openapi.json" in response.text
+    assert not re.search(r"https?://|src=|@import|//cdn", response.text)

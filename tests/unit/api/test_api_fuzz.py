@@ -1,0 +1,28 @@
+"""Schemathesis throws everything that the OpenAPI allows, and much that it does not, at the app: never a 5xx."""
+
+import asyncio
+from typing import Any
+
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis.checks import not_a_server_error
+
+from fakes.session_service import FakeImages, FakeSessions
+from holdfast.api import ApiSettings, create_app
+from holdfast.sessions.types import CreateRequest
+
+sessions = FakeSessions()
+asyncio.run(sessions.create(CreateRequest(), idempotency_key=None))
+app = create_app(sessions, api_key="key", settings=ApiSettings(), images=FakeImages())
+schema = schemathesis.openapi.from_asgi("/openapi.json", app)
+
+
+@schema.parametrize()
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+def test_never_a_server_error(case: schemathesis.Case[Any]) -> None:
+    if "session_id" in case.path_parameters:
+        case.path_parameters["session_id"] = "ses_00000000"
+    response = case.call(headers={"Authorization": "Bearer key"})
+    case.validate_response(response, checks=[not_a_server_error])
+    if response.status_code >= 400:
+        assert response.json()["error"]["code"]

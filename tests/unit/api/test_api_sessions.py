@@ -1,0 +1,247 @@
+"""Sessions and exec over HTTP: every field, and every status code that the API promises."""
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from fakes.session_service import FakeSessions
+from holdfast import errors
+
+pytestmark = pytest.mark.anyio
+
+
+def told(response: httpx2.Response) -> tuple[int, str]:
+    error = response.json()["error"]
+    assert set(error) == {"code", "message", "request_id"}
+    assert error["message"]
+    assert error["request_id"] == response.headers["x-request-id"]
+    return response.status_code, error["code"]
+
+
+async def test_create_gives_a_whole_session(client: httpx2.AsyncClient) -> None:
+    wish = {
+        "image": "host",
+        "ttl_seconds": 60,
+        "env": {"A": "1"},
+        "limits": {"cpus": 0.5, "memory_mb": 64},
+        "network": "none",
+        "writable_root": True,
+        "metadata": {"who": "me"},
+    }
+    response = await client.post("/v1/sessions", json=wish)
+    assert response.status_code == 201
+    session = response.json()
+    assert response.headers["location"] == f"/v1/sessions/{session['id']}"
+    assert session["limits"] == {"cpus": 0.5, "memory_mb": 64, "pids": 256, "disk_mb": 1024}
+    assert session["metadata"] == {"who": "me"}
+    assert session["writable_root"] is True
+    for name in ("created_at", "expires_at", "last_activity_at"):
+        assert session[name][-8] == "."
+        assert session[name].endswith("Z")
+    wanted = "id status reason image driver cwd limits network metadata created_at expires_at last_activity_at"
+    assert set(wanted.split()) <= set(session)
+    assert (await client.get(f"/v1/sessions/{session['id']}")).json() == session
+
+
+async def test_list_pages_and_filters(client: httpx2.AsyncClient) -> None:
+    ids = [(await client.post("/v1/sessions")).json()["id"] for _ in range(5)]
+    await client.delete(f"/v1/sessions/{ids[0]}")
+    page = (await client.get("/v1/sessions?limit=2")).json()
+    assert [one["id"] for one in page["sessions"]] == ids[:2]
+    page = (await client.get("/v1/sessions", params={"limit": 10, "cursor": page["next_cursor"]})).json()
+    assert [one["id"] for one in page["sessions"]] == ids[2:]
+    assert page["next_cursor"] is None
+    for query in ("status=destroyed", "status=destroyed&status=error", "status=error,destroyed"):
+        page = (await client.get(f"/v1/sessions?{query}")).json()
+        assert [one["id"] for one in page["sessions"]] == ids[:1]
+    assert told(await client.get("/v1/sessions?status=asleep")) == (422, "bad_input")
+    assert told(await client.get("/v1/sessions?limit=0")) == (422, "bad_input")
+
+
+async def test_delete_twice(client: httpx2.AsyncClient, session_id: str) -> None:
+    for _ in range(2):
+        response = await client.delete(f"/v1/sessions/{session_id}")
+        assert (response.status_code, response.content) == (204, b"")
+    assert told(await client.post(f"/v1/sessions/{session_id}/exec", json={"cmd": "true"})) == (410, "session_gone")
+
+
+async def test_exec_and_its_result_again(client: httpx2.AsyncClient, session_id: str, sessions: FakeSessions) -> None:
+    body = {"cmd": "cat", "stdin": "höi", "env": {"A": "b"}, "cwd": "/tmp", "timeout_ms": 500, "shell": "two"}
+    response = await client.post(f"/v1/sessions/{session_id}/exec", json=body)
+    assert response.status_code == 200
+    result = response.json()
+    assert result["stdout"] == result["output"] == "höi"
+    assert result["cwd"] == "/tmp"
+    wanted = "exec_id exit_code cwd output stdout stderr truncated timed_out duration_ms shell_restarted"
+    assert set(result) == set(wanted.split())
+    assert sessions.last_exec is not None
+    assert (sessions.last_exec.shell, sessions.last_exec.timeout_ms) == ("two", 500)
+    assert (await client.get(f"/v1/sessions/{session_id}/exec/{result['exec_id']}")).json() == result
+    assert told(await client.get(f"/v1/sessions/{session_id}/exec/exe_no")) == (404, "exec_not_found")
+
+
+async def test_output_that_is_not_text(client: httpx2.AsyncClient, session_id: str) -> None:
+    result = (await client.post(f"/v1/sessions/{session_id}/exec", json={"cmd": "bytes 61ff0062"})).json()
+    assert result["stdout"] == "a\ufffd\0b"
+
+
+async def test_idempotency_key(client: httpx2.AsyncClient, session_id: str, sessions: FakeSessions) -> None:
+    key = {"Idempotency-Key": "one"}
+    url = f"/v1/sessions/{session_id}/exec"
+    first = await client.post(url, json={"cmd": "echo 1"}, headers=key)
+    assert (await client.post(url, json={"cmd": "echo 1"}, headers=key)).json() == first.json()
+    assert sessions.exec_count == 1
+    assert told(await client.post(url, json={"cmd": "echo 2"}, headers=key)) == (409, "idempotency_mismatch")
+    assert told(await client.post(url, json={"cmd": "true"}, headers={"Idempotency-Key": "a b"}))[0] == 422
+    assert told(await client.post("/v1/sessions", headers={"Idempotency-Key": "x" * 256}))[0] == 422
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({}, "cmd is required"),
+        ({"cmd": "a\0b"}, "cmd: must not contain a NUL"),
+        ({"cmd": 1}, "cmd: must be a valid string"),
+        ({"cmd": "true", "timeout_ms": 0}, "timeout_ms: must be greater than 0"),
+        ({"cmd": "true", "timeout_ms": -1}, "timeout_ms"),
+        ({"cmd": "true", "timeout_ms": "5"}, "timeout_ms"),
+        ({"cmd": "true", "timeout_ms": 10**9}, "timeout_ms: must be at most"),
+        ({"cmd": "true", "env": {"1A": "x"}}, "env: a name must"),
+        ({"cmd": "true", "env": {"A": "x\0"}}, "env: must not contain a NUL"),
+        ({"cmd": "true", "env": {"A\n": "x"}}, "env: a name must"),
+        ({"cmd": "true", "env": {"A": "x" * 300_000}}, "env: must not be larger"),
+        ({"cmd": "true", "cwd": "tmp"}, "cwd: path must be absolute"),
+        ({"cmd": "true", "shell": "a/b"}, "shell"),
+        ({"cmd": "true", "command": "x"}, "command is not a known field"),
+    ],
+)
+async def test_bad_exec(client: httpx2.AsyncClient, session_id: str, body: dict[str, Any], says: str) -> None:
+    response = await client.post(f"/v1/sessions/{session_id}/exec", json=body)
+    assert told(response) == (422, "bad_input")
+    assert says in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"ttl_seconds": 0},
+        {"ttl_seconds": 1.5},
+        {"ttl_seconds": 10**30},
+        {"image": ""},
+        {"image": "a\0"},
+        {"limits": {"cpus": 0}},
+        {"limits": {"cpu": 1}},
+        {"limits": {"memory_mb": -1}},
+        {"limits": {"pids": True}},
+        {"network": "some"},
+        {"writable_root": "yes"},
+        {"metadata": {str(n): "" for n in range(65)}},
+        {"metadata": {"a": "x" * 17_000}},
+        {"metadata": {"a": 1}},
+        {"metadata": {"a": "\0"}},
+        {"surprise": 1},
+        [],
+        "text",
+    ],
+)
+async def test_bad_create(client: httpx2.AsyncClient, body: Any) -> None:
+    assert told(await client.post("/v1/sessions", json=body)) == (422, "bad_input")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"{",
+        b"\xff",
+        b'{"cmd":"\xff"}',
+        b'{"cmd":"\\ud800"}',
+        b'{"cmd":"true","stdin":"\\ud800"}',
+        b'{"cmd":"true","env":{"A":"\\ud800"}}',
+        b'{"cmd":"true","\\ud800":1}',
+        b"[" * 100_000,
+        b"9" * 10_000,
+        b'{"cmd":NaN}',
+        b"null",
+        b"",
+    ],
+)
+async def test_bodies_that_are_not_json(client: httpx2.AsyncClient, session_id: str, raw: bytes) -> None:
+    url = f"/v1/sessions/{session_id}/exec"
+    headers = {"Content-Type": "application/json"}
+    assert told(await client.post(url, content=raw, headers=headers)) == (422, "bad_input")
+    assert told(await client.post(url.replace("exec", "fs/write"), content=raw, headers=headers)) == (422, "bad_input")
+
+
+async def test_json_without_its_content_type_is_explained(client: httpx2.AsyncClient, session_id: str) -> None:
+    response = await client.post(f"/v1/sessions/{session_id}/exec", content=b'{"cmd":"true"}')
+    assert "application/json" in response.json()["error"]["message"]
+
+
+async def test_large_commands(client: httpx2.AsyncClient, session_id: str) -> None:
+    url = f"/v1/sessions/{session_id}/exec"
+    assert (await client.post(url, json={"cmd": ": " + "x" * 1_000_000})).status_code == 200
+    assert told(await client.post(url, json={"cmd": "x" * (1024 * 1024 + 1)})) == (413, "too_large")
+    assert told(await client.post(url, json={"cmd": "é" * (600 * 1024)})) == (413, "too_large")
+    assert told(await client.post(url, json={"cmd": "x" * (2 * 1024 * 1024)})) == (413, "too_large")
+
+
+async def test_unknown_things(client: httpx2.AsyncClient) -> None:
+    for bad in ("ses_nope", "%00", "a b", "x" * 500, "%ff"):
+        assert told(await client.get(f"/v1/sessions/{bad}")) == (404, "session_not_found")
+    assert told(await client.get("/v1/nope")) == (404, "not_found")
+    assert told(await client.get("/v1/sessions/")) == (404, "not_found")
+    response = await client.put("/v1/sessions")
+    assert told(response) == (405, "method_not_allowed")
+    assert response.headers["allow"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.WrongState("it is paused"),
+        errors.SessionGone("expired"),
+        errors.TooManySessions("enough"),
+        errors.RuntimeUnavailable("install runc"),
+        errors.SandboxLost("it died"),
+        errors.Forbidden("not yours"),
+        errors.DiskFull("no room"),
+        errors.DriverTransient("try again"),
+        errors.NotAFile("a directory"),
+        errors.UnknownImage("none"),
+    ],
+)
+async def test_errors_of_the_service(
+    client: httpx2.AsyncClient, session_id: str, sessions: FakeSessions, error: errors.HoldfastError
+) -> None:
+    sessions.fail = error
+    response = await client.get(f"/v1/sessions/{session_id}")
+    assert told(response) == (error.status, error.code)
+    assert response.json()["error"]["message"] == error.message
+    assert ("retry-after" in response.headers) == (error.status in (429, 503))
+
+
+async def test_unexpected_errors_leak_nothing(
+    client: httpx2.AsyncClient, session_id: str, sessions: FakeSessions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sessions.fail = ZeroDivisionError("the secret")
+    response = await client.get(f"/v1/sessions/{session_id}")
+    assert told(response) == (500, "internal")
+    assert "secret" not in response.text
+    assert "Traceback" not in response.text
+    logged = capsys.readouterr().out
+    assert "the secret" in logged
+    assert response.headers["x-request-id"] in logged
+
+
+async def test_images(client: httpx2.AsyncClient) -> None:
+    response = await client.post("/v1/images", json={"name": "alpine", "source": "/tmp/alpine.tar"})
+    assert response.status_code == 201
+    assert response.json()["created_at"] == "2023-11-14T22:13:20.500000Z"
+    again = await client.post("/v1/images", json={"name": "alpine", "source": "/tmp/alpine.tar"})
+    assert told(again) == (409, "image_in_use")
+    names = [one["name"] for one in (await client.get("/v1/images")).json()["images"]]
+    assert names == ["host", "alpine"]
+    assert (await client.delete("/v1/images/alpine")).status_code == 204
+    assert told(await client.delete("/v1/images/alpine")) == (404, "image_not_found")
+    assert told(await client.post("/v1/images", json={"name": "x", "source": "relative"})) == (422, "bad_input")

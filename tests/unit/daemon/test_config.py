@@ -1,0 +1,289 @@
+"""The configuration: its sources and their order, and that every mistake is named, with its key and origin."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from holdfast.daemon.config import Config, default_state_dir, env_name, load_config
+from holdfast.drivers.base import Network
+from holdfast.errors import ConfigError
+
+DOC = Path(__file__).parents[3] / "docs" / "configuration.md"
+
+
+@pytest.fixture(autouse=True)
+def clean_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No HOLDFAST_ variables, an empty home and an empty current directory."""
+    for name in list(os.environ):
+        if name.startswith("HOLDFAST_"):
+            monkeypatch.delenv(name)
+    home, cwd = tmp_path / "home", tmp_path / "cwd"
+    home.mkdir()
+    cwd.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)  # so that no /etc/holdfast of this machine is read
+    monkeypatch.chdir(cwd)
+
+
+def write(text: str, path: Path = Path("holdfast.yaml")) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def problems(text: str = "") -> list[str]:
+    """The lines of the ``ConfigError`` that this file (and the environment as it is) leads to."""
+    write(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config()
+    return caught.value.message.splitlines()
+
+
+def problem(text: str = "") -> str:
+    lines = problems(text)
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+# --- sources ---
+
+
+def test_runs_without_any_configuration() -> None:
+    config = load_config()
+    assert config == Config()
+    assert (config.listen, config.driver, config.network, config.api_key) == (
+        "127.0.0.1:8080",
+        "oci",
+        Network.NONE,
+        None,
+    )
+    assert config.exec_timeout_ms == config.max_exec_timeout_ms == 120_000
+
+
+def test_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    write("max_sessions: 5\npids_limit: 99\n")
+    monkeypatch.setenv("HOLDFAST_MAX_SESSIONS", "7")
+    config = load_config()
+    assert (config.max_sessions, config.pids_limit) == (7, 99)
+
+
+def test_files_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write("max_sessions: 4", tmp_path / "home/.config/holdfast/holdfast.yaml")
+    assert load_config().max_sessions == 4
+    write("max_sessions: 3")
+    assert load_config().max_sessions == 3
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(write("max_sessions: 2", tmp_path / "env.yaml")))
+    assert load_config().max_sessions == 2
+    assert load_config(write("max_sessions: 1", tmp_path / "given.yaml")).max_sessions == 1
+
+
+def test_a_file_that_was_asked_for_must_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"--config: there is no file .*nowhere\.yaml"):
+        load_config(Path("nowhere.yaml"))
+    monkeypatch.setenv("HOLDFAST_CONFIG", "gone.yaml")
+    with pytest.raises(ConfigError, match=r"HOLDFAST_CONFIG: there is no file gone\.yaml"):
+        load_config()
+
+
+def test_building_one_by_hand_looks_at_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    write("max_sessions: 3")
+    monkeypatch.setenv("HOLDFAST_PIDS_LIMIT", "99")
+    config = Config(driver="fake")
+    assert (config.max_sessions, config.pids_limit) == (256, 256)
+
+
+def test_empty_file_and_nulls_mean_defaults() -> None:
+    write("")
+    assert load_config() == Config()
+    write("max_sessions: null\nstate_dir:\nallowed_images: null\napi_key: null\n")
+    assert load_config() == Config()
+
+
+def test_is_frozen() -> None:
+    with pytest.raises(ValidationError):
+        Config().listen = "0.0.0.0:80"
+
+
+# --- values ---
+
+
+@pytest.mark.parametrize("text", ["host,ci", " host , ci ", '["host", "ci"]'])
+def test_lists_from_the_environment(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_ALLOWED_IMAGES", text)
+    assert load_config().allowed_images == ("host", "ci")
+
+
+@pytest.mark.parametrize(
+    ("listen", "host", "port"),
+    [("127.0.0.1:8080", "127.0.0.1", 8080), ("[::1]:0", "::1", 0), ("box.example:65535", "box.example", 65535)],
+)
+def test_listen(listen: str, host: str, port: int) -> None:
+    config = Config(listen=listen)
+    assert (config.host, config.port) == (host, port)
+
+
+@pytest.mark.parametrize(
+    "listen", ["8080", ":8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "::1:8080", "http://a:1", "a b:1"]
+)
+def test_bad_listen(listen: str) -> None:
+    line = problem(f'listen: "{listen}"')
+    assert line.startswith("listen (holdfast.yaml): must be HOST:PORT, such as 127.0.0.1:8080")
+
+
+def test_state_dir(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert default_state_dir() == tmp_path / "home/.local/state/holdfast"
+    monkeypatch.setenv("XDG_STATE_HOME", "relative/is/ignored")
+    assert default_state_dir() == tmp_path / "home/.local/state/holdfast"
+    monkeypatch.setenv("XDG_STATE_HOME", "/xdg")
+    assert default_state_dir() == Path("/xdg/holdfast")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert default_state_dir() == Path("/var/lib/holdfast")
+    assert Config(state_dir=Path("~/here")).state_dir == tmp_path / "home/here"
+
+
+def test_bad_state_dir() -> None:
+    assert "must be an absolute path" in problem("state_dir: some/where")
+    assert "must not contain ','" in problem("state_dir: /a,b")
+
+
+@pytest.mark.parametrize(
+    ("url", "resolved"),
+    [
+        (None, "sqlite+aiosqlite:////s/holdfast.db"),
+        ("sqlite:////data/x.db", "sqlite+aiosqlite:////data/x.db"),
+        ("postgres://u:p@h/d", "postgresql+asyncpg://u:p@h/d"),
+        ("postgresql://u:p@h/d?ssl=require", "postgresql+asyncpg://u:p@h/d?ssl=require"),
+        ("postgresql+asyncpg://h/d", "postgresql+asyncpg://h/d"),
+    ],
+)
+def test_database_url(url: str | None, resolved: str) -> None:
+    config = Config.model_validate({"state_dir": "/s", "database_url": url})
+    assert config.resolved_database_url == resolved
+
+
+@pytest.mark.parametrize("url", ["", "mysql://u:hunter2@h/d", "postgresql://", "hunter2", "sqlite:///hunter2.db"])
+def test_bad_database_url_is_refused_and_not_shown(url: str) -> None:
+    line = problem(f'database_url: "{url}"')
+    assert line.startswith("database_url (holdfast.yaml): must ")
+    assert "hunter2" not in line
+
+
+# --- mistakes ---
+
+
+def test_unknown_key_names_the_nearest() -> None:
+    assert problem("sesion_ttl_seconds: 5") == (
+        "sesion_ttl_seconds (holdfast.yaml): there is no such setting; did you mean session_ttl_seconds?"
+    )
+    assert "the settings are allowed_images, api_key, " in problem("wibble: 5")
+
+
+def test_unknown_variable_is_an_error_only_if_it_looks_like_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_URL", "http://localhost:8080")
+    monkeypatch.setenv("HOLDFAST_PORT_8080_TCP", "tcp://10.0.0.1:8080")
+    load_config()
+    monkeypatch.setenv("HOLDFAST_API_KEYS", "a-secret-of-somebody")
+    assert problem() == ("HOLDFAST_API_KEYS (environment): there is no such setting; did you mean HOLDFAST_API_KEY?")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("driver: docker", "driver (holdfast.yaml): must be 'oci', 'process' or 'fake'; it is 'docker'"),
+        ("network: bridge", "network (holdfast.yaml): must be 'none' or 'full'; it is 'bridge'"),
+        ("max_sessions: 0", "max_sessions (holdfast.yaml): must be greater than or equal to 1; it is 0"),
+        ("max_sessions: yes", "max_sessions (holdfast.yaml): must be a number; it is True"),
+        ("cpu_limit: .nan", "cpu_limit (holdfast.yaml): must be a finite number; it is nan"),
+        ("runtime: ''", "runtime (holdfast.yaml): String should have at least 1 character; it is ''"),
+        ("allowed_images: [host, 3]", "allowed_images[1] (holdfast.yaml): must be a valid string; it is ['host', 3]"),
+        (
+            "default_image: nope\nallowed_images: [a, b]",
+            "default_image (holdfast.yaml): must be one of allowed_images, which are a, b; it is 'nope'",
+        ),
+        (
+            "allowed_images: []",
+            "default_image (default): must be one of allowed_images, which are none at all; it is 'host'",
+        ),
+        (
+            "max_ttl_seconds: 60",
+            "session_ttl_seconds (default): must be at most max_ttl_seconds, which is 60; it is 1800",
+        ),
+        (
+            "exec_timeout_ms: 2\nmax_exec_timeout_ms: 1",
+            "exec_timeout_ms (holdfast.yaml): must be at most max_exec_timeout_ms, which is 1; it is 2",
+        ),
+    ],
+)
+def test_a_mistake_is_named_with_its_origin(text: str, expected: str) -> None:
+    assert problem(text) == expected
+
+
+def test_every_problem_has_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_PIDS_LIMIT", "many")
+    lines = problems("driver: x\nlog_level: loud\nmax_exec_timeout_ms: -1\nnope_nope: 1\n")
+    assert [line.split(" ")[0] for line in lines] == [
+        "driver",
+        "pids_limit",
+        "max_exec_timeout_ms",
+        "log_level",
+        "nope_nope",
+    ]
+    assert "(HOLDFAST_PIDS_LIMIT): must be a valid integer" in lines[1]
+
+
+def test_what_is_no_settings_file() -> None:
+    assert problem("- a\n- b\n") == "holdfast.yaml: must hold settings, one 'key: value' per line"
+    assert problem("listen: [::1]:8080\n").startswith("holdfast.yaml, line 1: is not valid YAML")
+
+
+# --- secrets ---
+
+
+def test_empty_api_key_never_means_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert problem('api_key: ""').startswith("api_key (holdfast.yaml): must not be empty")
+    monkeypatch.setenv("HOLDFAST_API_KEY", "")
+    assert problem("api_key: 0123456789abcdef").startswith("api_key (HOLDFAST_API_KEY): must not be empty")
+
+
+@pytest.mark.parametrize("key", ["hunter2", "hunter2 hunter2 hunter2", "hunter2-hunter2-hünter"])
+def test_weak_api_key_is_refused_and_not_shown(key: str) -> None:
+    line = problem(f'api_key: "{key}"')
+    assert line.startswith("api_key (holdfast.yaml): must ")
+    assert "hunter2" not in line
+
+
+@pytest.mark.parametrize(
+    "text", ["api_key: 12345678901234567890", "api_key: [hunter2]", "api_key: *hunter2", "api_key: 'h"]
+)
+def test_no_other_mistake_shows_the_api_key_either(text: str) -> None:
+    line = problem(text)
+    assert "hunter2" not in line
+    assert "1234567890" not in line
+
+
+def test_secrets_are_not_in_the_repr() -> None:
+    config = Config.model_validate({"api_key": "hunter2-hunter2-hunter2", "database_url": "postgres://u:hunter2@h/d"})
+    assert "hunter2" not in repr(config) + str(config) + config.model_dump_json()
+
+
+def test_building_by_hand_does_not_show_secrets_in_errors() -> None:
+    with pytest.raises(ValidationError) as caught:
+        Config.model_validate({"api_key": "hunter2"})
+    assert "hunter2" not in str(caught.value)
+
+
+# --- the documentation ---
+
+
+def test_the_documentation_lists_exactly_the_keys() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| (.+?) \| .+ \|$", DOC.read_text(), re.MULTILINE)
+    assert [row[0] for row in rows] == list(Config.model_fields)
+    for key, variable, default in rows:
+        assert variable == env_name(key)
+        value = Config.model_fields[key].default
+        if isinstance(value, str | int | float):
+            assert default == f"`{str(value).lower()}`", key
