@@ -48,6 +48,8 @@ class HoldfastError(Exception):
 
     code = "internal"
     status = 500
+    request_id: str | None = None
+    """Set by the SDK on errors that came from a daemon: what to look for in its log."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message or self.__class__.__name__)

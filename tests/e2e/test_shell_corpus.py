@@ -1,12 +1,12 @@
 """The corpus of hard shell cases, run through HTTP on a real sandbox.
 
 The cases are data: `shell_corpus/<theme>.yaml` is a list of cases, and a case is a list of exec calls with what each
-must give. Every case has a session of its own, and ends with the same question to its main shell (`INVARIANT`): whatever
-the case did, the shell must still answer. A field that this file does not know is an error, so that a typing mistake
-cannot turn an expectation off.
+must give. Every case has a session of its own, and ends with the same question to its main shell (`INVARIANT`):
+whatever the case did, the shell must still answer. A field that this file does not know is an error, so that a typing
+mistake cannot turn an expectation off.
 
-What a step says nothing about is not checked, with one exception: unless it says otherwise (`timed_out: true`, or `null`
-for "either"), a step must not time out.
+What a step says nothing about is not checked, with one exception: unless it says otherwise (`timed_out: true`, or
+`null` for "either"), a step must not time out.
 """
 
 from __future__ import annotations
@@ -212,7 +212,8 @@ class Problem:
     got: object
 
     def __str__(self) -> str:
-        return f"  {self.field}: expected {_shorten(self.expected)}\n  {' ' * len(self.field)}       got {_shorten(self.got)}"
+        got = "got".rjust(len(self.field) + len(": expected"))
+        return f"  {self.field}: expected {_shorten(self.expected)}\n  {got} {_shorten(self.got)}"
 
 
 def _same(expect: Expect, result: dict[str, Any]) -> Iterator[Problem]:
@@ -249,8 +250,10 @@ def _like(expect: Expect, result: dict[str, Any]) -> Iterator[Problem]:
 
 def _sane(result: dict[str, Any]) -> Iterator[Problem]:
     """What holds for every result, whatever the command was."""
-    shape = {"exec_id": str, "exit_code": int, "cwd": str, "output": str, "stdout": str, "stderr": str}
-    shape |= {"truncated": bool, "timed_out": bool, "duration_ms": (int, float), "shell_restarted": bool}  # type: ignore[dict-item]
+    texts = ("exec_id", "cwd", "output", "stdout", "stderr")
+    flags = ("truncated", "timed_out", "shell_restarted")
+    shape: dict[str, type | tuple[type, ...]] = {"exit_code": int, "duration_ms": (int, float)}
+    shape |= dict.fromkeys(texts, str) | dict.fromkeys(flags, bool)
     for name, kind in shape.items():
         if not isinstance(result.get(name), kind):
             yield Problem(name, kind, result.get(name, "nothing"))
@@ -302,7 +305,10 @@ class Session:
                 time.sleep(MEANWHILE_DELAY_S)
             for index, other in enumerate(step.meanwhile):
                 self.check(f"{where}, meanwhile {index + 1}", other)
-            response = running.result()
+            try:
+                response = running.result()
+            except httpx2.TimeoutException:
+                pytest.fail(f"{where}: {_shorten(step.cmd_py or step.cmd)}\n  no answer at all", pytrace=False)
         took_ms = (time.monotonic() - begun) * 1000
         problems = list(_refused(step, response))
         result: object = response.text[:1000]
@@ -312,7 +318,11 @@ class Session:
         if step.expect.max_ms is not None and took_ms > step.expect.max_ms:
             problems.append(Problem("max_ms", step.expect.max_ms, round(took_ms)))
         if problems:
-            lines = [f"{where}: {_shorten(step.cmd_py or step.cmd)}", *map(str, problems), f"  all of it: {_shorten(result)}"]
+            lines = [
+                f"{where}: {_shorten(step.cmd_py or step.cmd)}",
+                *map(str, problems),
+                f"  all of it: {_shorten(result)}",
+            ]
             pytest.fail("\n".join(lines), pytrace=False)
 
     def ask(self, cmd: str) -> str:

@@ -7,7 +7,7 @@ must come soon, be small, and carry the session's token.
 import asyncio
 import hmac
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, cast
 
 from holdfast.errors import ProtocolError
 from holdfast.protocol import frames
@@ -41,8 +41,7 @@ class Connection(asyncio.Protocol):
         self._hello_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
         self._hello_timer = asyncio.get_running_loop().call_later(HELLO_SECONDS, self.close)
 
     def data_received(self, data: bytes) -> None:

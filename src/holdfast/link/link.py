@@ -32,6 +32,8 @@ class Link:
         self._calls: dict[int, asyncio.Future[frames.Frame]] = {}
         self._streams: dict[str, asyncio.Future[Stream]] = {}
         self._lost: HoldfastError | None = None
+        self.home = "/"
+        """Where the session's commands start; the runner says so when it arrives."""
         self.on_disconnect: Callable[[], None] | None = None
 
     @property
@@ -124,6 +126,7 @@ class Link:
 
     def runner_arrived(self, connection: Connection, hello: frames.Header) -> None:
         older, self._connection = self._connection, connection
+        self.home = str(hello.get("home") or "/")
         if older is not None:
             self._cut_calls()
             older.send({"op": "replaced"})

@@ -2,7 +2,7 @@
 
 The runner opens every connection and sends the first frame:
 
-    control   {"op": "hello", "v", "session", "token", "capabilities", "running"}    answered by "welcome" or "refused"
+    control   {"op": "hello", "v", "session", "token", "capabilities", "running", "home"}   answered by "welcome" or "refused"
     stream    {"op": "stream", "v", "session", "token", "stream"}                    then what the stream is for
 
 On the control connection the host calls ``{"id", "op", ...}`` and the runner answers ``{"id", ...}`` or

@@ -19,7 +19,8 @@ class Dialer:
 
     def connect_control(self, capabilities: list[str], running: list[str]):  # type: ignore[no-untyped-def]
         """The control connection, with our hello sent; the answer has not been read. Raises OSError."""
-        return self._connect("hello", {"pid": os.getpid(), "capabilities": capabilities, "running": running})
+        about = {"capabilities": capabilities, "running": running, "home": os.environ.get("HOME", "/")}
+        return self._connect("hello", about)
 
     def connect_stream(self, stream: str):  # type: ignore[no-untyped-def]
         """A connection for one stream, announced by the id that the host chose."""

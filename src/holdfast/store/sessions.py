@@ -20,13 +20,17 @@ from holdfast.store.tables import sessions as table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRow:
-    """One row, column by column. ``spec`` is JSON that only the session service understands."""
+    """One row, column by column. ``spec`` is JSON that only the session service understands.
+
+    ``node`` is the host whose daemon made the sandbox; only that one can look at it.
+    """
 
     id: str
     status: str
     reason: str | None = None
     error: str | None = None
     image: str
+    node: str
     driver: str
     handle: str | None = None
     spec: str
@@ -108,13 +112,14 @@ class SessionStore:
             query = query.where(table.c.id < after)
         return await self._all(query)
 
-    async def by_status(self, statuses: Collection[str]) -> list[SessionRow]:
-        """Every row in one of ``statuses``, oldest first."""
-        return await self._all(_SELECT.where(table.c.status.in_(statuses)).order_by(table.c.id))
+    async def by_status(self, statuses: Collection[str], *, node: str) -> list[SessionRow]:
+        """Every row of this node in one of ``statuses``, oldest first."""
+        mine = _SELECT.where(table.c.status.in_(statuses), table.c.node == node)
+        return await self._all(mine.order_by(table.c.id))
 
-    async def expired(self, *, statuses: Collection[str], now: float, limit: int) -> list[SessionRow]:
-        """Rows in one of ``statuses`` whose time is up, longest overdue first. Claim each before acting on it."""
-        overdue = _SELECT.where(table.c.status.in_(statuses), table.c.expires_at <= now)
+    async def expired(self, *, statuses: Collection[str], node: str, now: float, limit: int) -> list[SessionRow]:
+        """This node's rows in one of ``statuses`` whose time is up, longest overdue first. Claim each before acting."""
+        overdue = _SELECT.where(table.c.status.in_(statuses), table.c.node == node, table.c.expires_at <= now)
         return await self._all(overdue.order_by(table.c.expires_at).limit(limit))
 
     async def change(
@@ -216,9 +221,9 @@ class SessionStore:
 
         return await self._database.write(work)
 
-    async def referenced_images(self) -> set[str]:
-        """The images of all rows that are not destroyed: these may not be deleted."""
-        query = sa.select(table.c.image).where(table.c.status.in_(LIVE)).distinct()
+    async def referenced_images(self, *, node: str) -> set[str]:
+        """The images of this node's rows that are not destroyed: these may not be deleted."""
+        query = sa.select(table.c.image).where(table.c.status.in_(LIVE), table.c.node == node).distinct()
 
         def work(connection: sa.Connection) -> set[str]:
             return set(connection.scalars(query))

@@ -64,6 +64,7 @@ sessions = sa.Table(
     sa.Column("reason", sa.Text),
     sa.Column("error", ForeignText),
     sa.Column("image", sa.Text, nullable=False),
+    sa.Column("node", sa.Text, nullable=False),
     sa.Column("driver", sa.Text, nullable=False),
     sa.Column("handle", sa.Text),
     sa.Column("spec", sa.Text, nullable=False),

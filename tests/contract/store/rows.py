@@ -8,10 +8,13 @@ from holdfast.store import SessionRow
 NOW = 1_700_000_000.123456
 """With microseconds, which a 32-bit float or an integer column would lose."""
 
+NODE = "node-a"
+
 _ROW = SessionRow(
     id="ses_0001",
     status="active",
     image="host",
+    node=NODE,
     driver="fake",
     spec='{"cpus": 1}',
     metadata={"team": "blue"},

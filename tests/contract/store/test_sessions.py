@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from contract.store.rows import NOW, a_row
+from contract.store.rows import NODE, NOW, a_row
 from holdfast.errors import (
     BadInput,
     Conflict,
@@ -90,7 +90,7 @@ async def test_a_repeated_key_gives_the_first_row_even_at_the_limit(store: Store
     first = a_row(1, idempotency_key="k", idempotency_hash="h")
     await store.sessions.insert(first, max_live=1)
     assert await store.sessions.insert(replace(first, id="ses_0002"), max_live=1) == (first, False)
-    assert len(await store.sessions.by_status(STATUSES)) == 1
+    assert len(await store.sessions.by_status(STATUSES, node=NODE)) == 1
 
 
 async def test_a_key_with_another_request_is_a_mismatch(store: Store) -> None:
@@ -121,10 +121,19 @@ async def test_pages_are_newest_first_and_complete(store: Store) -> None:
     assert await store.sessions.page(statuses=[], limit=9, after=None) == []
 
 
+async def test_other_nodes_rows_are_not_ours_to_judge(store: Store) -> None:
+    await store.sessions.insert(a_row(1, expires_at=NOW - 1), max_live=None)
+    await store.sessions.insert(a_row(2, node="node-b", image="b", expires_at=NOW - 1), max_live=None)
+    assert [row.id for row in await store.sessions.by_status(STATUSES, node=NODE)] == ["ses_0001"]
+    overdue = await store.sessions.expired(statuses=STATUSES, node=NODE, now=NOW, limit=10)
+    assert [row.id for row in overdue] == ["ses_0001"]
+    assert await store.sessions.referenced_images(node="node-b") == {"b"}
+
+
 async def test_by_status(store: Store) -> None:
     for number, status in enumerate(["active", "error", "paused", "active"]):
         await store.sessions.insert(a_row(number, status=status), max_live=None)
-    found = await store.sessions.by_status({"active", "error"})
+    found = await store.sessions.by_status({"active", "error"}, node=NODE)
     assert [row.id for row in found] == ["ses_0000", "ses_0001", "ses_0003"]
 
 
@@ -132,9 +141,9 @@ async def test_expired_gives_the_longest_overdue_first(store: Store) -> None:
     for number, left in enumerate([5.0, 0.0, -3.0, -9.0]):
         await store.sessions.insert(a_row(number, expires_at=NOW + left), max_live=None)
     await store.sessions.insert(a_row(9, expires_at=NOW - 99, status="destroyed"), max_live=None)
-    found = await store.sessions.expired(statuses=["active"], now=NOW, limit=10)
+    found = await store.sessions.expired(statuses=["active"], node=NODE, now=NOW, limit=10)
     assert [row.id for row in found] == ["ses_0003", "ses_0002", "ses_0001"]
-    assert len(await store.sessions.expired(statuses=["active"], now=NOW, limit=2)) == 2
+    assert len(await store.sessions.expired(statuses=["active"], node=NODE, now=NOW, limit=2)) == 2
 
 
 async def test_change_sets_what_it_is_told_and_returns_the_row(store: Store) -> None:
@@ -267,7 +276,7 @@ async def test_touch_never_goes_back(store: Store, batches: list[list[tuple[floa
 
 
 async def _count(store: Store) -> int:
-    return len(await store.sessions.by_status(STATUSES))
+    return len(await store.sessions.by_status(STATUSES, node=NODE))
 
 
 async def test_prune_deletes_only_old_destroyed_rows(store: Store) -> None:
@@ -275,10 +284,10 @@ async def test_prune_deletes_only_old_destroyed_rows(store: Store) -> None:
     await store.sessions.insert(a_row(2, status="destroyed", updated_at=NOW), max_live=None)
     await store.sessions.insert(a_row(3, status="destroying", updated_at=NOW - 1), max_live=None)
     assert await store.sessions.prune_destroyed(NOW) == 1
-    assert [row.id for row in await store.sessions.by_status(STATUSES)] == ["ses_0002", "ses_0003"]
+    assert [row.id for row in await store.sessions.by_status(STATUSES, node=NODE)] == ["ses_0002", "ses_0003"]
 
 
 async def test_referenced_images_are_those_of_live_rows(store: Store) -> None:
     for number, (image, status) in enumerate([("a", "paused"), ("a", "error"), ("b", "active"), ("c", "destroyed")]):
         await store.sessions.insert(a_row(number, image=image, status=status), max_live=None)
-    assert await store.sessions.referenced_images() == {"a", "b"}
+    assert await store.sessions.referenced_images(node=NODE) == {"a", "b"}

@@ -16,6 +16,7 @@ def upgrade() -> None:
         sa.Column("reason", sa.Text),
         sa.Column("error", sa.Text),
         sa.Column("image", sa.Text, nullable=False),
+        sa.Column("node", sa.Text, nullable=False),
         sa.Column("driver", sa.Text, nullable=False),
         sa.Column("handle", sa.Text),
         sa.Column("spec", sa.Text, nullable=False),

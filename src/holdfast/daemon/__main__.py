@@ -1,0 +1,117 @@
+"""The daemon's process: ``holdfast up``."""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import structlog
+import uvicorn
+
+from holdfast.daemon import logs, wiring
+from holdfast.daemon.config import Config, load_config
+from holdfast.errors import ConfigError, HoldfastError
+
+log = structlog.get_logger(__name__)
+
+
+def run(config_path: str | None = None) -> int:
+    """Until it is told to stop. Returns the exit status."""
+    try:
+        config = load_config(Path(config_path) if config_path else None)
+        logs.set_up(config)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(config))
+    except HoldfastError as error:
+        print(f"holdfast: {error.message}", file=sys.stderr)  # noqa: T201 - for a person who started it by hand
+        return 1
+    return 0
+
+
+def _loop_factory():  # type: ignore[no-untyped-def]
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+async def _serve(config: Config) -> None:
+    listener = _bind(config)
+    with contextlib.closing(listener):
+        async with wiring.running(config) as daemon:
+            url = _url(listener)
+            server = uvicorn.Server(
+                uvicorn.Config(
+                    daemon.app,
+                    access_log=False,
+                    log_config=None,
+                    lifespan="off",
+                    timeout_keep_alive=30,
+                    timeout_graceful_shutdown=5,
+                    server_header=False,
+                )
+            )
+            async with _announced(config, url):
+                _greet(config, url)
+                await server.serve(sockets=[listener])
+
+
+def _bind(config: Config) -> socket.socket:
+    """Before anything else is built: a port in use is the commonest reason not to start."""
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((config.host, config.port))
+        listener.listen(1024)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"listen: cannot use {config.listen}: {error.strerror}; set listen to a free port") from error
+    return listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - only to print it
+    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+
+
+@contextlib.asynccontextmanager
+async def _announced(config: Config, url: str) -> AsyncIterator[None]:
+    """``daemon.json`` tells the SDK and the CLI where we are."""
+    path = config.state_dir / "daemon.json"
+    scratch = path.with_suffix(".new")
+    scratch.write_text(json.dumps({"url": url, "pid": os.getpid()}))
+    scratch.chmod(0o644)
+    scratch.rename(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _greet(config: Config, url: str) -> None:
+    """What a newcomer needs, once."""
+    key = "given in the configuration" if config.api_key else str(config.state_dir / "api_key")
+    log.info("daemon.ready", url=url, driver=config.driver, state_dir=str(config.state_dir))
+    lines = (
+        "",
+        f"  Holdfast is ready at {url}   (docs: {url}/docs)",
+        f"  The key is {'in ' if not config.api_key else ''}{key}",
+        "",
+        "  Try, in another terminal:",
+        "    holdfast new                                # prints a session id",
+        "    holdfast exec ID -- 'cd /tmp; export A=1'   # state stays: cwd, variables, functions",
+        "    holdfast exec ID -- 'pwd; echo $A'",
+        "",
+    )
+    print("\n".join(lines), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1] if len(sys.argv) > 1 else None))

@@ -1,0 +1,126 @@
+"""The only place where objects are built: from a configuration to a running application."""
+
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastapi import FastAPI
+
+from holdfast.api.app import create_app
+from holdfast.api.settings import ApiSettings
+from holdfast.daemon import node
+from holdfast.daemon.config import Config
+from holdfast.daemon.keys import load_or_create_key, make_state_dir
+from holdfast.drivers.base import Driver, Limits
+from holdfast.drivers.oci_config import ID_BASE
+from holdfast.images.store import ImageInfo, ImageStore
+from holdfast.link.hub import LinkHub
+from holdfast.sessions.service import SessionService
+from holdfast.sessions.settings import SessionSettings
+from holdfast.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """What is running."""
+
+    app: FastAPI
+    service: SessionService
+    driver: Driver
+
+
+def make_driver(config: Config) -> Driver:
+    """The driver that the configuration names; each is imported only when it is chosen."""
+    if config.driver == "process":
+        from holdfast.drivers.process import ProcessDriver
+
+        return ProcessDriver(config.state_dir)
+    if config.driver == "fake":
+        from holdfast.drivers.fake import FakeDriver
+
+        return FakeDriver()
+    from holdfast.drivers.oci import OciDriver
+
+    return OciDriver(config.state_dir, runtime=config.runtime)
+
+
+@contextlib.asynccontextmanager
+async def running(config: Config) -> AsyncIterator[Daemon]:
+    """Everything, from the first file to the last watcher; taken apart again in the reverse order."""
+    make_state_dir(config.state_dir)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(node.StateLock(config.state_dir))
+        api_key = load_or_create_key(config)
+        store = await Store.open(config.resolved_database_url)
+        stack.push_async_callback(store.close)
+        driver = make_driver(config)
+        await driver.prepare()
+        stack.push_async_callback(driver.close)
+        images = make_images(config)
+        service = SessionService(
+            store.sessions,
+            driver,
+            images,
+            LinkHub(config.state_dir / "link"),
+            session_settings(config),
+            node=node.node_id(config.state_dir),
+            link_key=node.link_key(config.state_dir),
+            clock=time.time,
+        )
+        await stack.enter_async_context(service.running())
+        app = create_app(
+            service,
+            api_key=api_key,
+            settings=ApiSettings(max_body_bytes=config.max_file_bytes * 4 // 3 + (1 << 20)),
+            images=HostImages(images, store, node.node_id(config.state_dir)),
+        )
+        yield Daemon(app=app, service=service, driver=driver)
+
+
+def make_images(config: Config) -> ImageStore:
+    shifted = config.driver == "oci" and os.geteuid() == 0
+    return ImageStore(config.state_dir / "images", id_base=ID_BASE if shifted else None)
+
+
+def session_settings(config: Config) -> SessionSettings:
+    return SessionSettings(
+        default_image=config.default_image,
+        allowed_images=config.allowed_images,
+        default_limits=Limits(
+            cpus=config.cpu_limit,
+            memory_mb=config.mem_limit_mb,
+            pids=config.pids_limit,
+            disk_mb=config.disk_limit_mb,
+        ),
+        default_network=config.network,
+        default_writable_root=not config.readonly_rootfs,
+        ttl_seconds=config.session_ttl_seconds,
+        max_ttl_seconds=config.max_ttl_seconds,
+        max_sessions=config.max_sessions,
+        exec_timeout_ms=config.exec_timeout_ms,
+        max_exec_timeout_ms=config.max_exec_timeout_ms,
+        max_output_bytes=config.max_output_bytes,
+        max_file_bytes=config.max_file_bytes,
+        reap_interval_seconds=config.reap_interval_seconds,
+    )
+
+
+class HostImages:
+    """The image store as the API sees it: it also knows which images sessions still use."""
+
+    def __init__(self, images: ImageStore, store: Store, node_id: str) -> None:
+        self._images = images
+        self._store = store
+        self._node = node_id
+
+    async def list(self) -> Sequence[ImageInfo]:
+        return await self._images.list()
+
+    async def import_(self, name: str, source: str, /, *, replace: bool) -> ImageInfo:
+        return await self._images.import_(name, Path(source), replace=replace)
+
+    async def remove(self, name: str, /) -> None:
+        await self._images.remove(name, in_use=await self._store.sessions.referenced_images(node=self._node))

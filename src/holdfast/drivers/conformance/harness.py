@@ -1,0 +1,226 @@
+"""What the suite needs from the author of a driver, and what its tests are written with."""
+
+import asyncio
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from unittest import SkipTest
+
+from holdfast.drivers.base import Driver, Handle, ImageRoot, Limits, Network, SandboxSpec
+from holdfast.errors import DriverUnsupported, SandboxLost
+from holdfast.protocol.messages import STDERR, STDOUT, unpack_segments
+
+if TYPE_CHECKING:
+    from holdfast.link.hub import LinkHub
+    from holdfast.link.link import Link
+
+PATIENCE_SECONDS = 30.0
+"""How long a test waits for something that must happen. Only a failure takes that long."""
+
+LIMITS = Limits(cpus=1.0, memory_mb=256, pids=128, disk_mb=64)
+OUTPUT_BYTES = 1 << 20
+
+
+class Harness(ABC):
+    """One test's surroundings: a state directory of its own, a place for links, and an image."""
+
+    image: ImageRoot
+    real_shell: bool = True
+    """False if commands are understood by the fake's tiny language only."""
+
+    @abstractmethod
+    async def make_driver(self) -> Driver:
+        """A prepared driver over this harness's state. Each call is as if another daemon had been started."""
+
+    @abstractmethod
+    async def make_stranger(self) -> Driver:
+        """A prepared driver of the same kind over another, empty state."""
+
+    @abstractmethod
+    def make_hub(self) -> "LinkHub":
+        """A hub over this harness's links. Each call is as if another daemon had been started."""
+
+    @abstractmethod
+    def leftovers(self, session_id: str) -> list[str]:
+        """All that still belongs to a session on this machine (processes, files, mounts, …), in words."""
+
+    async def kill_runner(self, sandbox: "Sandbox") -> None:
+        """End the runner behind the driver's back. Override it where it can be done more brutally."""
+        await sandbox.link.call("shutdown", {}, timeout=PATIENCE_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a command ended."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+    timed_out: bool
+
+
+@dataclass(slots=True)
+class Sandbox:
+    """A sandbox under test, with its end of the link."""
+
+    driver: Driver
+    spec: SandboxSpec
+    handle: Handle
+    link: "Link"
+
+    async def run(
+        self,
+        command: str,
+        *,
+        stdin: bytes = b"",
+        timeout_ms: int = 60_000,
+        env: Mapping[str, str] | None = None,
+    ) -> Result:
+        """Run a command and wait for its end."""
+        return await run_command(self.link, command, stdin=stdin, timeout_ms=timeout_ms, env=env)
+
+
+async def run_command(
+    link: "Link",
+    command: str,
+    *,
+    exec_id: str | None = None,
+    stdin: bytes = b"",
+    timeout_ms: int = 60_000,
+    env: Mapping[str, str] | None = None,
+) -> Result:
+    """The ``exec`` call. Raises what the runner answers with, or ``SandboxLost``."""
+    text = command.encode()
+    fields: dict[str, object] = {
+        "exec_id": exec_id or f"exe_{secrets.token_hex(8)}",
+        "timeout_ms": timeout_ms,
+        "limit": OUTPUT_BYTES,
+        "cmd_bytes": len(text),
+        "env": dict(env or {}),
+    }
+    header, body = await link.call("exec", fields, text + stdin, timeout=timeout_ms / 1000 + PATIENCE_SECONDS)
+    return read_result(header, body)
+
+
+async def get_result(link: "Link", exec_id: str) -> Result:
+    """The ``exec.get`` call: waits for the command's end if it is still running."""
+    return read_result(*await link.call("exec.get", {"exec_id": exec_id}, timeout=PATIENCE_SECONDS))
+
+
+def read_result(header: Mapping[str, object], body: bytes) -> Result:
+    cut, exit_code = header["segment_bytes"], header["exit_code"]
+    assert isinstance(cut, int), f"segment_bytes is no number: {header}"
+    assert isinstance(exit_code, int), f"exit_code is no number: {header}"
+    streams = {STDOUT: b"", STDERR: b""}
+    position = cut
+    for stream, length in unpack_segments(body[:cut]):
+        streams[stream] += body[position : position + length]
+        position += length
+    out, err = (streams[stream].decode(errors="replace") for stream in (STDOUT, STDERR))
+    return Result(exit_code, out, err, header["timed_out"] is True)
+
+
+def new_spec(harness: Harness, hub: "LinkHub", **changes: object) -> SandboxSpec:
+    """A spec of a new session; ``changes`` are fields of it."""
+    session_id = f"ses_{secrets.token_hex(8)}"
+    fields: dict[str, object] = {
+        "session_id": session_id,
+        "image": harness.image,
+        "limits": LIMITS,
+        "network": Network.NONE,
+        "writable_root": False,
+        "env": {},
+        "link_dir": hub.directory(session_id),
+        "token": secrets.token_urlsafe(32),
+        **changes,
+    }
+    return SandboxSpec(**fields)  # type: ignore[arg-type]  # each test knows which fields it changes
+
+
+@asynccontextmanager
+async def open_hub(harness: Harness) -> AsyncIterator["LinkHub"]:
+    hub = harness.make_hub()
+    try:
+        yield hub
+    finally:
+        await hub.shut_down()
+
+
+async def start(driver: Driver, hub: "LinkHub", spec: SandboxSpec) -> Sandbox:
+    """Listen, create, and wait until the runner has dialled."""
+    link = await hub.listen(spec.session_id, spec.token)
+    handle = await driver.create(spec)
+    await link.wait_connected(PATIENCE_SECONDS)
+    return Sandbox(driver, spec, handle, link)
+
+
+async def clean_up(harness: Harness, driver: Driver, hub: "LinkHub", spec: SandboxSpec) -> None:
+    """Destroy, and find nothing left."""
+    await driver.destroy(driver.handle_for(spec.session_id))
+    await hub.close(spec.session_id, SandboxLost("the test is over"))
+    assert_nothing_left(harness, spec.session_id)
+
+
+@asynccontextmanager
+async def sandboxes(harness: Harness, count: int, **changes: object) -> AsyncIterator[list[Sandbox]]:
+    """Sandboxes whose runners have dialled. They are destroyed at the end, and must leave nothing behind."""
+    async with AsyncExitStack() as stack:
+        hub = await stack.enter_async_context(open_hub(harness))
+        driver = await harness.make_driver()
+        stack.push_async_callback(driver.close)
+        made = []
+        for _ in range(count):
+            spec = new_spec(harness, hub, **changes)
+            stack.push_async_callback(clean_up, harness, driver, hub, spec)
+            made.append(await start(driver, hub, spec))
+        yield made
+
+
+@asynccontextmanager
+async def sandbox(harness: Harness, **changes: object) -> AsyncIterator[Sandbox]:
+    """One of them."""
+    async with sandboxes(harness, 1, **changes) as made:
+        yield made[0]
+
+
+def assert_nothing_left(harness: Harness, session_id: str) -> None:
+    left = harness.leftovers(session_id)
+    assert not left, f"destroy left behind: {'; '.join(left)}"
+
+
+async def session_ids(driver: Driver) -> list[str]:
+    """What ``list`` shows, and that it shows nothing twice."""
+    found = sorted(info.session_id for info in await driver.list())
+    assert len(found) == len(set(found)), f"list shows a sandbox twice: {found}"
+    return found
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]], what: str) -> None:
+    """Wait for something that must come true."""
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not await condition():  # noqa: ASYNC110 - what is waited for is outside this process
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise AssertionError(f"this never came true: {what}") from None
+
+
+def need(available: bool, reason: str) -> None:
+    """Skip a test, loudly: pytest understands unittest's exception."""
+    if not available:
+        raise SkipTest(reason)
+
+
+def need_shell(harness: Harness) -> None:
+    need(harness.real_shell, "this driver's commands are not run by a real shell")
+
+
+@asynccontextmanager
+async def skip_if_unsupported(what: str) -> AsyncIterator[None]:
+    try:
+        yield
+    except DriverUnsupported as error:
+        raise SkipTest(f"this driver has no {what}: {error}") from error

@@ -1,0 +1,202 @@
+"""Trying to get out of a sandbox. For drivers whose capabilities promise isolation."""
+
+import asyncio
+import os
+import secrets
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from holdfast.drivers.conformance.harness import (
+    Harness,
+    Sandbox,
+    need,
+    need_shell,
+    sandbox,
+    sandboxes,
+    skip_if_unsupported,
+)
+
+NOTHING = "0000000000000000"
+
+
+@asynccontextmanager
+async def cell(harness: Harness, **changes: object) -> AsyncIterator[Sandbox]:
+    """A sandbox that promises isolation."""
+    need_shell(harness)
+    driver = await harness.make_driver()
+    need(driver.capabilities.isolation, f"the {driver.name} driver isolates nothing")
+    await driver.close()
+    async with sandbox(harness, **changes) as box:
+        yield box
+
+
+class IsolationConformance:
+    """What a hostile command finds when it looks around, and what it can do."""
+
+    async def test_host_processes_are_invisible(self, harness: Harness) -> None:
+        async with cell(harness) as box:
+            mark = str(secrets.randbelow(10**9) + 10**9)
+            sleeper = await asyncio.create_subprocess_exec("sleep", mark)
+            try:
+                seen = await box.run("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
+                assert "bash" in seen.stdout, f"the test does not even see its own shell: {seen}"
+                assert mark not in seen.stdout, "a process of the host is visible"
+            finally:
+                sleeper.kill()
+                await sleeper.wait()
+
+    async def test_host_files_are_invisible(self, harness: Harness) -> None:
+        async with cell(harness) as box:
+            with tempfile.NamedTemporaryFile(prefix="holdfast-secret-", dir="/var/tmp") as secret:
+                secret.write(b"of the host")
+                secret.flush()
+                Path(secret.name).chmod(0o644)
+                for prefix in ("", "/proc/1/root", "/proc/self/root", "/../.."):
+                    result = await box.run(f"cat {prefix}{secret.name}")
+                    assert result.exit_code != 0, f"{prefix}{secret.name} is readable: {result.stdout}"
+            for path in ("/root", "/home", str(Path.home())):
+                listing = await box.run(f"ls -A {path}")
+                assert listing.stdout in ("", "workspace\n"), f"{path} shows {listing.stdout}"
+            assert (await box.run("cat /etc/shadow")).exit_code != 0, "/etc/shadow is readable"
+
+    async def test_other_sessions_files_are_invisible(self, harness: Harness) -> None:
+        async with cell(harness), sandboxes(harness, 2) as (one, other):
+            mark = f"mark-{secrets.token_hex(8)}"
+            places = "$HOME /tmp /var/tmp /dev/shm /run /.holdfast"
+            await one.run(f"for place in {places}; do echo {mark} > $place/{mark}; done")
+            own = await one.run(f"find {places} -name {mark} 2>/dev/null")
+            assert own.stdout, "the test could not write anywhere"
+            found = await other.run(f"find {places} -name {mark} 2>/dev/null")
+            assert found.stdout == "", f"another session sees {found.stdout}"
+            sockets = await other.run("find /.holdfast -type s 2>/dev/null | wc -l")
+            assert int(sockets.stdout) <= 1, "links of other sessions are visible"
+
+    async def test_there_is_no_network(self, harness: Harness) -> None:
+        async with cell(harness) as box:
+            with listening_sockets() as (port, abstract_name):
+                for address in ("127.0.0.1", "localhost", own_address()):
+                    result = await box.run(f"exec 3<>/dev/tcp/{address}/{port}", timeout_ms=10_000)
+                    assert result.exit_code != 0, f"the host's port is reachable at {address}"
+                unix = await box.run("cat /proc/net/unix")
+                assert abstract_name not in unix.stdout, "abstract sockets of the host are visible"
+            devices = await box.run("tail -n +3 /proc/net/dev | cut -d: -f1")
+            assert devices.stdout.split() == ["lo"], f"network devices: {devices.stdout}"
+
+    async def test_there_are_no_privileges(self, harness: Harness) -> None:
+        async with cell(harness) as box:
+            status = await box.run("cat /proc/self/status")
+            fields = dict(line.split(":\t", 1) for line in status.stdout.splitlines() if ":\t" in line)
+            for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+                assert fields[name] == NOTHING, f"{name} is {fields[name]}"
+            assert fields["NoNewPrivs"] == "1"
+            assert fields.get("Seccomp", "2") == "2", "there is no seccomp filter"
+            first = await box.run("cat /proc/1/status")
+            assert f"CapEff:\t{NOTHING}" in first.stdout, f"the runner has capabilities: {first.stdout}"
+
+    async def test_root_inside_is_nobody_outside(self, harness: Harness) -> None:
+        async with cell(harness) as box:
+            mapping = (await box.run("cat /proc/self/uid_map")).stdout.split()
+            assert mapping, "there is no uid_map"
+            assert mapping[:3] != ["0", "0", "4294967295"], "there is no user namespace"
+            if os.geteuid() == 0:
+                assert "0" not in mapping[1::3], f"root of the host is in the sandbox: {mapping}"
+
+    async def test_privileges_cannot_be_gained(self, harness: Harness) -> None:
+        async with cell(harness) as box:
+            attempts = {
+                "mount a tmpfs": "mount -t tmpfs none /tmp",
+                "bind-mount": "mount --bind / /tmp",
+                "remount the root": "mount -o remount,rw /",
+                "unmount /proc": "umount /proc",
+                "make a user namespace": "unshare --user true",
+                "make a user namespace as root": "unshare --user --map-root-user --mount true",
+                "make a mount namespace": "unshare --mount true",
+                "enter the runner's namespaces": "nsenter -t 1 -m -p true",
+                "make a device": "mknod $HOME/disk b 8 0",
+                "change the hostname": "hostname conformance-was-here",
+                "chroot": "chroot / true",
+                "load a module": "modprobe dummy",
+                "change root": "pivot_root /tmp /tmp",
+                "become root": "su root -c true </dev/null",
+            }
+            for what, command in attempts.items():
+                result = await box.run(command)
+                assert result.exit_code != 0, f"a command could {what}: {command}"
+
+    async def test_setuid_programs_give_nothing(self, harness: Harness) -> None:
+        async with cell(harness) as box:
+            script = "cp $(command -v cat) $HOME/suid && chmod 6755 $HOME/suid && $HOME/suid /proc/self/status"
+            status = await box.run(script)
+            uids = next(line.split()[1:] for line in status.stdout.splitlines() if line.startswith("Uid:"))
+            assert len(set(uids)) == 1, f"a setuid program runs as {uids}"
+            find = "find /usr/bin /usr/sbin /bin /sbin -perm /6000 -type f 2>/dev/null | head -50"
+            for program in (await box.run(find)).stdout.split():
+                mount = await box.run(f"findmnt -n -o OPTIONS -T {program}")
+                assert mount.exit_code != 0 or "nosuid" in mount.stdout, f"{program} keeps its setuid bit: {mount}"
+
+    async def test_kernel_interfaces_are_read_only(self, harness: Harness) -> None:
+        async with cell(harness) as box:
+            for path in (
+                "/proc/sys/kernel/hostname",
+                "/proc/sys/kernel/core_pattern",
+                "/proc/sys/vm/drop_caches",
+                "/proc/sys/net/ipv4/ip_forward",
+                "/proc/sysrq-trigger",
+                "/sys/kernel/uevent_helper",
+                "/sys/fs/cgroup/cgroup.procs",
+            ):
+                result = await box.run(f"echo 1 > {path}")
+                assert result.exit_code != 0, f"{path} is writable"
+            for path in ("/proc/kcore", "/proc/kmsg", "/dev/mem", "/dev/kmsg"):
+                result = await box.run(f"[ -n \"$(timeout 2 head -c 1 {path} | tr '\\0' x)\" ]")
+                assert result.exit_code != 0, f"{path} can be read"
+            devices = await box.run("find /dev -type b")
+            assert devices.stdout == "", f"block devices: {devices.stdout}"
+
+    async def test_the_root_is_read_only(self, harness: Harness) -> None:
+        async with cell(harness) as box:
+            for path in ("/x", "/etc/x", "/usr/x", "/usr/bin/x", "/.holdfast/x", "/.holdfast/link/x", "/var/x"):
+                assert (await box.run(f"touch {path}")).exit_code != 0, f"{path} could be made"
+            result = await box.run("touch $HOME/x /tmp/x")
+            assert result.exit_code == 0, f"home and /tmp must be writable: {result.stderr}"
+
+    async def test_a_writable_root_can_be_written_and_is_the_sessions_own(self, harness: Harness) -> None:
+        async with skip_if_unsupported("writable root"), cell(harness, writable_root=True) as box:
+            mark, had_hostname = f"conformance-{secrets.token_hex(8)}", Path("/etc/hostname").exists()
+            made = await box.run(f"touch /etc/{mark} /usr/local/bin/{mark} /{mark} $HOME/{mark} /tmp/{mark}")
+            assert made.exit_code == 0, made.stderr
+            removed = await box.run("rm /etc/hostname && [ ! -e /etc/hostname ]")
+            assert removed.exit_code == 0, removed.stderr
+            leaked = [path for path in ("/etc", "/usr/local/bin", "/") if (Path(path) / mark).exists()]
+            assert not leaked, f"written through to the host: {leaked}"
+            assert Path("/etc/hostname").exists() == had_hostname, "/etc/hostname of the host was removed"
+            async with sandbox(harness) as other:
+                seen = await other.run(f"ls /etc/{mark} /usr/local/bin/{mark} /{mark}")
+                assert seen.stdout == "", f"another session sees {seen.stdout}"
+            status = await box.run("grep -E '^(CapEff|NoNewPrivs)' /proc/self/status")
+            assert status.stdout.split() == ["CapEff:", NOTHING, "NoNewPrivs:", "1"], status.stdout
+
+
+@contextmanager
+def listening_sockets() -> Iterator[tuple[int, str]]:
+    """A TCP port and an abstract Unix socket of the host."""
+    name = f"conformance-{secrets.token_hex(8)}"
+    with socket.socket() as tcp, socket.socket(socket.AF_UNIX) as unix:
+        tcp.bind(("", 0))
+        tcp.listen()
+        unix.bind(f"\0{name}")
+        unix.listen()
+        yield tcp.getsockname()[1], name
+
+
+def own_address() -> str:
+    """An address that the host has apart from loopback, or loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing; asks which address would be used
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])

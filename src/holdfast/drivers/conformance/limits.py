@@ -1,0 +1,67 @@
+"""Using up what a sandbox may have. Only the limits that a driver's capabilities promise are tested."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from holdfast.drivers.conformance.harness import LIMITS, Harness, Sandbox, need, need_shell, sandbox
+
+PIDS = 64
+MEMORY_MB = 96
+DISK_MB = 32
+
+
+@asynccontextmanager
+async def limited(harness: Harness, limit: str, **limits: int) -> AsyncIterator[Sandbox]:
+    """A sandbox with these limits, if the driver promises to hold ``limit``."""
+    need_shell(harness)
+    driver = await harness.make_driver()
+    need(getattr(driver.capabilities, limit), f"the {driver.name} driver does not promise {limit} here")
+    await driver.close()
+    async with sandbox(harness, limits=replace(LIMITS, **limits)) as box:
+        yield box
+
+
+async def assert_still_answers(box: Sandbox) -> None:
+    result = await box.run("echo alive")
+    assert (result.exit_code, result.stdout) == (0, "alive\n"), f"the sandbox does not work any more: {result}"
+
+
+class LimitsConformance:
+    """Bombs go off inside, and the sandbox still answers."""
+
+    async def test_processes_are_limited(self, harness: Harness) -> None:
+        async with limited(harness, "pids_limit", pids=PIDS) as box:
+            result = await box.run("while :; do sleep 1000 & n=$((n+1)); echo $n; done", timeout_ms=4000)
+            started = [int(line) for line in result.stdout.split()]
+            assert started, f"not one process could be started: {result}"
+            assert PIDS // 2 <= max(started) <= PIDS, f"{max(started)} processes with a limit of {PIDS}"
+            await assert_still_answers(box)
+
+    async def test_a_fork_bomb_is_contained(self, harness: Harness) -> None:
+        async with limited(harness, "pids_limit", pids=PIDS) as box:
+            await box.run("bomb() { bomb | bomb & }; bomb; sleep 1000", timeout_ms=2000)
+            await assert_still_answers(box)
+
+    async def test_memory_is_limited(self, harness: Harness) -> None:
+        async with limited(harness, "memory_limit", memory_mb=MEMORY_MB) as box:
+            result = await box.run(f"head -c {MEMORY_MB * 4}M /dev/zero | tail -c {MEMORY_MB * 4}M | wc -c")
+            assert result.stdout.strip() != str(MEMORY_MB * 4 << 20), f"it had four times its memory: {result}"
+            await assert_still_answers(box)
+
+    async def test_memory_used_by_files_is_limited(self, harness: Harness) -> None:
+        async with limited(harness, "memory_limit", memory_mb=MEMORY_MB) as box:
+            for place in ("/dev/shm", "/run", "/.holdfast/run"):
+                await box.run(f"head -c {MEMORY_MB * 2}M /dev/zero > {place}/fill")
+            await box.run("rm -f /dev/shm/fill /run/fill /.holdfast/run/fill")
+            await assert_still_answers(box)
+
+    async def test_disk_is_limited(self, harness: Harness) -> None:
+        async with limited(harness, "disk_limit", disk_mb=DISK_MB) as box:
+            for place in ("$HOME", "/tmp"):  # noqa: S108 - inside the sandbox
+                result = await box.run(f"head -c {DISK_MB * 4}M /dev/zero > {place}/fill")
+                assert result.exit_code != 0, f"four times the disk fitted into {place}"
+                assert "No space left" in result.stderr or "quota" in result.stderr, f"{place}: {result}"
+                await assert_still_answers(box)
+                removed = await box.run(f"rm {place}/fill && echo works > {place}/small")
+                assert removed.exit_code == 0, f"{place} is of no use any more: {removed}"

@@ -1,0 +1,215 @@
+"""A driver in memory, for tests: fails, hangs and loses sandboxes on demand; its runners speak the real protocol.
+
+The sandboxes are in a ``FakeWorld``, which outlives drivers as a machine outlives daemons:
+
+    world = FakeWorld()
+    old = FakeDriver(world)
+    old.inject("create", error=DriverTransient("the disk is slow today"), times=2)
+    ...
+    new = FakeDriver(world)     # the daemon was restarted; its sandboxes are still there
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import anyio
+from anyio import lowlevel
+
+from holdfast.drivers.base import Capabilities, Check, Driver, Handle, Network, SandboxInfo, SandboxSpec, SandboxState
+from holdfast.drivers.fake_runner import FakeRunner
+from holdfast.errors import DriverConflict, DriverUnsupported, HoldfastError, SandboxNotFound
+
+Moment = Literal["before", "middle", "after"]
+"""When a fault strikes: before anything was done, half-way (create and destroy only), or when all is done."""
+
+_HANDLE_PREFIX = "fake:"
+_CAPABILITIES = Capabilities(isolation=False, networks=frozenset(Network))
+
+
+@dataclass(slots=True)
+class FakeSandbox:
+    """One sandbox; without a runner it is half made."""
+
+    spec: SandboxSpec
+    runner: FakeRunner | None = None
+    oom_killed: bool = False
+
+    @property
+    def state(self) -> SandboxState:
+        if self.runner is None:
+            return SandboxState.CREATED
+        return SandboxState.RUNNING if self.runner.alive else SandboxState.STOPPED
+
+
+class FakeWorld:
+    """The machine: what is in it goes on whatever becomes of the drivers."""
+
+    def __init__(self) -> None:
+        self.sandboxes: dict[str, FakeSandbox] = {}
+
+    async def close(self) -> None:
+        """End of the test: no runner is left."""
+        for sandbox in self.sandboxes.values():
+            if sandbox.runner is not None:
+                await sandbox.runner.kill()
+        self.sandboxes.clear()
+
+
+@dataclass(slots=True)
+class _Fault:
+    error: HoldfastError | None
+    hang: bool
+    times: int | None
+    moment: Moment
+    released: anyio.Event = field(default_factory=anyio.Event)
+
+
+class FakeDriver(Driver):
+    """One daemon's view of a world. ``calls`` lists each call as (method, session id)."""
+
+    name = "fake"
+
+    def __init__(self, world: FakeWorld | None = None, *, capabilities: Capabilities = _CAPABILITIES) -> None:
+        self.world = world or FakeWorld()
+        self.calls: list[tuple[str, str]] = []
+        self._capabilities = capabilities
+        self._faults: dict[str, list[_Fault]] = {}
+
+    # -- what a test does ------------------------------------------------------------------------------------------
+
+    def inject(
+        self,
+        method: str,
+        *,
+        error: HoldfastError | None = None,
+        hang: bool = False,
+        times: int | None = 1,
+        moment: Moment = "before",
+    ) -> None:
+        """Let the next ``times`` calls (None: all) of a method fail with ``error``, or hang until ``release``.
+
+        Faults of one method strike in the order in which they were injected. With both, it hangs, then fails.
+        """
+        if method not in ("check", "prepare", "create", "destroy", "inspect", "list"):
+            raise ValueError(f"the fake has no method {method!r}")
+        self._faults.setdefault(method, []).append(_Fault(error, hang, times, moment))
+
+    def release(self, method: str) -> None:
+        """Let the calls of a method that hang go on, and take its faults away."""
+        for fault in self._faults.pop(method, []):
+            fault.released.set()
+
+    async def kill(self, session_id: str, *, oom: bool = False) -> None:
+        """The sandbox dies: its link drops, the driver sees it as stopped."""
+        sandbox = self._sandbox(session_id)
+        sandbox.oom_killed = oom
+        if sandbox.runner is not None:
+            await sandbox.runner.kill()
+
+    def freeze(self, session_id: str) -> None:
+        """The runner takes calls and never answers; ``thaw`` ends that, and the calls in between stay unanswered."""
+        self._runner(session_id).frozen = True
+
+    def thaw(self, session_id: str) -> None:
+        self._runner(session_id).frozen = False
+
+    def cut_link(self, session_id: str) -> None:
+        """The connection drops; commands go on, and the runner dials again."""
+        self._runner(session_id).cut()
+
+    async def forget(self, session_id: str) -> None:
+        """The sandbox vanishes: ``inspect`` raises SandboxNotFound."""
+        await self.kill(session_id)
+        del self.world.sandboxes[session_id]
+
+    def _runner(self, session_id: str) -> FakeRunner:
+        runner = self._sandbox(session_id).runner
+        if runner is None:
+            raise LookupError(f"the sandbox of {session_id} is half made: it has no runner")
+        return runner
+
+    def _sandbox(self, session_id: str) -> FakeSandbox:
+        return self.world.sandboxes[session_id]
+
+    # -- the contract ----------------------------------------------------------------------------------------------
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    async def check(self) -> Sequence[Check]:
+        await self._strike("check", "before", "")
+        return (Check("fake", True, "needs nothing"),)
+
+    async def prepare(self) -> None:
+        await self._strike("prepare", "before", "")
+
+    async def create(self, spec: SandboxSpec) -> Handle:
+        session_id = spec.session_id
+        await self._strike("create", "before", session_id)
+        existing = self.world.sandboxes.get(session_id)
+        if existing is not None and existing.state is SandboxState.RUNNING:
+            raise DriverConflict(f"there is a running sandbox of {session_id} already")
+        sandbox = self.world.sandboxes[session_id] = FakeSandbox(spec)
+        await self._strike("create", "middle", session_id)
+        sandbox.runner = FakeRunner(spec)
+        await self._strike("create", "after", session_id)
+        return self.handle_for(session_id)
+
+    async def destroy(self, handle: Handle) -> None:
+        session_id = _session_of(handle)
+        await self._strike("destroy", "before", session_id)
+        sandbox = self.world.sandboxes.get(session_id)
+        if sandbox is not None and sandbox.runner is not None:
+            await sandbox.runner.kill()
+        await self._strike("destroy", "middle", session_id)
+        self.world.sandboxes.pop(session_id, None)
+        await self._strike("destroy", "after", session_id)
+
+    async def inspect(self, handle: Handle) -> SandboxInfo:
+        session_id = _session_of(handle)
+        await self._strike("inspect", "before", session_id)
+        if session_id not in self.world.sandboxes:
+            raise SandboxNotFound(f"there is no sandbox of {session_id}")
+        return self._info(session_id)
+
+    async def list(self) -> Sequence[SandboxInfo]:
+        await self._strike("list", "before", "")
+        return [self._info(session_id) for session_id in self.world.sandboxes]
+
+    def handle_for(self, session_id: str) -> Handle:
+        return Handle(_HANDLE_PREFIX + session_id)
+
+    def _info(self, session_id: str) -> SandboxInfo:
+        sandbox = self._sandbox(session_id)
+        return SandboxInfo(self.handle_for(session_id), session_id, sandbox.state, sandbox.oom_killed)
+
+    async def _strike(self, method: str, moment: Moment, session_id: str) -> None:
+        """A point where a call can be cancelled, and where the next fault of this method and moment happens."""
+        if moment == "before":
+            self.calls.append((method, session_id))
+        fault = self._take_fault(method, moment)
+        await lowlevel.checkpoint()
+        if fault is None:
+            return
+        if fault.hang:
+            await fault.released.wait()
+        if fault.error is not None:
+            raise fault.error
+
+    def _take_fault(self, method: str, moment: Moment) -> _Fault | None:
+        for fault in self._faults.get(method, []):
+            if fault.moment != moment or fault.times == 0:
+                continue
+            if fault.times is not None:
+                fault.times -= 1
+            return fault
+        return None
+
+
+def _session_of(handle: Handle) -> str:
+    session_id = handle.removeprefix(_HANDLE_PREFIX)
+    if session_id == handle:
+        raise DriverUnsupported(f"{handle[:100]!r} is no handle of the fake driver")
+    return session_id

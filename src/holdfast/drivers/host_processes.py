@@ -1,0 +1,113 @@
+"""Processes of this host as /proc shows them: who descends from whom, who carries a mark, and how to end them all.
+
+A process is known by its id together with its start time and the boot that these belong to: an id alone is given
+to somebody else sooner or later.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+_ROUND_SECONDS = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """One process, for ever: no other will have the same three."""
+
+    pid: int
+    started: int
+    boot: str
+
+    @classmethod
+    def of(cls, pid: int) -> "ProcessId | None":
+        """The process that has this id now."""
+        found = _look(pid)
+        return cls(pid, found.started, boot_id()) if found else None
+
+    def is_alive(self) -> bool:
+        """False for a zombie too."""
+        found = _look(self.pid)
+        return found is not None and found.alive and found.started == self.started and self.boot == boot_id()
+
+    def send(self, signum: signal.Signals) -> None:
+        if self.is_alive():
+            send_signal(self.pid, signum)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    parent: int
+    alive: bool
+    started: int
+
+
+def boot_id() -> str:
+    return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+
+
+def carriers_of(entry: str) -> set[int]:
+    """Living processes that were started with ``entry`` (``NAME=value``) in their environment."""
+    mark = entry.encode()
+    return {pid for pid, seen in _all().items() if seen.alive and mark in _environment(pid)}
+
+
+def descendants_of(root: int) -> set[int]:
+    """Everything living below a process, without itself."""
+    everything = _all()
+    children: dict[int, list[int]] = {}
+    for pid, seen in everything.items():
+        children.setdefault(seen.parent, []).append(pid)
+    found: set[int] = set()
+    waiting = [root]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found.update(below)
+        waiting.extend(below)
+    return {pid for pid in found if everything[pid].alive}
+
+
+def kill_until_gone(find: Callable[[], Iterable[int]], deadline: float) -> bool:
+    """Kill what ``find`` finds until it finds nothing: what forks while we look is found in the next round.
+
+    ``deadline`` is a time of ``time.monotonic``; False when it has passed.
+    """
+    while victims := set(find()) - {os.getpid()}:
+        if time.monotonic() > deadline:
+            return False
+        for pid in victims:
+            send_signal(pid, signal.SIGKILL)
+        time.sleep(_ROUND_SECONDS)
+    return True
+
+
+def send_signal(pid: int, signum: signal.Signals) -> None:
+    """Signal one process; one that has ended, or that is not ours to signal, is left alone."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signum)
+
+
+def _all() -> Mapping[int, _Seen]:
+    pids = (int(path.name) for path in _PROC.iterdir() if path.name.isdigit())
+    return {pid: seen for pid in pids if (seen := _look(pid)) is not None}
+
+
+def _look(pid: int) -> _Seen | None:
+    try:
+        # the command's name may itself hold spaces and parentheses
+        fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b") ")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return _Seen(parent=int(fields[1]), alive=fields[0] not in (b"Z", b"X"), started=int(fields[19]))
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:  # gone, or somebody else's
+        return []

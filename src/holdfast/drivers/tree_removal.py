@@ -1,0 +1,39 @@
+"""Removing a directory that a sandbox has filled: unreadable, read-only and absurdly deep trees included."""
+
+import os
+import secrets
+from pathlib import Path
+
+
+def remove_tree(top: Path) -> None:
+    """Remove ``top`` with all that is in it; one that is already gone is fine. Raises OSError on what resists.
+
+    Subdirectories are moved up to the top before they are emptied, so no path grows long and nothing recurses. Links
+    are never followed. Nobody may be writing there any more.
+    """
+    try:
+        top.chmod(0o700)
+        while directories := _empty(top, top):
+            for directory in directories:
+                _empty(directory, top)
+                directory.rmdir()
+        top.rmdir()
+    except FileNotFoundError:
+        if os.path.lexists(top):
+            raise
+
+
+def _empty(directory: Path, top: Path) -> list[Path]:
+    """Unlink the files of a directory and put its subdirectories right below ``top``. Returns where these are now."""
+    moved: list[Path] = []
+    with os.scandir(directory) as entries:
+        for entry in list(entries):
+            path = Path(entry.path)
+            if not entry.is_dir(follow_symlinks=False):
+                path.unlink()
+                continue
+            path.chmod(0o700)  # a directory that moves must be writable itself
+            if directory != top:
+                path = path.rename(top / secrets.token_hex(8))
+            moved.append(path)
+    return moved

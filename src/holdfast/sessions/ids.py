@@ -1,0 +1,29 @@
+"""Identifiers: a prefix that says what it is, the time in front so that they sort by age, and 80 random bits."""
+
+import hashlib
+import secrets
+import time
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+def new_session_id() -> str:
+    return f"ses_{_encode(int(time.time() * 1000), 10)}{_encode(secrets.randbits(80), 16)}"
+
+
+def new_exec_id() -> str:
+    return f"exe_{_encode(secrets.randbits(130), 26)}"
+
+
+def exec_id_for(session_id: str, idempotency_key: str) -> str:
+    """The same key in the same session is the same command: the runner runs an exec id once."""
+    digest = hashlib.sha256(f"{session_id}\0{idempotency_key}".encode()).digest()
+    return f"exe_{_encode(int.from_bytes(digest[:16]), 26)}"
+
+
+def _encode(number: int, length: int) -> str:
+    characters = []
+    for _ in range(length):
+        number, digit = divmod(number, 32)
+        characters.append(_ALPHABET[digit])
+    return "".join(reversed(characters))

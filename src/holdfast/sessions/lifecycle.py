@@ -1,0 +1,231 @@
+"""Bringing sandboxes up and taking them down: the steps between rows, drivers and links, each safe to repeat.
+
+Every operation holds the row's lease, and every change of the row names the generation that came with it, so a daemon that was
+overtaken changes nothing. Whatever is interrupted between two steps is found and finished by the reconciler.
+"""
+
+import hashlib
+import hmac
+
+import structlog
+
+from holdfast.drivers.base import Driver, Handle, SandboxSpec, SandboxState
+from holdfast.errors import DriverError, HoldfastError, SandboxLost, SandboxNotFound, SessionGone, StaleRow
+from holdfast.images.store import ImageStore
+from holdfast.link.hub import LinkHub
+from holdfast.link.link import Link
+from holdfast.sessions.live import Clock, LiveSession, LiveSessions
+from holdfast.sessions.machine import LIVE, Event, Reason, Status, next_status, sources
+from holdfast.sessions.settings import SessionSettings
+from holdfast.sessions.spec import SessionSpec
+from holdfast.store import SessionRow, SessionStore
+
+log = structlog.get_logger(__name__)
+
+
+class Lifecycle:
+    """The only place where a session's status changes."""
+
+    def __init__(
+        self,
+        store: SessionStore,
+        driver: Driver,
+        images: ImageStore,
+        hub: LinkHub,
+        live: LiveSessions,
+        settings: SessionSettings,
+        *,
+        node: str,
+        link_key: bytes,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._driver = driver
+        self._images = images
+        self._hub = hub
+        self._live = live
+        self._settings = settings
+        self._node = node
+        self._link_key = link_key
+        self._clock = clock
+        self.on_disconnect = _ignore
+
+    # -- up ----------------------------------------------------------------------------------------------------------
+
+    async def bring_up(self, session_id: str) -> SessionRow:
+        """From ``creating`` to ``active``; or, when that fails, to ``destroyed`` with the error kept in the row.
+
+        Safe to repeat after a crash at any point: leftovers of the earlier attempt are removed first.
+        """
+        row = await self._lease(session_id)
+        try:
+            handle = await self._start(row)
+        except HoldfastError as error:
+            log.warning("session.create.failed", session_id=session_id, code=error.code, error=error.message)
+            await self._give_up(row, error)
+            raise
+        row = await self._change(row, Event.STARTED, handle=handle, cwd=self._home(row))
+        self._adopt(row)
+        await self._release(row)
+        log.info("session.created", session_id=session_id, image=row.image)
+        return row
+
+    async def _start(self, row: SessionRow) -> Handle:
+        """The sandbox, with its runner on the line."""
+        link = await self._listen(row.id)
+        handle = self._driver.handle_for(row.id)
+        if not await self._is_running(handle):
+            spec = SessionSpec.from_json(row.spec)
+            handle = await self._driver.create(
+                SandboxSpec(
+                    session_id=row.id,
+                    image=await self._images.resolve(row.image),
+                    limits=spec.limits,
+                    network=spec.network,
+                    writable_root=spec.writable_root,
+                    env=spec.env,
+                    link_dir=self._hub.directory(row.id),
+                    token=self._token(row.id),
+                )
+            )
+        await link.wait_connected(self._settings.connect_seconds)
+        return handle
+
+    async def _is_running(self, handle: Handle) -> bool:
+        """A create that was cut off may have got as far as a running sandbox."""
+        try:
+            return (await self._driver.inspect(handle)).state is SandboxState.RUNNING
+        except SandboxNotFound:
+            return False
+
+    async def _give_up(self, row: SessionRow, error: HoldfastError) -> None:
+        row = await self._change(row, Event.FAILED, reason=Reason.CREATE_FAILED, error=error.message)
+        row = await self._change(row, Event.DESTROY, reason=Reason.CREATE_FAILED)
+        try:
+            await self._remove(row, error)
+        except DriverError as trouble:
+            log.warning("session.cleanup.failed", session_id=row.id, error=trouble.message, next="retried on each tick")
+
+    async def _listen(self, session_id: str) -> Link:
+        link = await self._hub.listen(session_id, self._token(session_id))
+        link.on_disconnect = lambda: self.on_disconnect(session_id)
+        return link
+
+    def _home(self, row: SessionRow) -> str:
+        link = self._hub.get(row.id)
+        return link.home if link is not None else row.cwd
+
+    def _token(self, session_id: str) -> str:
+        """What the runner proves itself with. Derived, so that it is nowhere stored and any daemon here knows it."""
+        return hmac.new(self._link_key, session_id.encode(), hashlib.sha256).hexdigest()
+
+    async def adopt(self, row: SessionRow) -> None:
+        """Take up an active session of an earlier daemon: its runner is dialling already."""
+        await self._listen(row.id)
+        self._adopt(row)
+
+    def _adopt(self, row: SessionRow) -> None:
+        link = self._hub.get(row.id)
+        if link is not None and self._live.get(row.id) is None:
+            self._live.add(
+                LiveSession(row.id, link, row.ttl_seconds, row.cwd, row.last_activity_at, row.expires_at)
+            )
+
+    # -- down --------------------------------------------------------------------------------------------------------
+
+    async def take_down(self, session_id: str, reason: Reason) -> None:
+        """Destroy, from any state. When the driver fails, the row stays ``destroying`` and the tick tries again."""
+        row = await self._store.get(session_id)
+        if row.status == Status.DESTROYED:
+            return
+        row = await self._lease(session_id)
+        if row.status != Status.DESTROYING:
+            row = await self._change(row, Event.DESTROY, reason=row.reason or reason)
+        await self._remove(row, SessionGone(f"session {session_id} was destroyed: {row.reason}"))
+
+    async def claim_expired(self, row: SessionRow) -> bool:
+        """Mark an overdue session for destruction, unless it was used in the meantime."""
+        claimed = await self._store.claim_expired(
+            row.id,
+            statuses=[row.status],
+            now=self._clock(),
+            values={"status": next_status(Status(row.status), Event.DESTROY), "reason": Reason.EXPIRED},
+        )
+        return claimed is not None
+
+    async def _remove(self, row: SessionRow, error: HoldfastError) -> None:
+        self._live.remove(row.id)
+        await self._hub.close(row.id, error)
+        try:
+            await self._driver.destroy(self._driver.handle_for(row.id))
+        except SandboxNotFound:
+            pass
+        except DriverError as trouble:
+            await self._note(row, f"destroy: {trouble.message}")
+            raise
+        row = await self._change(row, Event.GONE)
+        await self._release(row)
+        log.info("session.destroyed", session_id=row.id, reason=row.reason)
+
+    # -- lost --------------------------------------------------------------------------------------------------------
+
+    async def mark_crashed(self, row: SessionRow, detail: str) -> None:
+        """Its sandbox is gone or dead: say so, and end what waits for it. Nothing is recreated behind anyone's back."""
+        self._live.remove(row.id)
+        message = f"the sandbox of {row.id} has died: {detail}; its files are kept until the session is destroyed"
+        try:
+            await self._store.change(
+                row.id,
+                statuses=[Status.ACTIVE],
+                generation=None,
+                now=self._clock(),
+                values={"status": Status.ERROR, "reason": Reason.CRASHED, "error": detail},
+            )
+        except StaleRow:
+            return  # destroyed meanwhile
+        await self._hub.close(row.id, SandboxLost(message))
+        log.error("session.crashed", session_id=row.id, detail=detail)
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    async def _lease(self, session_id: str) -> SessionRow:
+        return await self._store.acquire_lease(
+            session_id, owner=self._node, now=self._clock(), ttl=self._settings.lease_seconds
+        )
+
+    async def _release(self, row: SessionRow) -> None:
+        await self._store.release_lease(row.id, owner=self._node, generation=row.generation)
+
+    async def _change(
+        self,
+        row: SessionRow,
+        event: Event,
+        *,
+        reason: str | None = None,
+        error: str | None = None,
+        handle: str | None = None,
+        cwd: str | None = None,
+    ) -> SessionRow:
+        """One step of the machine, in memory and in the row; both refuse what may not be."""
+        return await self._store.change(
+            row.id,
+            statuses=sources(event),
+            generation=row.generation,
+            now=self._clock(),
+            values={
+                "status": next_status(Status(row.status), event),
+                "reason": reason or row.reason,
+                "error": error or row.error,
+                "handle": handle or row.handle,
+                "cwd": cwd or row.cwd,
+            },
+        )
+
+    async def _note(self, row: SessionRow, trouble: str) -> None:
+        await self._store.change(
+            row.id, statuses=LIVE, generation=row.generation, now=self._clock(), values={"error": trouble}
+        )
+
+
+def _ignore(_session_id: str) -> None:
+    """Until the service has said whom to tell."""

@@ -1,0 +1,87 @@
+"""Sessions that this daemon holds a link to: their last activity, and what is under way in them.
+
+Using a session costs no database write: activity is noted here and written in batches. A crash loses at most a second
+of it.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from holdfast.link.link import Link
+
+Clock = Callable[[], float]
+"""Unix time; tests bring their own."""
+
+
+class LiveSession:
+    """One active session."""
+
+    def __init__(self, session_id: str, link: Link, ttl_seconds: int, cwd: str, active_at: float, expires: float) -> None:
+        self.session_id = session_id
+        self.link = link
+        self.cwd = cwd
+        self.last_activity_at = active_at
+        self.expires_at = expires
+        self.users = 0
+        self._ttl_seconds = ttl_seconds
+        self._shells: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.unsaved = False
+
+    def touch(self, now: float) -> None:
+        """It is being used: its time starts anew."""
+        self.last_activity_at = max(self.last_activity_at, now)
+        self.expires_at = max(self.expires_at, now + self._ttl_seconds)
+        self.unsaved = True
+
+    def shell(self, name: str) -> asyncio.Lock:
+        """Held while a command runs in that shell: commands of one shell run one after the other."""
+        return self._shells[name]
+
+
+class LiveSessions:
+    """All of them, by id."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, LiveSession] = {}
+
+    def add(self, session: LiveSession) -> None:
+        self._by_id[session.session_id] = session
+
+    def get(self, session_id: str) -> LiveSession | None:
+        return self._by_id.get(session_id)
+
+    def remove(self, session_id: str) -> None:
+        self._by_id.pop(session_id, None)
+
+    def touch_busy(self, now: float) -> None:
+        """What is in use does not expire, however long it takes."""
+        for session in self._by_id.values():
+            if session.users:
+                session.touch(now)
+
+    def take_unsaved(self) -> list[tuple[str, float, float, str]]:
+        """Rows for ``SessionStore.touch``; give them back with ``put_back`` if that fails."""
+        unsaved = [session for session in self._by_id.values() if session.unsaved]
+        for session in unsaved:
+            session.unsaved = False
+        return [(s.session_id, s.last_activity_at, s.expires_at, s.cwd) for s in unsaved]
+
+    def put_back(self, rows: list[tuple[str, float, float, str]]) -> None:
+        for session_id, *_rest in rows:
+            session = self._by_id.get(session_id)
+            if session is not None:
+                session.unsaved = True
+
+
+@contextmanager
+def in_use(session: LiveSession, clock: Clock) -> Iterator[None]:
+    """Counts as activity at its beginning and at its end, and keeps the reaper away in between."""
+    session.users += 1
+    session.touch(clock())
+    try:
+        yield
+    finally:
+        session.users -= 1
+        session.touch(clock())

@@ -1,0 +1,58 @@
+"""Long operations that belong to the service and not to whoever asked for them.
+
+A caller that goes away does not stop a create in the middle, and two callers that want the same session destroyed share
+one attempt. Only closing the service cancels them; what is then half done is finished by the next daemon.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TypeVar
+
+from holdfast.errors import Unavailable
+
+T = TypeVar("T")
+
+
+class Operations:
+    """At most one operation per key at a time."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, asyncio.Task[object]] = {}
+        self._closed = False
+
+    def running(self, key: str) -> bool:
+        return key in self._tasks
+
+    async def share(self, key: str, start: Callable[[], Coroutine[object, object, T]]) -> T:
+        """Run ``start`` unless it is running already, and wait for its end. Its error goes to all who wait."""
+        if self._closed:
+            raise Unavailable("the daemon is stopping; ask again when it is back")
+        task = self._tasks.get(key)
+        if task is None:
+            task = asyncio.create_task(start(), name=key)
+            self._tasks[key] = task
+            task.add_done_callback(lambda _done: self._tasks.pop(key, None))
+        return await asyncio.shield(task)  # type: ignore[return-value]  # one key, one kind of operation
+
+    async def wait(self, key: str) -> None:
+        """Return when no operation with this key is running, however it ended."""
+        task = self._tasks.get(key)
+        if task is not None:
+            await asyncio.wait([task])
+
+    def spawn(self, key: str, start: Callable[[], Coroutine[object, object, object]]) -> None:
+        """Run in the background, unless it is running; ``start`` reports its own errors."""
+        if not self._closed and key not in self._tasks:
+            task = asyncio.create_task(start(), name=key)
+            self._tasks[key] = task
+            task.add_done_callback(lambda _done: self._tasks.pop(key, None))
+
+    async def close(self, grace: float) -> None:
+        """Let what is running end for a while, then cancel it."""
+        self._closed = True
+        tasks = list(self._tasks.values())
+        if tasks:
+            await asyncio.wait(tasks, timeout=grace)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)

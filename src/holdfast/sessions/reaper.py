@@ -1,0 +1,73 @@
+"""Destroying what has expired. The claim repeats the condition in the UPDATE: a session used in the last moment stays."""
+
+from collections.abc import Callable, Coroutine
+
+import structlog
+
+from holdfast.errors import HoldfastError
+from holdfast.sessions.lifecycle import Lifecycle
+from holdfast.sessions.live import Clock, LiveSessions
+from holdfast.sessions.machine import Reason, Status
+from holdfast.sessions.operations import Operations
+from holdfast.store import SessionStore
+
+log = structlog.get_logger(__name__)
+
+_MAY_EXPIRE = (Status.ACTIVE, Status.PAUSED, Status.ERROR)
+_BATCH = 100
+
+
+class Reaper:
+    """One node's expired sessions."""
+
+    def __init__(
+        self,
+        store: SessionStore,
+        lifecycle: Lifecycle,
+        live: LiveSessions,
+        operations: Operations,
+        *,
+        node: str,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._lifecycle = lifecycle
+        self._live = live
+        self._operations = operations
+        self._node = node
+        self._clock = clock
+
+    async def save_activity(self) -> None:
+        """Write down what was used since the last time."""
+        rows = self._live.take_unsaved()
+        try:
+            await self._store.touch(rows)
+        except HoldfastError:
+            self._live.put_back(rows)
+            raise
+
+    async def tick(self) -> None:
+        self._live.touch_busy(self._clock())
+        await self.save_activity()
+        overdue = await self._store.expired(
+            statuses=_MAY_EXPIRE, node=self._node, now=self._clock(), limit=_BATCH
+        )
+        for row in overdue:
+            if not self._operations.running(row.id) and await self._lifecycle.claim_expired(row):
+                log.info("session.expired", session_id=row.id)
+                self._operations.spawn(row.id, self._destroyer(row.id))
+
+    def _destroyer(self, session_id: str) -> Callable[[], Coroutine[object, object, None]]:
+        async def destroy() -> None:
+            try:
+                await self._lifecycle.take_down(session_id, Reason.EXPIRED)
+            except HoldfastError as error:
+                log.warning("reap.failed", session_id=session_id, error=error.message, next="tried again next tick")
+
+        return destroy
+
+    async def prune(self, before: float) -> None:
+        """Forget rows that were destroyed long ago."""
+        count = await self._store.prune_destroyed(before)
+        if count:
+            log.info("sessions.pruned", count=count)

@@ -1,0 +1,124 @@
+"""Comparing rows with facts, at start and on every tick, and finishing what was left half done.
+
+| row            | sandbox            | what is done                                            |
+| -------------- | ------------------ | ------------------------------------------------------- |
+| creating       | any                | the create is finished (or given up, and cleaned)       |
+| active         | running            | adopted, if this daemon has no link to it yet           |
+| active         | stopped or absent  | ``error`` with reason ``crashed``                       |
+| destroying     | any                | the destroy is finished                                 |
+| destroyed/none | any                | the sandbox is removed                                  |
+
+A look-up that fails changes nothing: absence is believed only when the driver has listed everything.
+"""
+
+from collections.abc import Sequence
+
+import structlog
+
+from holdfast.drivers.base import Driver, SandboxInfo, SandboxState
+from holdfast.errors import DriverError, HoldfastError, SandboxNotFound, SessionNotFound
+from holdfast.sessions.lifecycle import Lifecycle
+from holdfast.sessions.live import LiveSessions
+from holdfast.sessions.machine import LIVE, Reason, Status
+from holdfast.sessions.operations import Operations
+from holdfast.store import SessionRow, SessionStore
+
+log = structlog.get_logger(__name__)
+
+
+class Reconciler:
+    """One node's rows against one driver's sandboxes."""
+
+    def __init__(
+        self,
+        store: SessionStore,
+        driver: Driver,
+        lifecycle: Lifecycle,
+        live: LiveSessions,
+        operations: Operations,
+        *,
+        node: str,
+    ) -> None:
+        self._store = store
+        self._driver = driver
+        self._lifecycle = lifecycle
+        self._live = live
+        self._operations = operations
+        self._node = node
+
+    async def tick(self) -> None:
+        """One comparison. Rows are read before the sandboxes are: what was made in between is then known to have a row."""
+        rows = await self._store.by_status(LIVE, node=self._node)
+        try:
+            found = await self._driver.list()
+        except HoldfastError as error:
+            log.warning("reconcile.list.failed", error=error.message, next="nothing is changed; tried again next tick")
+            return
+        facts = {info.session_id: info for info in found}
+        for row in rows:
+            await self._settle(row, facts.get(row.id))
+        await self._remove_strays([info for info in found if info.session_id not in {row.id for row in rows}])
+
+    async def _settle(self, row: SessionRow, fact: SandboxInfo | None) -> None:
+        if self._operations.running(row.id):
+            return
+        try:
+            if row.status == Status.CREATING:
+                self._operations.spawn(row.id, lambda: self._finish_create(row.id))
+            elif row.status == Status.DESTROYING:
+                self._operations.spawn(row.id, lambda: self._finish_destroy(row.id))
+            elif row.status == Status.ACTIVE:
+                await self._settle_active(row, fact)
+        except HoldfastError as error:
+            log.warning("reconcile.failed", session_id=row.id, status=row.status, error=error.message)
+
+    async def _settle_active(self, row: SessionRow, fact: SandboxInfo | None) -> None:
+        if fact is None or fact.state is SandboxState.STOPPED:
+            await self._lifecycle.mark_crashed(row, "it is gone" if fact is None else "its processes have ended")
+        elif self._live.get(row.id) is None:
+            await self._lifecycle.adopt(row)
+            log.info("session.adopted", session_id=row.id)
+
+    async def _finish_create(self, session_id: str) -> None:
+        try:
+            await self._lifecycle.bring_up(session_id)
+        except HoldfastError as error:
+            log.warning("reconcile.create.failed", session_id=session_id, error=error.message)
+
+    async def _finish_destroy(self, session_id: str) -> None:
+        try:
+            await self._lifecycle.take_down(session_id, Reason.REQUESTED)
+        except HoldfastError as error:
+            log.warning("reconcile.destroy.failed", session_id=session_id, error=error.message, next="tried again")
+
+    async def _remove_strays(self, strays: Sequence[SandboxInfo]) -> None:
+        for stray in strays:
+            try:
+                if not await self._has_live_row(stray.session_id):
+                    log.warning("reconcile.stray.removed", session_id=stray.session_id)
+                    await self._driver.destroy(stray.handle)
+            except HoldfastError as error:
+                log.warning("reconcile.stray.failed", session_id=stray.session_id, error=error.message)
+
+    async def _has_live_row(self, session_id: str) -> bool:
+        try:
+            row = await self._store.get(session_id)
+        except SessionNotFound:
+            return False
+        return row.status != Status.DESTROYED
+
+    async def investigate(self, session_id: str) -> None:
+        """A runner has hung up: find out whether its sandbox died. A runner that only lost us dials again at once."""
+        try:
+            info = await self._driver.inspect(self._driver.handle_for(session_id))
+            dead = info.state is SandboxState.STOPPED
+            detail = "it ran out of memory" if info.oom_killed else "its processes have ended"
+        except SandboxNotFound:
+            dead, detail = True, "it is gone"
+        except DriverError as error:
+            log.warning("investigate.failed", session_id=session_id, error=error.message)
+            return
+        if dead:
+            row = await self._store.get(session_id)
+            if row.status == Status.ACTIVE:
+                await self._lifecycle.mark_crashed(row, detail)

@@ -1,0 +1,267 @@
+"""The session service: what the API calls. Decides who may do what in which state; the work is done by its parts."""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import asdict
+
+import structlog
+
+from holdfast.drivers.base import Driver
+from holdfast.errors import BadInput, HoldfastError, SessionGone, Unavailable, WrongState
+from holdfast.images.store import ImageStore
+from holdfast.link.hub import LinkHub
+from holdfast.sessions import calls
+from holdfast.sessions.ids import exec_id_for, new_exec_id, new_session_id
+from holdfast.sessions.lifecycle import Lifecycle
+from holdfast.sessions.live import Clock, LiveSession, LiveSessions, in_use
+from holdfast.sessions.machine import LIVE, Reason, Status
+from holdfast.sessions.operations import Operations
+from holdfast.sessions.reaper import Reaper
+from holdfast.sessions.reconciler import Reconciler
+from holdfast.sessions.settings import SessionSettings
+from holdfast.sessions.spec import SessionSpec, choose_image, choose_spec, choose_timeout, choose_ttl
+from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult, SessionView
+from holdfast.store import SessionRow, SessionStore
+
+log = structlog.get_logger(__name__)
+
+_SAVE_SECONDS = 1.0
+_CLOSE_SECONDS = 5.0
+_HOME = "/workspace"
+_DESTROY = "destroy:"
+
+
+class SessionService:
+    """Sessions of this node. Use ``running()`` around its use: it adopts what is there and keeps watch."""
+
+    def __init__(
+        self,
+        store: SessionStore,
+        driver: Driver,
+        images: ImageStore,
+        hub: LinkHub,
+        settings: SessionSettings,
+        *,
+        node: str,
+        link_key: bytes,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._driver = driver
+        self._images = images
+        self._hub = hub
+        self._settings = settings
+        self._node = node
+        self._clock = clock
+        self._live = LiveSessions()
+        self._operations = Operations()
+        self._lifecycle = Lifecycle(
+            store, driver, images, hub, self._live, settings, node=node, link_key=link_key, clock=clock
+        )
+        self._reconciler = Reconciler(store, driver, self._lifecycle, self._live, self._operations, node=node)
+        self._reaper = Reaper(store, self._lifecycle, self._live, self._operations, node=node, clock=clock)
+        self._lifecycle.on_disconnect = self._on_disconnect
+
+    # -- running -----------------------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Take up what an earlier daemon left, then watch over it until the end."""
+        await self._reconciler.tick()
+        async with asyncio.TaskGroup() as group:
+            watchers = [
+                group.create_task(self._every(_SAVE_SECONDS, self._reaper.save_activity)),
+                group.create_task(self._every(self._settings.reap_interval_seconds, self._tick)),
+            ]
+            try:
+                yield
+            finally:
+                for watcher in watchers:
+                    watcher.cancel()
+                await self._operations.close(_CLOSE_SECONDS)
+                with contextlib.suppress(HoldfastError):
+                    await self._reaper.save_activity()
+                await self._hub.shut_down()
+
+    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        """For ever. One failure is logged and does not end the watch."""
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await work()
+            except HoldfastError as error:
+                log.warning("watch.failed", work=work.__qualname__, code=error.code, error=error.message)
+            except Exception:
+                log.exception("watch.failed", work=work.__qualname__)
+
+    async def _tick(self) -> None:
+        await self._reaper.tick()
+        await self._reconciler.tick()
+        await self._reaper.prune(self._clock() - self._settings.keep_destroyed_seconds)
+
+    def _on_disconnect(self, session_id: str) -> None:
+        async def investigate() -> None:
+            try:
+                await self._reconciler.investigate(session_id)
+            except HoldfastError as error:
+                log.warning("investigate.failed", session_id=session_id, error=error.message)
+
+        self._operations.spawn(f"investigate:{session_id}", investigate)
+
+    # -- sessions ----------------------------------------------------------------------------------------------------
+
+    async def create(self, req: CreateRequest, *, idempotency_key: str | None) -> SessionView:
+        row = await self._new_row(req, idempotency_key)
+        row, is_new = await self._store.insert(row, max_live=self._settings.max_sessions)
+        if not is_new:
+            return await self._created_before(row)
+        return self._view(await self._operations.share(row.id, lambda: self._lifecycle.bring_up(row.id)))
+
+    async def _new_row(self, req: CreateRequest, idempotency_key: str | None) -> SessionRow:
+        now = self._clock()
+        image = choose_image(req.image, self._settings)
+        spec = choose_spec(req, self._settings, self._driver.capabilities)
+        ttl = choose_ttl(req.ttl_seconds, self._settings)
+        await self._images.resolve(image)
+        return SessionRow(
+            id=new_session_id(),
+            status=Status.CREATING,
+            image=image,
+            node=self._node,
+            driver=self._driver.name,
+            spec=spec.to_json(),
+            metadata=dict(req.metadata),
+            cwd=_HOME,
+            ttl_seconds=ttl,
+            idempotency_key=idempotency_key,
+            idempotency_hash=_hash(req) if idempotency_key else None,
+            created_at=now,
+            expires_at=now + ttl,
+            last_activity_at=now,
+            updated_at=now,
+        )
+
+    async def _created_before(self, row: SessionRow) -> SessionView:
+        """The same request again: wait for the first one if it is still under way, and tell how it ended."""
+        if row.status == Status.CREATING:
+            await self._operations.wait(row.id)
+            row = await self._store.get(row.id)
+        if row.reason == Reason.CREATE_FAILED:
+            raise Unavailable(f"the session could not be created: {row.error}; try again with another Idempotency-Key")
+        return self._view(row)
+
+    async def get(self, session_id: str, /) -> SessionView:
+        return self._view(await self._store.get(session_id))
+
+    async def list(
+        self, *, status: Sequence[Status] | None, limit: int, cursor: str | None
+    ) -> tuple[list[SessionView], str | None]:
+        """Newest first. Without ``status``: all that are not destroyed."""
+        rows = await self._store.page(statuses=status or list(LIVE), limit=limit + 1, after=cursor)
+        more = rows[limit - 1].id if len(rows) > limit else None
+        return [self._view(row) for row in rows[:limit]], more
+
+    async def destroy(self, session_id: str, /) -> None:
+        """From any state. Shares a destroy that is under way; waits for a create that is, so as not to race it."""
+        row = await self._store.get(session_id)
+        if row.status == Status.CREATING:
+            await self._operations.wait(session_id)
+        await self._operations.share(
+            _DESTROY + session_id, lambda: self._lifecycle.take_down(session_id, Reason.REQUESTED)
+        )
+
+    def _view(self, row: SessionRow) -> SessionView:
+        """The row, with what this daemon knows better: the latest activity."""
+        spec = SessionSpec.from_json(row.spec)
+        live = self._live.get(row.id)
+        return SessionView(
+            id=row.id,
+            status=Status(row.status),
+            reason=row.reason,
+            error=row.error,
+            image=row.image,
+            driver=row.driver,
+            cwd=live.cwd if live else row.cwd,
+            limits=spec.limits,
+            network=spec.network,
+            writable_root=spec.writable_root,
+            metadata=row.metadata,
+            ttl_seconds=row.ttl_seconds,
+            created_at=row.created_at,
+            expires_at=max(live.expires_at, row.expires_at) if live else row.expires_at,
+            last_activity_at=max(live.last_activity_at, row.last_activity_at) if live else row.last_activity_at,
+        )
+
+    # -- use ---------------------------------------------------------------------------------------------------------
+
+    async def exec(self, session_id: str, req: ExecRequest, /, *, idempotency_key: str | None) -> ExecResult:
+        timeout_ms = choose_timeout(req.timeout_ms, self._settings)
+        live = await self._usable(session_id)
+        exec_id = exec_id_for(session_id, idempotency_key) if idempotency_key else new_exec_id()
+        with in_use(live, self._clock):
+            async with live.shell(req.shell):
+                result = await calls.run_command(
+                    live.link,
+                    exec_id,
+                    req,
+                    timeout_ms=timeout_ms,
+                    limit=self._settings.max_output_bytes,
+                    queue_seconds=self._settings.max_exec_timeout_ms / 1000,
+                )
+            live.cwd = result.cwd
+        return result
+
+    async def exec_result(self, session_id: str, exec_id: str, /) -> ExecResult:
+        live = await self._usable(session_id)
+        with in_use(live, self._clock):
+            return await calls.get_result(
+                live.link, exec_id, wait_seconds=2 * self._settings.max_exec_timeout_ms / 1000
+            )
+
+    async def write_file(self, session_id: str, path: str, data: bytes, /, *, mode: int | None) -> None:
+        _check_path(path)
+        live = await self._usable(session_id)
+        with in_use(live, self._clock):
+            await calls.write_file(live.link, path, data, mode=mode)
+
+    async def read_file(self, session_id: str, path: str, /, *, max_bytes: int | None) -> tuple[bytes, bool]:
+        _check_path(path)
+        most = self._settings.max_file_bytes
+        limit = most if max_bytes is None else min(max_bytes, most)
+        live = await self._usable(session_id)
+        with in_use(live, self._clock):
+            return await calls.read_file(live.link, path, limit=limit, refuse_larger=max_bytes is None)
+
+    async def _usable(self, session_id: str) -> LiveSession:
+        """The live session; or why there is none, as the error that its state calls for."""
+        live = self._live.get(session_id)
+        if live is not None:
+            return live
+        row = await self._store.get(session_id)
+        if row.status == Status.CREATING:
+            await self._operations.wait(session_id)
+            row = await self._store.get(session_id)
+            live = self._live.get(session_id)
+        if live is not None:
+            return live
+        raise _unusable(row)
+
+
+def _unusable(row: SessionRow) -> HoldfastError:
+    if row.status in (Status.DESTROYING, Status.DESTROYED):
+        return SessionGone(f"session {row.id} is {row.status}: {row.reason}; create a new one")
+    if row.status == Status.ERROR:
+        return WrongState(f"session {row.id} is in error ({row.reason}): {row.error}; destroy it and create a new one")
+    return WrongState(f"session {row.id} is {row.status}, not active; try again")
+
+
+def _check_path(path: str) -> None:
+    if not path.startswith("/") or "\0" in path:
+        raise BadInput("path: must be absolute and without NUL")
+
+
+def _hash(req: CreateRequest) -> str:
+    return hashlib.sha256(json.dumps(asdict(req), sort_keys=True, default=str).encode()).hexdigest()

@@ -1,0 +1,31 @@
+"""What the session service can be told. The daemon fills it from its configuration."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from holdfast.drivers.base import Limits, Network
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """Defaults and limits of sessions."""
+
+    default_image: str
+    allowed_images: Collection[str] | None
+    default_limits: Limits
+    default_network: Network
+    default_writable_root: bool
+    ttl_seconds: int
+    max_ttl_seconds: int
+    max_sessions: int
+    exec_timeout_ms: int
+    max_exec_timeout_ms: int
+    max_output_bytes: int
+    max_file_bytes: int
+    reap_interval_seconds: float
+    connect_seconds: float = 20.0
+    """How long a new sandbox may take until its runner has dialled."""
+    lease_seconds: float = 180.0
+    """Longer than the deadlines inside one create or destroy together."""
+    keep_destroyed_seconds: float = 7 * 24 * 3600.0
+    """How long the row of a destroyed session still answers "gone" instead of "unknown"."""

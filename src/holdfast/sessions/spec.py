@@ -1,0 +1,92 @@
+"""A session's own choices, as they are kept in its row: enough to make its sandbox, now or after a crash."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from holdfast.drivers.base import Capabilities, Limits, Network
+from holdfast.errors import BadInput, UnknownImage
+from holdfast.sessions.settings import SessionSettings
+from holdfast.sessions.types import CreateRequest
+
+_MAX_ENV_BYTES = 128 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSpec:
+    """What the caller chose, with defaults filled in."""
+
+    limits: Limits
+    network: Network
+    writable_root: bool
+    env: Mapping[str, str]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "SessionSpec":
+        fields = json.loads(text)
+        return cls(
+            limits=Limits(**fields["limits"]),
+            network=Network(fields["network"]),
+            writable_root=fields["writable_root"],
+            env=fields["env"],
+        )
+
+
+def choose_spec(request: CreateRequest, settings: SessionSettings, able: Capabilities) -> SessionSpec:
+    """The caller's wishes over the defaults. Raises ``BadInput`` naming what cannot be."""
+    defaults = settings.default_limits
+    limits = Limits(
+        cpus=_within("limits.cpus", request.cpus, defaults.cpus, 0.01, 1024),
+        memory_mb=int(_within("limits.memory_mb", request.memory_mb, defaults.memory_mb, 32, 1 << 22)),
+        pids=int(_within("limits.pids", request.pids, defaults.pids, 16, 1 << 22)),
+        disk_mb=int(_within("limits.disk_mb", request.disk_mb, defaults.disk_mb, 16, 1 << 24)),
+    )
+    network = _choose_network(request.network, settings.default_network, able)
+    if sum(len(name) + len(value) for name, value in request.env.items()) > _MAX_ENV_BYTES:
+        raise BadInput(f"env: more than {_MAX_ENV_BYTES} bytes in all")
+    writable = settings.default_writable_root if request.writable_root is None else request.writable_root
+    return SessionSpec(limits=limits, network=network, writable_root=writable, env=dict(request.env))
+
+
+def _choose_network(wanted: Network | None, default: Network, able: Capabilities) -> Network:
+    """A driver that offers one kind only (no isolation: always the host's) does not make every create name it."""
+    if wanted is None and default not in able.networks and len(able.networks) == 1:
+        return next(iter(able.networks))
+    network = wanted or default
+    if network not in able.networks:
+        offered = ", ".join(sorted(able.networks))
+        raise BadInput(f"network: this driver does not offer {network}; it offers {offered}")
+    return network
+
+
+def _within(name: str, value: float | None, default: float, low: float, high: float) -> float:
+    if value is None:
+        return default
+    if not low <= value <= high:
+        raise BadInput(f"{name}: {value} is not between {low} and {high}")
+    return value
+
+
+def choose_image(name: str | None, settings: SessionSettings) -> str:
+    chosen = name or settings.default_image
+    if settings.allowed_images is not None and chosen not in settings.allowed_images:
+        allowed = ", ".join(sorted(settings.allowed_images)) or "none"
+        raise UnknownImage(f"image: {chosen} is not allowed here; allowed are: {allowed}")
+    return chosen
+
+
+def choose_ttl(ttl_seconds: int | None, settings: SessionSettings) -> int:
+    ttl = settings.ttl_seconds if ttl_seconds is None else ttl_seconds
+    if not 1 <= ttl <= settings.max_ttl_seconds:
+        raise BadInput(f"ttl_seconds: {ttl} is not between 1 and {settings.max_ttl_seconds}")
+    return ttl
+
+
+def choose_timeout(timeout_ms: int | None, settings: SessionSettings) -> int:
+    timeout = settings.exec_timeout_ms if timeout_ms is None else timeout_ms
+    if not 1 <= timeout <= settings.max_exec_timeout_ms:
+        raise BadInput(f"timeout_ms: {timeout} is not between 1 and {settings.max_exec_timeout_ms}")
+    return timeout

@@ -1,0 +1,144 @@
+"""The daemon as a process: start it, kill it at the worst moment, start it again on the same state."""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx2
+
+from holdfast.drivers.oci_machine import examine
+
+KEY = "test-key-0123456789abcdef"
+
+
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+    """Until it is so; an ``AssertionError`` that names it when it never is."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"after {seconds:.0f} s still not so: {what}"
+        time.sleep(0.02)
+
+
+def unusable_driver() -> str:
+    """Why the oci driver cannot work on this machine, in doctor's words; empty if it can."""
+    failed = [check for check in asyncio.run(examine(None)).checks if check.fatal and not check.ok]
+    return "; ".join(f"{check.name}: {check.detail}. {check.remedy}" for check in failed)
+
+
+class DaemonProcess:
+    """``holdfast up`` on a state directory of its own, on a free port."""
+
+    def __init__(self, **settings: object) -> None:
+        # Short, because sockets live in it, and open to passers-by, because sandboxes run under other ids.
+        self.state_dir = Path(tempfile.mkdtemp(prefix="hf-", dir="/var/tmp"))
+        self.state_dir.chmod(0o711)
+        self.key = KEY
+        self.url = ""
+        self._settings = {"listen": "127.0.0.1:0", "api_key": KEY, "state_dir": str(self.state_dir), **settings}
+        self._process: subprocess.Popen[bytes] | None = None
+        self.log = self.state_dir / "daemon.log"
+
+    def start(self, *, wait: bool = True) -> None:
+        config = self.state_dir / "holdfast.yaml"
+        config.write_text(json.dumps(self._settings))
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "holdfast.daemon", str(config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+            )
+        if wait:
+            self.wait_ready()
+
+    def wait_ready(self) -> None:
+        wait_for(self._is_ready, f"the daemon answers; its log:\n{self.tail()}")
+
+    def _is_ready(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, f"the daemon ended:\n{self.tail()}"
+        try:
+            announced = json.loads((self.state_dir / "daemon.json").read_text())
+            if announced["pid"] != self._process.pid:
+                return False
+            self.url = announced["url"]
+            return httpx2.get(f"{self.url}/healthz", trust_env=False).status_code == 200
+        except (OSError, ValueError, httpx2.HTTPError):
+            return False
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def tail(self) -> str:
+        with contextlib.suppress(OSError):
+            return self.log.read_text(errors="replace")[-4000:]
+        return ""
+
+    def kill(self) -> None:
+        """With -9, as a crash would."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """As an operator would."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, signum: int) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signum)
+            self._process.wait(timeout=30)
+        self._process = None
+
+    def restart(self) -> None:
+        self.kill()
+        self.start()
+
+    def client(self, timeout: float = 60.0) -> httpx2.Client:
+        return httpx2.Client(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {self.key}"},
+            timeout=timeout,
+            trust_env=False,
+        )
+
+    def destroy_everything(self) -> None:
+        """All sessions, by the API; what a test leaves must not outlive it."""
+        with self.client() as client:
+            for session in client.get("/v1/sessions", params={"limit": 1000}).json()["sessions"]:
+                client.delete(f"/v1/sessions/{session['id']}")
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._process is None or self._process.poll() is not None:
+                self.start()
+            self.destroy_everything()
+        finally:
+            self.stop()
+            self._unmount()
+            shutil.rmtree(self.state_dir, ignore_errors=True)
+
+    def _unmount(self) -> None:
+        """The shifted view of /usr belongs to the state directory and not to any session."""
+        mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+        for mount in sorted((m for m in mounts if m.startswith(str(self.state_dir))), reverse=True):
+            subprocess.run(["umount", "--lazy", mount], check=False)

@@ -1,0 +1,248 @@
+"""The command line, run in this process against the real API."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from fakes.api_server import RunningApi, running_api
+from holdfast.cli.main import VERBS, run
+from holdfast.drivers.base import Check
+from holdfast.errors import ConfigError, RuntimeUnavailable
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+
+Cli = Callable[..., Ran]
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningApi]:
+    with running_api() as running:
+        monkeypatch.setenv("HOLDFAST_URL", running.url)
+        monkeypatch.setenv("HOLDFAST_API_KEY", running.key)
+        yield running
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    # The API runs in this process too; its log would be taken for output of the command.
+    monkeypatch.setattr("holdfast.api.request_context.log.info", lambda *_, **__: None, raising=False)
+
+    def go(*args: str) -> Ran:
+        capsys.readouterr()
+        code = run(list(args))
+        seen = capsys.readouterr()
+        return Ran(code, seen.out, seen.err)
+
+    return go
+
+
+def test_help_is_fast_and_names_every_verb() -> None:
+    def once() -> float:
+        began = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-c", "from holdfast.cli.main import main; main(['--help'])"],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        assert all(verb in done.stdout for verb in VERBS)
+        return time.perf_counter() - began
+
+    assert min(once() for _ in range(5)) < 0.5
+    loaded = "import sys, holdfast.cli.main as m\nm.run(['--help'])\nprint(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", loaded], check=True, capture_output=True, text=True).stdout.split()
+    assert not {"httpx2", "rich", "pydantic", "fastapi", "asyncio"} & set(modules)
+
+
+def test_new_ls_rm(cli: Cli, api: RunningApi) -> None:
+    made = cli("new", "--ttl", "60", "-e", "A=b=c", "--meta", "k=v", "--memory-mb", "64")
+    assert made.code == 0
+    one = made.out.strip()
+    assert api.sessions.sessions[one].metadata == {"k": "v"}
+    two = json.loads(cli("new", "--json").out)["id"]
+    listed = cli("ls").out.splitlines()
+    assert listed[0].startswith("ID\tSTATUS")
+    assert [line.split("\t")[0] for line in listed[1:]] == [one, two]
+    assert [entry["id"] for entry in json.loads(cli("--json", "ls").out)["sessions"]] == [one, two]
+    assert cli("rm", one).out == one + "\n"
+    assert len(cli("ls").out.splitlines()) == 2
+    assert len(cli("ls", "-a").out.splitlines()) == 3
+    assert len(cli("ls", "--status", "destroyed").out.splitlines()) == 2
+    assert json.loads(cli("rm", "--all", "--json").out) == {"destroyed": [two]}
+    assert cli("rm").code == 2
+    assert cli("rm", one, "--all").code == 2
+    mixed = cli("rm", "zzz", cli("new").out.strip())
+    assert (mixed.code, "there is no session zzz" in mixed.err) == (1, True)
+    assert mixed.out.startswith("ses_")
+
+
+def test_exec(cli: Cli, api: RunningApi) -> None:
+    one = cli("new").out.strip()
+    assert cli("exec", one, "--", "echo hi") == Ran(0, "hi\n", "")
+    assert cli("exec", one, "--", "exit 3") == Ran(3, "", "leaving\n")
+    cli("exec", one, "--timeout", "1.5", "--cwd", "/tmp", "-e", "A=1", "--", "ls", "-l", "a file")
+    assert api.sessions.last_exec is not None
+    assert api.sessions.last_exec.cmd == "ls -l 'a file'"
+    assert api.sessions.last_exec.timeout_ms == 1500
+    assert dict(api.sessions.last_exec.env) == {"A": "1"}
+    late = cli("exec", one, "--timeout", "0.02", "--", "sleep 5")
+    assert (late.code, "timed out" in late.err) == (124, True)
+    result = json.loads(cli("exec", "--json", one, "--", "exit 3").out)
+    assert (result["exit_code"], result["stderr"]) == (3, "leaving\n")
+    assert cli("exec", one, "--json", "--", "exit 300").code == 300 & 0xFF
+    assert cli("exec", one).code == 2
+
+
+def test_exec_forwards_stdin_only_if_asked(cli: Cli, api: RunningApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = cli("new").out.strip()
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO("höi".encode())))
+    assert cli("exec", one, "--", "cat").out == ""
+    assert cli("exec", "-i", one, "--", "cat").out == "höi"
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"\xff")))
+    assert cli("exec", "-i", one, "--", "cat").code == 2
+
+
+def test_ids_may_be_abbreviated(cli: Cli, api: RunningApi) -> None:
+    for _ in range(11):
+        cli("new")
+    assert cli("exec", "ses_0000001", "--", "echo x").out == "x\n"
+    assert cli("exec", "0000001", "--", "echo x").out == "x\n"
+    vague = cli("exec", "ses_", "--", "true")
+    assert (vague.code, "11 sessions" in vague.err) == (1, True)
+    missing = cli("exec", "q", "--json", "--", "true")
+    assert missing.code == 1
+    assert json.loads(missing.err)["error"]["code"] == "session_not_found"
+
+
+def test_cp(cli: Cli, api: RunningApi, tmp_path: Path) -> None:
+    one = cli("new").out.strip()
+    source = tmp_path / "a.bin"
+    source.write_bytes(b"\0\xff")
+    source.chmod(0o750)
+    assert cli("cp", str(source), f"{one}:/tmp/").code == 0
+    assert api.sessions.files[one, "/tmp/a.bin"] == b"\0\xff"
+    assert api.sessions.modes["/tmp/a.bin"] == 0o750
+    (tmp_path / "into").mkdir()
+    assert cli("cp", f"{one}:/tmp/a.bin", str(tmp_path / "into")).code == 0
+    assert (tmp_path / "into/a.bin").read_bytes() == b"\0\xff"
+    assert json.loads(cli("cp", "--json", f"{one}:/tmp/a.bin", str(tmp_path / "b")).out)["bytes"] == 2
+    assert "directory" in cli("cp", str(tmp_path), f"{one}:/tmp/").err
+    assert cli("cp", "a", "b").code == 2
+    assert cli("cp", f"{one}:/nope", str(tmp_path / "c")).code == 1
+    assert not (tmp_path / "c").exists()
+    gone = cli("cp", str(tmp_path / "missing"), f"{one}:/tmp/")
+    assert (gone.code, "Traceback" in gone.err, "missing" in gone.err) == (1, False, True)
+
+
+def test_images(cli: Cli, api: RunningApi, tmp_path: Path) -> None:
+    assert cli("image", "import", "alpine", str(tmp_path)).out == "alpine\n"
+    assert "12 MB" in cli("image", "ls").out
+    assert json.loads(cli("image", "ls", "--json").out)["images"][1]["digest"].startswith("sha256:")
+    assert cli("image", "import", "alpine", str(tmp_path)).code == 1
+    assert cli("image", "import", "--replace", "alpine", str(tmp_path)).code == 0
+    assert cli("image", "rm", "alpine").out == "alpine\n"
+    assert cli("image", "rm", "host").code == 1
+
+
+def test_no_daemon_is_one_clear_line(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    refused = cli("--url", "http://127.0.0.1:1", "--key", "k", "ls")
+    assert refused.code == 1
+    assert refused.err.count("\n") == 1
+    assert "no daemon answers at http://127.0.0.1:1" in refused.err
+    assert "holdfast up" in refused.err
+    monkeypatch.delenv("HOLDFAST_API_KEY", raising=False)
+    monkeypatch.setenv("HOLDFAST_STATE_DIR", str(tmp_path))
+    assert "HOLDFAST_API_KEY" in cli("ls").err
+
+
+def test_wrong_usage(cli: Cli) -> None:
+    assert cli("nope").code == 2
+    assert cli("new", "--ttl", "0").code == 2
+    assert cli("new", "-e", "novalue").code == 2
+    assert json.loads(cli("ls", "--json", "--nope").err)["error"]["code"] == "usage"
+    assert cli("version").out.startswith("holdfast ")
+    assert set(json.loads(cli("version", "--json").out)) == {"version"}
+
+
+def test_interrupt_is_quiet(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("holdfast.cli.ls.ask", interrupted)
+    assert cli("ls") == Ran(130, "", "\nholdfast: interrupted\n")
+
+
+def test_a_reader_that_leaves_is_no_traceback(api: RunningApi) -> None:
+    script = f"{sys.executable} -c 'from holdfast.cli.main import main; main()' ls --help | true"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, env=os.environ.copy())
+    assert "Traceback" not in done.stderr
+
+
+CHECKS = [
+    Check("runtime", True, "runc 1.2"),
+    Check("cgroups", False, "not delegated", "run: systemctl …", fatal=False),
+    Check("userns", False, "switched off", "set kernel.unprivileged_userns_clone=1"),
+]
+
+
+@pytest.mark.parametrize("awaitable", [False, True])
+def test_doctor(cli: Cli, monkeypatch: pytest.MonkeyPatch, awaitable: bool) -> None:
+    found = CHECKS
+
+    async def later(_: object) -> list[Check]:
+        return found
+
+    daemon = ModuleType("holdfast.daemon.doctor")
+    vars(daemon)["run_checks"] = later if awaitable else lambda _: found
+    config = ModuleType("holdfast.daemon.config")
+    vars(config)["load_config"] = lambda _: None
+    monkeypatch.setitem(sys.modules, "holdfast.daemon.doctor", daemon)
+    monkeypatch.setitem(sys.modules, "holdfast.daemon.config", config)
+    seen = cli("doctor")
+    assert seen.code == 1
+    assert seen.out.splitlines() == [
+        "✓ runtime: runc 1.2",
+        "! cgroups: not delegated — run: systemctl …",
+        "✗ userns: switched off — set kernel.unprivileged_userns_clone=1",
+    ]
+    found = CHECKS[:2]
+    assert cli("doctor").code == 0
+    assert json.loads(cli("doctor", "--json").out)["ok"] is True
+
+
+def test_up(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given: list[str | None] = []
+    fail: list[Exception] = []
+
+    def start(config: str | None) -> int:
+        given.append(config)
+        if fail:
+            raise fail.pop()
+        return 7
+
+    daemon = ModuleType("holdfast.daemon.__main__")
+    vars(daemon)["run"] = start
+    monkeypatch.setitem(sys.modules, "holdfast.daemon.__main__", daemon)
+    config = tmp_path / "holdfast.yaml"
+    config.touch()
+    assert cli("up", "--config", str(config)).code == 7
+    fail[:] = [RuntimeUnavailable("install runc")]
+    assert cli("up") == Ran(1, "", "holdfast: install runc\n")
+    fail[:] = [ConfigError("listen: wrong")]
+    assert json.loads(cli("up", "--json").err)["error"]["code"] == "bad_config"
+    assert given == [str(config), None, None]

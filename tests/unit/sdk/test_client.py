@@ -1,0 +1,145 @@
+"""The async client against the real API."""
+
+import os
+import socket
+
+import anyio
+import pytest
+
+from fakes.api_server import RunningApi, running_api
+from fakes.session_service import FakeSessions
+from holdfast import errors
+from holdfast.api import ApiSettings
+from holdfast.sdk import Client, CommandFailed, Limits, request_id
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_session_from_beginning_to_end(client: Client, api: RunningApi) -> None:
+    async with client.create_session(
+        "host", ttl_seconds=60, env={"A": "1"}, limits=Limits(memory_mb=64), metadata={"a": "b"}
+    ) as session:
+        assert session.status == "active"
+        assert session.info.limits == Limits(1.0, 64, 256, 1024)
+        assert (session.info.expires_at - session.info.created_at).total_seconds() == pytest.approx(60)
+        result = await session.exec("echo hi", timeout_ms=1000)
+        assert (result.stdout, result.exit_code, result.ok) == ("hi\n", 0, True)
+        assert await session.exec_result(result.exec_id) == result
+        assert result.check() is result
+        assert (await session.exec("cat", stdin="in")).output == "in"
+    assert (await session.refresh()).status == "destroyed"
+    with pytest.raises(errors.SessionGone):
+        await session.exec("true")
+
+
+async def test_create_can_be_awaited(client: Client) -> None:
+    session = await client.create_session(limits={"cpus": 2})
+    assert (await client.get_session(session.id)).info == session.info
+    async with session:
+        pass
+    await session.destroy()
+
+
+async def test_a_failing_command_is_a_result(client: Client) -> None:
+    session = await client.create_session()
+    result = await session.exec("exit 3")
+    assert not result.ok
+    with pytest.raises(CommandFailed, match="exit code 3: leaving"):
+        result.check()
+    result = await session.exec("sleep 5", timeout_ms=10)
+    with pytest.raises(CommandFailed, match="timed out"):
+        result.check()
+
+
+@pytest.mark.parametrize("size", [0, 1, 100_000, 10_000_000])
+async def test_files(client: Client, api: RunningApi, size: int) -> None:
+    session = await client.create_session()
+    data = os.urandom(size)
+    await session.write("/tmp/ü & ?", data, mode=0o755)
+    assert await session.read("/tmp/ü & ?") == data
+    assert await session.read("/tmp/ü & ?", max_bytes=5) == data[:5]
+    assert api.sessions.modes["/tmp/ü & ?"] == 0o755
+    await session.write("/tmp/t", "höi")
+    assert await session.read("/tmp/t") == "höi".encode()
+    await session.write("/tmp/t", memoryview(b"view"))
+    assert await session.read("/tmp/t") == b"view"
+
+
+async def test_lists_over_pages(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.sdk.client.PAGE", 2)
+    ids = [(await client.create_session()).id for _ in range(5)]
+    assert [one.id for one in await client.list_sessions()] == ids
+    await (await client.get_session(ids[0])).destroy()
+    assert [one.id for one in await client.list_sessions("destroyed")] == ids[:1]
+    assert [one.id for one in await client.list_sessions(["active", "error"])] == ids[1:]
+
+
+async def test_errors_are_the_servers_classes(client: Client, api: RunningApi) -> None:
+    with pytest.raises(errors.SessionNotFound) as caught:
+        await client.get_session("ses_nope")
+    assert (request_id(caught.value) or "").startswith("req_")
+    assert (caught.value.code, caught.value.status) == ("session_not_found", 404)
+    with pytest.raises(errors.UnknownImage):
+        await client.create_session("nope")
+    session = await client.create_session()
+    with pytest.raises(errors.BadInput, match="path must be absolute"):
+        await session.write("relative", b"")
+    with pytest.raises(errors.BadInput, match="timeout_ms"):
+        await session.exec("true", timeout_ms=0)
+    with pytest.raises(errors.FileMissing):
+        await session.read("/nope")
+    async with Client(api.url, "wrong") as stranger:
+        with pytest.raises(errors.Unauthorized):
+            await stranger.list_sessions()
+
+
+async def test_a_busy_daemon_is_asked_again(client: Client, api: RunningApi) -> None:
+    fake: FakeSessions = api.sessions
+    session = await client.create_session()
+    fake.fail, fake.fail_times = errors.Unavailable("starting"), 2
+    assert (await session.exec("echo 1")).ok
+    assert fake.exec_count == 1
+    fake.fail, fake.fail_times = errors.RuntimeUnavailable("install runc"), 1
+    with pytest.raises(errors.RuntimeUnavailable):  # waiting would not mend that
+        await session.exec("echo 2")
+    fake.fail, fake.fail_times = errors.Unavailable("starting"), 1
+    with pytest.raises(errors.Unavailable):  # a write is not repeated: somebody else may have written since
+        await session.write("/x", b"")
+
+
+async def test_images(client: Client) -> None:
+    assert (await client.images.import_("alpine", "/tmp/a.tar")).kind == "tar"
+    assert [one.name for one in await client.images.list()] == ["host", "alpine"]
+    await client.images.remove("alpine")
+    with pytest.raises(errors.ImageNotFound):
+        await client.images.remove("alpine")
+
+
+async def test_a_file_over_the_limit_is_refused_and_the_connection_lives_on(capsys: pytest.CaptureFixture[str]) -> None:
+    with running_api(ApiSettings(max_body_bytes=1024 * 1024)) as api:
+        async with Client(api.url, api.key) as client:
+            session = await client.create_session()
+            for _ in range(2):
+                with pytest.raises(errors.TooLarge, match="over the limit"):
+                    await session.write("/x", bytes(20_000_000))
+            assert (await session.exec("echo on")).ok
+
+
+async def test_a_client_that_leaves_makes_no_noise(capsys: pytest.CaptureFixture[str]) -> None:
+    with running_api() as api:
+        async with Client(api.url, api.key) as client:
+            session = await client.create_session()
+        host, port = api.url.removeprefix("http://").split(":")
+        head = f"POST /v1/sessions/{session.id}/%s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        for route, body in (("exec", b'{"cmd":"sleep 0.2"}'), ("exec", b'{"cm'), ("fs/write", b'{"path":')):
+            with socket.create_connection((host, int(port))) as peer:
+                key = b"Authorization: Bearer " + api.key.encode()
+                length = len(body) if body.endswith(b"}") else 1000
+                peer.sendall((head % route).encode() + key + b"\r\nContent-Length: %d\r\n\r\n" % length + body)
+                await anyio.sleep(0.05)
+        await anyio.sleep(0.4)
+        assert len(api.sessions.results) == 1  # the command ran to its end all the same
+    seen = capsys.readouterr()
+    assert "Traceback" not in seen.out + seen.err
+    assert "unexpected" not in seen.out
+    assert seen.out.count("status=\x1b[0m\x1b[35m499") + seen.out.count("status=499") == 2

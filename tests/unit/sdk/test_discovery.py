@@ -1,0 +1,56 @@
+"""How a client finds its daemon and key."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import BadInput, Unauthorized
+from holdfast.sdk import discovery
+from holdfast.sdk.discovery import Endpoint, find
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(discovery, "SYSTEM_STATE", tmp_path / "var")
+    place = tmp_path / "state" / "holdfast"
+    place.mkdir(parents=True)
+    (place / "daemon.json").write_text(json.dumps({"url": "http://127.0.0.1:9000/"}))
+    (place / "api_key").write_text("from-file\n")
+    return place
+
+
+def test_the_state_directory(state: Path, tmp_path: Path) -> None:
+    found = Endpoint("http://127.0.0.1:9000", "from-file")
+    assert find(env={"HOLDFAST_STATE_DIR": str(state)}) == found
+    assert find(env={"XDG_STATE_HOME": str(state.parent)}) == found
+    home = tmp_path / ".local/state/holdfast"
+    home.mkdir(parents=True)
+    (home / "api_key").write_text("k")
+    assert find(env={"HOME": str(tmp_path)}) == Endpoint(discovery.DEFAULT_URL, "k")
+    system = tmp_path / "var"
+    system.mkdir()
+    (system / "api_key").write_text("system")
+    assert find(env={}) == Endpoint(discovery.DEFAULT_URL, "system")
+
+
+def test_arguments_win_over_the_environment_and_that_over_files(state: Path) -> None:
+    env = {"HOLDFAST_STATE_DIR": str(state), "HOLDFAST_URL": "https://env", "HOLDFAST_API_KEY": "env"}
+    assert find(env=env) == Endpoint("https://env", "env")
+    assert find("http://arg/", "arg", env=env) == Endpoint("http://arg", "arg")
+
+
+def test_the_local_key_never_leaves_the_machine(state: Path) -> None:
+    env = {"HOLDFAST_STATE_DIR": str(state)}
+    assert find("http://localhost:1234", env=env).api_key == "from-file"
+    with pytest.raises(Unauthorized, match="HOLDFAST_API_KEY"):
+        find("https://elsewhere.example", env=env)
+
+
+def test_nothing_found_says_what_to_do(state: Path, tmp_path: Path) -> None:
+    with pytest.raises(Unauthorized, match="holdfast up"):
+        find(env={"HOLDFAST_STATE_DIR": str(tmp_path / "empty")})
+    with pytest.raises(BadInput, match="not a URL"):
+        find("daemon:80", "k", env={})
+    (state / "daemon.json").write_text("[broken")
+    assert find(env={"HOLDFAST_STATE_DIR": str(state)}).url == discovery.DEFAULT_URL

@@ -1,0 +1,42 @@
+"""The synchronous client is the async one behind a thread."""
+
+import threading
+
+import pytest
+
+from fakes.api_server import RunningApi
+from holdfast import errors
+from holdfast.sdk import Client, Session, SyncClient, SyncSession
+
+
+def threads() -> int:
+    return sum(thread.name == "holdfast-sdk" for thread in threading.enumerate())
+
+
+def test_a_session_from_beginning_to_end(api: RunningApi) -> None:
+    with SyncClient(api.url, api.key) as client:
+        assert threads() == 1
+        with client.create_session(ttl_seconds=60) as session:
+            assert session.exec("echo hi").check().stdout == "hi\n"
+            session.write("/x", "text")
+            assert session.read("/x") == b"text"
+            assert [one.id for one in client.list_sessions(status="active")] == [session.id]
+            assert client.get_session(session.id).info == session.info
+        assert session.refresh().status == "destroyed"
+        with pytest.raises(errors.SessionGone):
+            session.exec("true")
+        assert [one.name for one in client.images.list()] == ["host"]
+    assert threads() == 0
+    client.close()
+
+
+def test_a_forgotten_client_ends_its_thread(api: RunningApi) -> None:
+    client = SyncClient(api.url, api.key)
+    client.create_session()
+    del client
+    assert threads() == 0
+
+
+@pytest.mark.parametrize(("sync", "full"), [(SyncClient, Client), (SyncSession, Session)])
+def test_nothing_is_missing(sync: type, full: type) -> None:
+    assert {name for name in dir(full) if not name.startswith("_")} <= set(dir(sync)) | {"info", "images"}
