@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import ClassVar, NewType
 
-from holdfast.errors import DriverUnsupported
+from holdfast.errors import BadInput, DriverUnsupported
 
 Handle = NewType("Handle", str)
 """Opaque to everybody but the driver that made it; at most 2 KB of text; holds no secret."""
@@ -76,6 +76,13 @@ class SandboxSpec:
     env: Mapping[str, str]
     link_dir: Path
     token: str
+
+
+def check_environment(env: Mapping[str, str]) -> None:
+    """Raises ``BadInput`` for what no process can have in its environment. For drivers to call first in ``create``."""
+    for name, value in env.items():
+        if not name or "=" in name or "\0" in name + value:
+            raise BadInput(f"env: {name!r} cannot be in an environment: no NULs, and no = in the name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,5 +199,5 @@ class Driver(ABC):
         """Make a sandbox from what ``snapshot`` wrote."""
         raise DriverUnsupported(f"the {self.name} driver cannot restore")
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027 - most drivers hold nothing
         """Let go of what this process holds. Sandboxes keep running."""

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import IO
 
 from holdfast.errors import DriverTransient, RuntimeUnavailable
 
@@ -29,8 +30,12 @@ class Outcome:
         return lines[-1][:400] if lines else f"exit status {self.status}"
 
 
-async def run(*argv: str, timeout: float, env: Mapping[str, str] | None = None) -> Outcome:
-    """Run to the end. Raises ``RuntimeUnavailable`` if there is no such program, ``DriverTransient`` on timeout.
+async def run(
+    *argv: str, timeout: float, env: Mapping[str, str] | None = None, output: IO[bytes] | None = None
+) -> Outcome:
+    """Run to the end. What it says is kept, or goes to ``output``: a file that may outlive it.
+
+    Raises ``RuntimeUnavailable`` if there is no such program, ``DriverTransient`` on timeout.
 
     When cancelled, the program and its children are killed before the cancellation goes on.
     """
@@ -38,8 +43,8 @@ async def run(*argv: str, timeout: float, env: Mapping[str, str] | None = None) 
         process = await asyncio.create_subprocess_exec(
             *argv,
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+            stdout=output or asyncio.subprocess.PIPE,
+            stderr=output or asyncio.subprocess.PIPE,
             start_new_session=True,
             env=dict(env) if env is not None else None,
         )
@@ -57,4 +62,5 @@ async def run(*argv: str, timeout: float, env: Mapping[str, str] | None = None) 
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
-    return Outcome(argv, process.returncode or 0, stdout.decode(errors="replace"), stderr.decode(errors="replace"))
+    said = [(text or b"").decode(errors="replace") for text in (stdout, stderr)]
+    return Outcome(argv, process.returncode or 0, *said)

@@ -7,10 +7,10 @@ without a limit.
 
 import asyncio
 import os
-import shutil
 from pathlib import Path
 
 from holdfast.drivers.commands import run
+from holdfast.drivers.tree_removal import remove_tree
 from holdfast.errors import DriverTransient
 
 _SECONDS = 30.0
@@ -61,7 +61,7 @@ class Disk:
             if not done.ok and self.mounted():
                 raise DriverTransient(f"cannot unmount {self.path}: {done.complaint()}")
         self._file.unlink(missing_ok=True)
-        await asyncio.to_thread(_remove_tree, self.path)
+        await asyncio.to_thread(remove_tree, self.path)
 
 
 async def make_template(directory: Path, size_mb: int) -> Path:
@@ -114,19 +114,3 @@ def _copy_range(source: int, target: int, count: int) -> None:
             return
         os.write(target, data)
         count -= len(data)
-
-
-def _remove_tree(path: Path) -> None:
-    """Also directories that the sandbox's user has made unreadable for their owner."""
-
-    def make_writable_and_retry(function: object, failed: str, _info: object) -> None:
-        parent = Path(failed).parent
-        parent.chmod(0o700)
-        if Path(failed).is_dir() and not Path(failed).is_symlink():
-            Path(failed).chmod(0o700)
-            shutil.rmtree(failed, ignore_errors=True)
-        else:
-            Path(failed).unlink(missing_ok=True)
-
-    if path.exists():
-        shutil.rmtree(path, onerror=make_writable_and_retry)

@@ -82,7 +82,7 @@ class FakeRunner:
     async def _dial_for_ever(self) -> None:
         while True:
             try:
-                reader, self._writer = await self._connect("hello", {"capabilities": [], "running": self._running()})
+                reader, self._writer = await self._connect("hello", self._hello())
             except OSError:
                 await asyncio.sleep(_REDIAL_SECONDS)
                 continue
@@ -94,8 +94,9 @@ class FakeRunner:
             finally:
                 self._writer.close()
 
-    def _running(self) -> list[str]:
-        return [exec_id for exec_id, job in self._execs.items() if not job.result.done()]
+    def _hello(self) -> frames.Header:
+        running = [exec_id for exec_id, job in self._execs.items() if not job.result.done()]
+        return {"capabilities": ["exec", "files"], "running": running, "home": HOME}
 
     async def _connect(self, op: str, fields: frames.Header) -> Streams:
         """By way of the directory's descriptor: a socket's path may have only 107 bytes."""

@@ -54,9 +54,7 @@ def mount_shifted(source: Path, target: Path, id_base: int, id_count: int) -> No
                 userns_fd=namespace,
             )
             size = ctypes.sizeof(attributes)
-            _syscall(
-                _SYS_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH | _AT_RECURSIVE, ctypes.byref(attributes), size
-            )
+            _syscall(_SYS_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH | _AT_RECURSIVE, ctypes.byref(attributes), size)
             _syscall(_SYS_MOVE_MOUNT, tree, b"", _AT_FDCWD, os.fsencode(target), _MOVE_MOUNT_F_EMPTY_PATH)
         finally:
             os.close(tree)

@@ -8,25 +8,36 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import resource
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import structlog
 
-from holdfast.drivers import oci_config, runtime_bundle
-from holdfast.drivers.base import Capabilities, Check, Driver, Handle, SandboxInfo, SandboxSpec, SandboxState
+from holdfast.drivers import cgroups, oci_config, runtime_bundle
+from holdfast.drivers.base import (
+    Capabilities,
+    Check,
+    Driver,
+    Handle,
+    SandboxInfo,
+    SandboxSpec,
+    SandboxState,
+    check_environment,
+)
 from holdfast.drivers.commands import Outcome, run
 from holdfast.drivers.disk import Disk, make_template
 from holdfast.drivers.idmap import mount_shifted
 from holdfast.drivers.oci_config import ID_BASE, ID_COUNT, Host, Places
 from holdfast.drivers.oci_machine import Machine, examine
-from holdfast.errors import DriverConflict, DriverTransient, RuntimeUnavailable, SandboxNotFound
+from holdfast.drivers.tree_removal import remove_tree
+from holdfast.errors import DriverConflict, DriverTransient, DriverUnsupported, RuntimeUnavailable, SandboxNotFound
 
 log = structlog.get_logger(__name__)
 
 _SECONDS = 60.0
+_HANDLE = re.compile(r"ses_[a-z0-9_]{1,60}")
 _STATES = {
     "creating": SandboxState.CREATED,
     "created": SandboxState.CREATED,
@@ -116,12 +127,16 @@ class OciDriver(Driver):
         return Handle(session_id)
 
     def _directory(self, handle: Handle) -> Path:
+        """Never outside our home, whatever somebody takes for a handle."""
+        if not _HANDLE.fullmatch(handle):
+            raise DriverUnsupported(f"{handle[:80]!r} is no handle of the oci driver")
         return self._home / handle
 
     async def create(self, spec: SandboxSpec) -> Handle:
         handle = self.handle_for(spec.session_id)
-        await self._remove_leftovers(handle)
         directory = self._directory(handle)
+        check_environment(spec.env)
+        await self._remove_leftovers(handle)
         try:
             directory.mkdir(mode=0o711)
             places = await self._make_places(spec, directory)
@@ -176,7 +191,7 @@ class OciDriver(Driver):
         for entry in os.scandir(spec.image.layout):
             target = places.root / entry.name
             if entry.is_symlink():
-                target.symlink_to(os.readlink(entry.path))
+                target.symlink_to(Path(entry.path).readlink())
             elif entry.is_dir(follow_symlinks=False):
                 self._make_directory(target, root, 0o755)
 
@@ -190,51 +205,44 @@ class OciDriver(Driver):
     async def _start(self, handle: Handle, directory: Path) -> None:
         """The runtime's detached containers inherit its stdio, so that must not be a pipe of ours."""
         machine = self._ready()[0]
-        log_file = directory / "runtime.log"
+        options = ("--root", str(self._runtime_root), "--log", str(directory / "runtime.log"))
         with (directory / "runner.log").open("ab") as output:
-            process = await asyncio.create_subprocess_exec(
+            done = await run(
                 machine.runtime,
-                "--root",
-                str(self._runtime_root),
-                "--log",
-                str(log_file),
+                *options,
                 "run",
                 "--detach",
                 "--bundle",
                 str(directory),
                 handle,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
+                timeout=_SECONDS,
+                output=output,
             )
-        try:
-            async with asyncio.timeout(_SECONDS):
-                status = await process.wait()
-        except TimeoutError:
-            raise DriverTransient(f"{machine.runtime} run did not end within {_SECONDS:.0f} s") from None
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        if status != 0:
+        if not done.ok:
             raise DriverTransient(f"{machine.runtime} could not start {handle}: {_last_words(directory)}")
 
     async def destroy(self, handle: Handle) -> None:
+        directory = self._directory(handle)
         done = await self._runtime("delete", "--force", handle)
         if not done.ok and await self._exists_in_runtime(handle):
             raise DriverTransient(f"cannot delete the container {handle}: {done.complaint()}")
-        directory = self._directory(handle)
+        try:
+            if self._ready()[0].cgroups:
+                await asyncio.to_thread(cgroups.remove, handle)
+            await self._remove_directory(directory)
+        except OSError as error:
+            raise DriverTransient(f"cannot remove what is left of {handle}: {error}") from error
+
+    async def _remove_directory(self, directory: Path) -> None:
         if directory.exists():
             await Disk(directory, limited=self._ready()[0].loop_disks).remove()
-            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
-            if directory.exists():
-                raise DriverTransient(f"cannot remove {directory}")
+            await asyncio.to_thread(remove_tree, directory)
 
     async def _exists_in_runtime(self, handle: Handle) -> bool:
         return any(found.handle == handle for found in await self._containers())
 
     async def inspect(self, handle: Handle) -> SandboxInfo:
+        self._directory(handle)
         for found in await self.list():
             if found.handle == handle:
                 return found

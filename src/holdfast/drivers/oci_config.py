@@ -1,10 +1,11 @@
 """From a sandbox's spec to an OCI runtime configuration (config.json). Pure: looks at nothing but its arguments.
 
 What a sandbox gets: its own user, pid, mount, network, ipc, uts and cgroup namespaces; no capability at all; no new
-privileges; a seccomp allow-list; masked and read-only parts of /proc and /sys; a read-only root unless asked otherwise; and
-limits by cgroup. Its writable places are ``/workspace``, ``/tmp`` and ``/var/tmp`` on the session's own disk.
+privileges; a seccomp allow-list; masked and read-only parts of /proc and /sys; a read-only root unless asked otherwise;
+and limits by cgroup. Its writable places are ``/workspace``, ``/tmp`` and ``/var/tmp`` on the session's own disk.
 """
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -100,7 +101,11 @@ def build(spec: SandboxSpec, host: Host, places: Places, state_dir: Path) -> Jso
         "annotations": {ANNOTATION_SESSION: spec.session_id, ANNOTATION_STATE_DIR: str(state_dir)},
         "process": _process(spec, host, user),
         "root": {"path": str(places.root), "readonly": not spec.writable_root},
-        "mounts": [*_system_mounts(user), *_image_mounts(spec, host, places), *_own_mounts(spec, host, places, user)],
+        "mounts": [
+            *_system_mounts(user, spec.limits.memory_mb),
+            *_image_mounts(spec, host, places),
+            *_own_mounts(spec, host, places, user),
+        ],
         "linux": _linux(spec, host),
     }
 
@@ -114,7 +119,7 @@ def _process(spec: SandboxSpec, host: Host, user: int) -> Json:
         "args": host.bundle.runner_argv(),
         "env": [f"{name}={value}" for name, value in _environment(spec, host, user).items()],
         "cwd": "/",
-        "capabilities": {name: nothing for name in sets},
+        "capabilities": dict.fromkeys(sets, nothing),
         "noNewPrivileges": True,
         "rlimits": _rlimits(spec, host),
     }
@@ -141,11 +146,11 @@ def _environment(spec: SandboxSpec, host: Host, user: int) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "TERM": "dumb",
         "SANDBOX_ID": spec.session_id,
-        **spec.env,
         "HOLDFAST_SESSION": spec.session_id,
         "HOLDFAST_TOKEN": spec.token,
         "HOLDFAST_SOCKET": f"{LINK_DIR}/host.sock",
         "HOLDFAST_RUN_DIR": RUN_DIR,
+        "HOLDFAST_ENV": json.dumps(dict(spec.env)),
         "HOLDFAST_BASH": "\n".join(host.bundle.bash_argv()),
     }
 
@@ -158,21 +163,27 @@ def _bind(destination: str, source: Path, *options: str) -> Json:
     return _mount(destination, "bind", str(source), "rbind", "rprivate", "nosuid", "nodev", *options)
 
 
-def _system_mounts(user: int) -> list[Json]:
+def _part_of(memory_mb: int, divisor: int) -> str:
+    """A size for a file system in memory: full ones together must leave the sandbox room to live."""
+    return f"size={max(memory_mb * 1024 // divisor, 1024)}k"
+
+
+def _system_mounts(user: int, memory_mb: int) -> list[Json]:
     safe = ("nosuid", "noexec", "nodev")
+    owner = (f"uid={user}", f"gid={user}")
     return [
         _mount("/proc", "proc", "proc", *safe),
         _mount("/dev", "tmpfs", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k"),
         _mount("/dev/pts", "devpts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"),
-        _mount("/dev/shm", "tmpfs", "shm", *safe, "mode=1777", "size=64m"),  # noqa: S108 - inside the sandbox
+        _mount("/dev/shm", "tmpfs", "shm", *safe, "mode=1777", _part_of(memory_mb, 4)),  # noqa: S108 - inside
         _mount("/dev/mqueue", "mqueue", "mqueue", *safe),
         _mount("/sys", "sysfs", "sysfs", *safe, "ro"),
-        _mount("/run", "tmpfs", "tmpfs", "nosuid", "nodev", "mode=755", "size=64m", f"uid={user}", f"gid={user}"),
+        _mount("/run", "tmpfs", "tmpfs", "nosuid", "nodev", "mode=755", _part_of(memory_mb, 16), *owner),
     ]
 
 
 def _own_mounts(spec: SandboxSpec, host: Host, places: Places, user: int) -> list[Json]:
-    private = ("nosuid", "nodev", "mode=700", "size=64m", f"uid={user}", f"gid={user}")
+    private = ("nosuid", "nodev", "mode=700", _part_of(spec.limits.memory_mb, 8), f"uid={user}", f"gid={user}")
     return [
         _bind(WORKSPACE, places.workspace, "rw"),
         _bind("/tmp", places.tmp, "rw"),  # noqa: S108 - inside the sandbox

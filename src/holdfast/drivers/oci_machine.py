@@ -1,4 +1,4 @@
-"""What this machine offers to the oci driver: which runtime, as whom, with which limits. One check per line of doctor."""
+"""What this machine offers to the oci driver: which runtime, as whom, with which limits; one check for each."""
 
 import getpass
 import os
@@ -104,7 +104,9 @@ def _id_maps(rootless: bool) -> tuple[Sequence[IdMap], Sequence[IdMap], Check]:
         detail = "the sandbox's root is you, its other users come from your subordinate ids"
         return [*user, (1, *uids)], [*group, (1, *gids)], Check("user ids", True, detail)
     detail = "only one id: the sandbox's root is you, and it has no other users"
-    remedy = f"For more: apt-get install uidmap; usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {_me()}"
+    remedy = (
+        f"For more: apt-get install uidmap; usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {_me()}"
+    )
     return user, group, Check("user ids", False, detail, remedy, fatal=False)
 
 
@@ -121,7 +123,7 @@ def _subordinate(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     for line in lines:
-        owner, first, count = (line.split(":") + ["", "", ""])[:3]
+        owner, first, count = [*line.split(":"), "", "", ""][:3]
         if owner in (_me(), str(os.geteuid())) and first.isdigit() and count.isdigit():
             return int(first), min(int(count), ID_COUNT - 1)
     return None

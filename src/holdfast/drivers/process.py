@@ -32,7 +32,17 @@ from weakref import WeakValueDictionary
 import structlog
 
 import holdfast
-from holdfast.drivers.base import Capabilities, Check, Driver, Handle, Network, SandboxInfo, SandboxSpec, SandboxState
+from holdfast.drivers.base import (
+    Capabilities,
+    Check,
+    Driver,
+    Handle,
+    Network,
+    SandboxInfo,
+    SandboxSpec,
+    SandboxState,
+    check_environment,
+)
 from holdfast.drivers.blocking import run_to_the_end
 from holdfast.drivers.host_processes import ProcessId, carriers_of, descendants_of, kill_until_gone
 from holdfast.drivers.tree_removal import remove_tree
@@ -112,6 +122,7 @@ class ProcessDriver(Driver):
 
     async def create(self, spec: SandboxSpec) -> Handle:
         handle = self.handle_for(spec.session_id)
+        check_environment(spec.env)
         await self._in_thread(self._create, spec, what=f"create {spec.session_id}")
         return handle
 
@@ -239,11 +250,11 @@ def _environment(spec: SandboxSpec, home: Path) -> Mapping[str, str]:
         "USER": user,
         "SHELL": "/bin/bash",
         "TERM": "dumb",
-        **spec.env,
         name: value,
         "HOLDFAST_SESSION": spec.session_id,
         "HOLDFAST_SOCKET": "link/host.sock",  # relative to its directory: a socket's path may have only 107 bytes
         "HOLDFAST_RUN_DIR": str(home / "run"),
+        "HOLDFAST_ENV": json.dumps({**spec.env, name: value}),
     }
 
 

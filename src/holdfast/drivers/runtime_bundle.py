@@ -33,7 +33,9 @@ LINK_DIR = f"{MOUNT_POINT}/link"
 RUN_DIR = f"{MOUNT_POINT}/run"
 _PACKAGES = ("protocol", "runner")
 # Not by naming the archive: that would go through runpy, which imports as much as all the rest.
-_START = f"import sys; sys.path.insert(0, '{MOUNT_POINT}/runner.zip'); from holdfast.runner.__main__ import main; main()"
+_START = (
+    f"import sys; sys.path.insert(0, '{MOUNT_POINT}/runner.zip'); from holdfast.runner.__main__ import main; main()"
+)
 _LOADER = re.compile(r"^ld(-linux|-musl|64)?[-.\w]*\.so(\.\d+)?$")
 
 
@@ -113,7 +115,9 @@ def _runner_sources() -> list[Path]:
 def _fill(scratch: Path) -> None:
     for name in ("bin", "lib", "link", "run"):
         (scratch / name).mkdir()
-    programs = {"python": _interpreter()} | {"bash": path for path in _bash()}
+    programs = {"python": _interpreter()}
+    for bash in _bash():
+        programs["bash"] = bash
     for name, path in programs.items():
         shutil.copy2(path, scratch / "bin" / name)
     extensions = _copy_standard_library(scratch)
@@ -125,7 +129,7 @@ def _fill(scratch: Path) -> None:
 
 
 def _copy_standard_library(scratch: Path) -> list[Path]:
-    """The modules that the runner really imports, asked from the interpreter itself; returns C extensions among them."""
+    """The modules that the runner really imports, asked from the interpreter; returns the C extensions among them."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     stdlib = scratch / "lib" / version
     dynload = stdlib / "lib-dynload"

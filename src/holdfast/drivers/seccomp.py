@@ -1,7 +1,7 @@
 """The system calls that a sandbox may make.
 
-An allow-list: what is not named answers ENOSYS, as on an older kernel, so that programs take their fallback. Left out on
-purpose, because they reach the kernel's less guarded parts or make no sense in a sandbox: mounting, new namespaces,
+An allow-list: what is not named answers ENOSYS, as on an older kernel, so that programs take their fallback. Left out
+on purpose, because they reach the kernel's less guarded parts or make no sense in a sandbox: mounting, new namespaces,
 kernel modules, bpf, perf, keyrings, io_uring, userfaultfd, fanotify, file handles, clocks, swap, reboot, quotas.
 ``clone3`` answers ENOSYS because its flags are behind a pointer and cannot be checked; libc falls back to
 ``clone``, whose flags can.

@@ -36,7 +36,7 @@ class Connection(asyncio.Protocol):
         self._on_close = on_close
         self._decoder = frames.Decoder()
         self._is_runner = False
-        self._received = 0
+        self._is_stream = False
         self._transport: asyncio.Transport | None = None
         self._hello_timer: asyncio.TimerHandle | None = None
 
@@ -45,18 +45,15 @@ class Connection(asyncio.Protocol):
         self._hello_timer = asyncio.get_running_loop().call_later(HELLO_SECONDS, self.close)
 
     def data_received(self, data: bytes) -> None:
+        self._decoder.add(data)
         try:
-            self._check_hello_size(data)
-            for header, body in self._decoder.feed(data):
-                self._take(header, body)
+            # One at a time: what follows a stream's first frame is not ours to decode.
+            while not self._is_stream and (frame := self._decoder.next()) is not None:
+                self._take(*frame)
         except ProtocolError:
             self.close()
-
-    def _check_hello_size(self, data: bytes) -> None:
-        if not self._is_runner:
-            self._received += len(data)
-            if self._received > HELLO_BYTES:
-                raise ProtocolError("too much was said before hello")
+        if not self._is_runner and self._decoder.waiting > HELLO_BYTES:
+            self.close()
 
     def _take(self, header: frames.Header, body: bytes) -> None:
         if self._is_runner:
@@ -92,6 +89,7 @@ class Connection(asyncio.Protocol):
     def _become_stream(self, stream: str) -> None:
         """From here on the bytes are not frames of ours; hand them over to asyncio's own reader and writer."""
         assert self._transport is not None
+        self._is_stream = True
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=STREAM_BUFFER, loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)

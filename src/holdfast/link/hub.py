@@ -1,9 +1,9 @@
 """All links of this host: one directory and one Unix socket per session, under one root."""
 
 import asyncio
-import contextlib
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.errors import HoldfastError, Unavailable
@@ -65,15 +65,14 @@ class LinkHub:
         self._listeners[session_id] = listener
         return link
 
-    async def _serve(self, directory: Path, accept: type[Connection] | object) -> asyncio.Server:
-        """Bind by way of the directory's descriptor: a socket's path may have only 107 bytes, a state directory more."""
+    async def _serve(self, directory: Path, accept: Callable[[], Connection]) -> asyncio.Server:
+        """Bind by the directory's descriptor: a socket's path may have only 107 bytes, a state directory has more."""
         descriptor = os.open(directory, os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            path = f"/proc/self/fd/{descriptor}/{SOCKET_NAME}"
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-            server = await asyncio.get_running_loop().create_unix_server(accept, path, backlog=16)  # type: ignore[arg-type]
-            os.chmod(path, 0o666)  # noqa: S103 - the sandbox's user has another id; the token is what counts
+            path = Path(f"/proc/self/fd/{descriptor}/{SOCKET_NAME}")
+            path.unlink(missing_ok=True)
+            server = await asyncio.get_running_loop().create_unix_server(accept, str(path), backlog=16)
+            path.chmod(0o666)  # the sandbox's user has another id; the token is what counts
             return server
         finally:
             os.close(descriptor)

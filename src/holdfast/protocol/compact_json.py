@@ -33,7 +33,7 @@ else:
         parse_constant = float
         memo: dict[str, str] = {}  # noqa: RUF012 - the scanner clears it after each use
 
-    _scan = make_scanner(_Scanner())
+    _scan = make_scanner(_Scanner())  # type: ignore[arg-type]  # any object with these attributes will do
 
     def _refuse(value: object) -> object:
         raise TypeError(f"{type(value).__name__} does not fit into a frame header")
@@ -51,4 +51,4 @@ else:
             raise ValueError("not JSON") from error
         if text[end:].strip():
             raise ValueError("something follows the JSON value")
-        return value  # type: ignore[no-any-return]  # the scanner is untyped; callers check what they got
+        return value

@@ -51,33 +51,38 @@ class Decoder:
 
     def feed(self, data: bytes) -> list[Frame]:
         """Take bytes in; give out the frames that are complete now."""
-        self._buffer += data
+        self.add(data)
         frames: list[Frame] = []
-        start = 0
-        while (frame_end := self._frame_end(start)) is not None:
-            frames.append(self._cut(start, frame_end))
-            start = frame_end
-        if start:
-            del self._buffer[:start]
+        while (frame := self.next()) is not None:
+            frames.append(frame)
         return frames
+
+    def add(self, data: bytes) -> None:
+        """Take bytes in, to be given out one frame at a time by ``next``."""
+        self._buffer += data
+
+    def next(self) -> Frame | None:
+        """The next frame, if it is complete; what follows it stays untouched."""
+        if len(self._buffer) < _LENGTHS.size:
+            return None
+        header_length, body_length = _LENGTHS.unpack_from(self._buffer)
+        check_lengths(header_length, body_length)
+        body_start = _LENGTHS.size + header_length
+        end = body_start + body_length
+        if end > len(self._buffer):
+            return None
+        header = decode_header(bytes(self._buffer[_LENGTHS.size : body_start]))
+        body = bytes(self._buffer[body_start:end])
+        del self._buffer[:end]
+        return header, body
+
+    @property
+    def waiting(self) -> int:
+        """How many bytes are here that are no complete frame yet."""
+        return len(self._buffer)
 
     def rest(self) -> bytes:
         """Bytes that followed the last frame; how a connection turns from frames to a raw stream."""
         rest = bytes(self._buffer)
         self._buffer.clear()
         return rest
-
-    def _frame_end(self, start: int) -> int | None:
-        if len(self._buffer) - start < _LENGTHS.size:
-            return None
-        header, body = _LENGTHS.unpack_from(self._buffer, start)
-        check_lengths(header, body)
-        end: int = start + _LENGTHS.size + header + body
-        return end if end <= len(self._buffer) else None
-
-    def _cut(self, start: int, end: int) -> Frame:
-        header_length, _ = _LENGTHS.unpack_from(self._buffer, start)
-        header_start = start + _LENGTHS.size
-        body_start = header_start + header_length
-        header = decode_header(bytes(self._buffer[header_start:body_start]))
-        return header, bytes(self._buffer[body_start:end])

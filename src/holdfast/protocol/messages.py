@@ -2,8 +2,10 @@
 
 The runner opens every connection and sends the first frame:
 
-    control   {"op": "hello", "v", "session", "token", "capabilities", "running", "home"}   answered by "welcome" or "refused"
-    stream    {"op": "stream", "v", "session", "token", "stream"}                    then what the stream is for
+    control   {"op": "hello", "v", "session", "token", "capabilities", "running", "home"}
+    stream    {"op": "stream", "v", "session", "token", "stream"}
+
+A hello is answered by ``welcome`` or ``refused``; after a stream's first frame comes what the stream is for.
 
 On the control connection the host calls ``{"id", "op", ...}`` and the runner answers ``{"id", ...}`` or
 ``{"id", "error": {"code", "message"}}``, in any order. Unknown fields are ignored; an unknown op is an error reply.

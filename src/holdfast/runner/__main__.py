@@ -1,20 +1,20 @@
 """The runner's first steps. All it needs comes in the environment, and does not go on to what it starts.
 
-    HOLDFAST_SESSION   the session's id              HOLDFAST_SOCKET    the socket to dial
-    HOLDFAST_TOKEN     proves that it is us          HOLDFAST_RUN_DIR   a private, writable directory
-    HOLDFAST_BASH      the bundle's own bash, as words separated by newlines, for images without one
+HOLDFAST_SESSION   the session's id              HOLDFAST_SOCKET    the socket to dial
+HOLDFAST_TOKEN     proves that it is us          HOLDFAST_RUN_DIR   a private, writable directory
+HOLDFAST_BASH      the bundle's own bash, as words separated by newlines, for images without one
 """
 
 from __future__ import annotations
 
-import _signal
 import os
-import sys
 
+from holdfast.protocol import compact_json
 from holdfast.runner import linux
 from holdfast.runner.bulk import Bulk
 from holdfast.runner.control import Control
 from holdfast.runner.dial import Dialer
+from holdfast.runner.lean import signals
 from holdfast.runner.loop import Loop
 from holdfast.runner.service import Service
 
@@ -32,22 +32,28 @@ def find_bash(bundled: str) -> list[str]:
     return [words[0], *words, *BASH_OPTIONS] if words else []
 
 
+def _extra_environment(text: str) -> dict[str, str]:
+    extra = compact_json.decode(text.encode()) if text else {}
+    return {str(name): str(value) for name, value in extra.items()} if isinstance(extra, dict) else {}
+
+
 def main() -> None:
     linux.hide_from_peers()
     linux.adopt_orphans()
     settings = {name: os.environ.pop(name, "") for name in list(os.environ) if name.startswith("HOLDFAST_")}
-    _signal.signal(_signal.SIGTERM, lambda *_: os._exit(0))
-    _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
+    signals.signal(signals.SIGTERM, lambda *_: os._exit(0))
+    signals.signal(signals.SIGINT, signals.SIG_IGN)
     os.umask(0o022)
     home = os.environ.get("HOME", "/")
     loop = Loop()
     dialer = Dialer(settings["HOLDFAST_SOCKET"], settings["HOLDFAST_SESSION"], settings["HOLDFAST_TOKEN"])
     argv = find_bash(settings.get("HOLDFAST_BASH", ""))
-    service = Service(loop, Bulk(loop, dialer), argv, dict(os.environ), home, settings["HOLDFAST_RUN_DIR"])
+    environment = {**os.environ, **_extra_environment(settings.get("HOLDFAST_ENV", ""))}
+    service = Service(loop, Bulk(loop, dialer), argv, environment, home, settings["HOLDFAST_RUN_DIR"])
     control = Control(loop, dialer, CAPABILITIES, service.execs.running, service.serve)
     control.dial()
     loop.run_forever()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -5,13 +5,13 @@ and reads its own input from a pipe. For each command it gets one line there, wh
 
     1. sources the command's file, with its stdin, stdout and stderr opened by path just for this one;
     2. opens the result pipe by path and writes the exit status and the directory into it;
-    3. in a fork, writes all state (variables, functions, options …) into the state pipe;
+    3. in a fork, writes all state (variables, functions, options …) into the state pipe.
 
-and an empty line, which stays unread until all that is done. So while the command runs, the shell holds no control
-descriptor but the far end of its input, which carries nothing secret and is not inherited. Being interactive is what
-lets an interrupt abandon the line and keep the shell with all its state. Every word of ours is quoted or prefixed with
-``builtin``, so that aliases and functions of the same names do not catch it. Between commands the shell's own
-stdout and stderr are ``/dev/null``: prompts, traces and hooks go there.
+So while the command runs, the shell holds no control descriptor but the far end of its input, which carries nothing
+secret and is not inherited. Being interactive is what lets an interrupt abandon the line and keep the shell with all
+its state. Every word of ours is quoted or prefixed with ``builtin``, so that aliases and functions of the same names
+do not catch it. Between commands the shell's own stdout and stderr are ``/dev/null``: prompts, traces and hooks go
+there.
 """
 
 from __future__ import annotations
@@ -40,9 +40,12 @@ _DUMP = "; ".join(
         r"\builtin printf '\0'",
         r"\builtin set +o",
         r"\builtin trap -p",
+        r"\builtin enable -n",
         r"\builtin printf '\0'",
     )
 )
+
+_ENABLE = r"\enable unset builtin printf declare alias umask shopt set trap exit >/dev/null"
 
 STATE_SECTIONS = 5
 """How many NUL-terminated sections follow the record in a dump."""
@@ -53,54 +56,98 @@ def quote(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
-def command_lines(directory: str, env: dict[str, str], cwd: str | None, return_to: str) -> str:
+class State:
+    """What a shell reported of itself: enough to rebuild it, and to know which of our words it has bent."""
+
+    def __init__(self, dump: bytes, *, builtin_is_hidden: bool) -> None:
+        sections = dump.split(b"\0")
+        self._variables, self._functions, self._aliases, self._shopts, self._options = sections[:STATE_SECTIONS]
+        self._function_names = {
+            line[:-4].decode("utf-8", "replace") for line in self._functions.split(b"\n") if line.endswith(b" () ")
+        }
+        if builtin_is_hidden:  # the report had to remove that function to come about
+            self._function_names.add("builtin")
+
+    @property
+    def idle_timeout(self) -> bool:
+        """Whether bash would end itself when nobody talks to it."""
+        return b" TMOUT=" in self._variables
+
+    def source_command(self) -> str:
+        """How to run the text of a file in this shell.
+
+        Sourcing is best: it stays silent about background jobs. But it hides DEBUG and RETURN traps, which then need
+        ``eval``; and either may be a function by now.
+        """
+        if b" DEBUG\n" in self._options or b" RETURN\n" in self._options:
+            return r"""\builtin mapfile -d '' __hf_cmd <{directory}/cmd; {env}\builtin eval "${__hf_cmd[0]}" """
+        if b"enable -n .\n" in self._options:
+            return r"\builtin enable .; {env}\builtin . {directory}/cmd "
+        if "." not in self._function_names:
+            return r"{env}\. {directory}/cmd "
+        if "builtin" not in self._function_names:
+            return r"{env}\builtin . {directory}/cmd "
+        if "command" not in self._function_names:
+            return r"{env}\command . {directory}/cmd "
+        return r"POSIXLY_CORRECT=1; \unset -f builtin; \unset POSIXLY_CORRECT; {env}\builtin . {directory}/cmd "
+
+    def restore_script(self, cwd: str, environment: dict[str, str]) -> bytes:
+        """A file to source in a new shell so that it goes on where the old one was last seen.
+
+        Options come before functions, which may need them to parse (extglob), and what can end a shell comes last.
+        What bash itself refuses (read-only internals such as UID) it refuses one by one, without harm. Prompt hooks
+        and the idle timeout are left out: they would end or stall the new shell as they did the old.
+        """
+        gone = [name for name in environment if name.encode() not in self._variable_names()]
+        return b"\n".join(
+            (
+                self._shopts,
+                f"\\builtin cd -- {quote(cwd)}".encode("utf-8", "surrogateescape"),
+                f"\\builtin unset {' '.join(gone)}".encode() if gone else b"",
+                self._variables,
+                rb"\builtin unset PROMPT_COMMAND PS0 TMOUT POSIXLY_CORRECT",
+                self._functions,
+                rb"\unset -f . builtin",
+                self._aliases,
+                self._options.replace(b"set -o onecmd", b""),
+                b"",
+            )
+        )
+
+    def _variable_names(self) -> set[bytes]:
+        lines = [line for line in self._variables.split(b"\n") if line.startswith(b"declare -")]
+        return {line.split(b" ", 2)[-1].split(b"=", 1)[0] for line in lines}
+
+
+def command_line(directory: str, env: dict[str, str], cwd: str | None, return_to: str, state: State | None) -> str:
     """All that bash reads for one command; the command itself is in ``directory/cmd``.
 
     The empty redirection at the start leaves a file behind that says "begun": a shell that never gets there may be
     replaced, and the command given to the next one, without running it twice.
     """
-    assignments = "".join(f"{name}={quote(value)} " for name, value in env.items())
+    assignments = "".join([f"{name}={quote(value)} " for name, value in env.items()])
+    template = state.source_command() if state is not None else r"{env}\. {directory}/cmd "
+    run = template.replace("{directory}", directory).replace("{env}", assignments)
     go = f"\\builtin cd -- {quote(cwd)} && " if cwd is not None else ""
     back = f"\\builtin cd -- {quote(return_to)}; " if cwd is not None else ""
     return (
-        f">|{directory}/begun; "
-        f"{go}{assignments}\\. {directory}/cmd <{directory}/in >{directory}/out 2>{directory}/err; "
+        f"__hf=; >|{directory}/begun; {go}{run}<{directory}/in >{directory}/out 2>{directory}/err; "
         f"__hf=$?; {back}{_RECORD}>|{directory}/result; "
-        f'( {_RECORD}; {_DUMP}; \\builtin exit "$__hf" ) >|{directory}/state && [[ 1 ]]\n\n'
+        f'( {_RECORD}; {_DUMP}; \\builtin exit "$__hf" ) >|{directory}/state && [[ 1 ]]\n'
     )
 
 
 def report_again(directory: str, back: str | None) -> str:
     """Ask a shell whose line was abandoned, by an interrupt, for the report that it did not get to."""
     go = f"\\builtin cd -- {quote(back)}; " if back is not None else ""
-    return f"__hf=$?; {go}( {_RECORD}; {_DUMP} ) >|{directory}/state\n\n"
+    return f"__hf=${{__hf:-$?}}; {go}( {_RECORD}; {_DUMP} ) >|{directory}/state\n"
 
 
 def report_past_shadows(directory: str) -> str:
-    """The report of a shell whose ``builtin`` is a function: POSIX mode finds ``unset`` before any function."""
-    past = r"POSIXLY_CORRECT=1; \unset -f builtin; \unset POSIXLY_CORRECT"
-    return f"( {past}; {_RECORD}; {_DUMP} ) >|{directory}/state\n\n"
+    """The report of a shell whose builtins are disabled or hidden: POSIX mode finds ``unset`` before any function."""
+    past = rf"{_ENABLE}; POSIXLY_CORRECT=1; \unset -f builtin enable; \unset POSIXLY_CORRECT; {_ENABLE}"
+    return f"( {past}; {_RECORD}; {_DUMP} ) >|{directory}/state\n"
 
 
-def restore_script(state: bytes, cwd: str) -> bytes:
-    """A file to source in a new shell so that it goes on where the old one was last seen.
-
-    Options come before functions, which may need them to parse (extglob), and what can end a shell comes last.
-    What bash itself refuses (read-only internals such as UID) it refuses one by one, without harm. Prompt hooks
-    and the idle timeout are left out: they would end or stall the new shell as they did the old.
-    """
-    sections = state.split(b"\0")
-    variables, functions, aliases, shopts, options = sections[:STATE_SECTIONS]
-    return b"\n".join(
-        (
-            shopts,
-            f"\\builtin cd -- {quote(cwd)}".encode(),
-            variables,
-            rb"\builtin unset PROMPT_COMMAND PS0 TMOUT POSIXLY_CORRECT",
-            functions,
-            rb"\unset -f . builtin",
-            aliases,
-            options,
-            b"",
-        )
-    )
+LAST_WORDS = r"""\builtin exit "$__hf" """ + "\n"
+"""For a shell that cannot redirect any more (``set -r``): its exit status still tells how the command ended."""

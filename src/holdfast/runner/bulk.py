@@ -10,8 +10,14 @@ import os
 
 from holdfast.protocol import frames
 from holdfast.runner import files
-from holdfast.runner.dial import Dialer
-from holdfast.runner.loop import Loop
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.runner.dial import Dialer
+    from holdfast.runner.lean import sockets
+    from holdfast.runner.loop import Loop
 
 CHUNK = 1 << 20
 
@@ -35,7 +41,7 @@ class Bulk:
         """Take ``size`` bytes from the host into a file, then say in a frame how it went."""
         self._fork(lambda: self._receive_file(path, mode, size, stream))
 
-    def _fork(self, work) -> None:  # type: ignore[no-untyped-def]
+    def _fork(self, work: Callable[[], None]) -> None:
         pid = os.fork()
         if pid:
             self._loop.on_exit(pid, _forget)
@@ -68,7 +74,7 @@ class Bulk:
             connection.sendall(frames.encode({"error": {"code": error.code, "message": error.message}}))
 
 
-def _copy(connection, replacement: files.Replacement, size: int) -> bool:  # type: ignore[no-untyped-def]
+def _copy(connection: sockets.socket, replacement: files.Replacement, size: int) -> bool:
     buffer = memoryview(bytearray(CHUNK))
     while size > 0:
         count = connection.recv_into(buffer, min(size, CHUNK))

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import time
-from termios import FIONREAD
 
 from holdfast.protocol.messages import STDERR, STDOUT
 from holdfast.runner import bash_text
-from holdfast.runner.execs import Exec
-from holdfast.runner.loop import READ, Loop
+from holdfast.runner.interleave import merge
+from holdfast.runner.loop import HANG_UP, READ, Loop
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.runner.execs import Exec
+    from holdfast.runner.write_order import WriteOrder
 
 CHUNK = 1 << 18
-EAGER_SECONDS = 0.001
 STATE_LIMIT = 16 << 20
+_NAMES = ("out", "err")
 
 
 class Command:
     """The files and pipes of one exec, in a directory of its own that only the runner can list."""
 
-    def __init__(self, loop: Loop, directory: str, job: Exec, on_report) -> None:  # type: ignore[no-untyped-def]
+    def __init__(
+        self, loop: Loop, order: WriteOrder, directory: str, job: Exec, on_report: Callable[[Command], None]
+    ) -> None:
         self._loop = loop
+        self._order = order
         self.directory = directory
         self.job = job
         self.started = time.monotonic()
@@ -30,9 +38,10 @@ class Command:
         self.status: int | None = None
         self.cwd: str | None = None
         self.state: bytes | None = None
-        self.state_closed = False
+        self.reported = False
         self.asked_again = False
-        self.lost = False
+        self.asked_past_shadows = False
+        self.never_ran = False
         self._on_report = on_report
         self._record = bytearray()
         self._dump = bytearray()
@@ -44,22 +53,51 @@ class Command:
             os.symlink("/dev/null", f"{directory}/in")
         self._result = self._open_pipe("result", self._on_result)
         self._state = self._open_pipe("state", self._on_state)
-        self._outputs = {STDOUT: self._open_pipe("out", None), STDERR: self._open_pipe("err", None)}
+        self._outputs = {stream: self._open_pipe(_NAMES[stream], self._on_output) for stream in (STDOUT, STDERR)}
         self._ended: set[int] = set()
-        for stream, fd in self._outputs.items():
-            loop.watch(fd, READ, self._reader(stream, fd))
+        order.follow([f"{directory}/{name}" for name in _NAMES])
 
-    def _open_pipe(self, name: str, handler) -> int:  # type: ignore[no-untyped-def]
+    def _open_pipe(self, name: str, handler: Callable[[int], None]) -> int:
         path = f"{self.directory}/{name}"
         os.mkfifo(path, 0o600)
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        if handler is not None:
-            self._loop.watch(fd, READ, handler)
+        self._loop.watch(fd, READ, handler)
         return fd
 
     def begun(self) -> bool:
         """Whether the shell has started on it."""
         return os.access(f"{self.directory}/begun", os.F_OK)
+
+    # -- output ------------------------------------------------------------------------------------------------------
+
+    def _on_output(self, events: int) -> None:
+        data = (self._take(STDOUT), self._take(STDERR))
+        if not self.finished:
+            self._keep(data)
+        if events & HANG_UP and not data[0] and not data[1]:
+            self._look_for_ends()
+
+    def _take(self, stream: int) -> bytes:
+        fd = self._outputs.get(stream, -1)
+        return (_read(fd, CHUNK) or b"") if fd >= 0 else b""
+
+    def _keep(self, data: tuple[bytes, bytes]) -> None:
+        """Add to the output what was read of both streams at once, in the order in which it was written."""
+        for stream, piece in merge(data, self._order.runs()):
+            self.job.ring.append(stream, piece)
+
+    def _look_for_ends(self) -> None:
+        """Stop watching pipes whose last writer is gone; only after the command's end can no other come."""
+        poll = select.poll()
+        for fd in self._outputs.values():
+            poll.register(fd, select.POLLIN)
+        hung_up = {fd for fd, events in poll.poll(0) if events & select.POLLHUP and not events & select.POLLIN}
+        for stream, fd in list(self._outputs.items()):
+            if fd in hung_up:
+                self._ended.add(stream)
+                self._loop.unwatch(fd)
+                if self.finished:
+                    os.close(self._outputs.pop(stream))
 
     def ran(self) -> bool:
         """Whether the shell ever opened the command's output: it cannot, when it is out of descriptors."""
@@ -77,64 +115,39 @@ class Command:
         poll.register(fd, 0)
         return bool(poll.poll(0))
 
-    def _reader(self, stream: int, fd: int):  # type: ignore[no-untyped-def]
-        def read(events: int) -> None:
-            data = _read(fd, CHUNK)
-            if data:
-                if not self.finished:
-                    self.job.ring.append(stream, data)
-            elif events & select.EPOLLHUP:
-                self._end_output(stream)
-
-        return read
-
-    def _end_output(self, stream: int) -> None:
-        """Its last writer is gone; only after the command's end can no other come."""
-        self._ended.add(stream)
-        self._loop.unwatch(self._outputs[stream])
-        if self.finished:
+    def drain(self) -> None:
+        """Take what is in the pipes now. What comes later is from the background and belongs to no one."""
+        for _ in range(64):  # a pipe holds 64 KB unless somebody made it larger; a flood in the background never ends
+            data = (self._take(STDOUT), self._take(STDERR))
+            if not data[0] and not data[1]:
+                break
+            self._keep(data)
+        self.finished = True
+        for stream in self._ended & set(self._outputs):
             os.close(self._outputs.pop(stream))
 
-    def watch_closely(self) -> None:
-        """For the first moment look at both streams in turn without sleeping.
-
-        Two pipes have no common order; what is read soonest is ordered best, and most commands end within this
-        moment, so it also saves them the wake-up.
-        """
-        end = time.monotonic() + EAGER_SECONDS
-        out, err = self._outputs[STDOUT], self._outputs[STDERR]
-        append = self.job.ring.append
-        while not self._record and time.monotonic() < end:
-            if data := _read(out, CHUNK):
-                append(STDOUT, data)
-            if data := _read(err, CHUNK):
-                append(STDERR, data)
-            if data := _read(self._result, CHUNK):
-                self._take_record(data)
+    # -- the shell's report ------------------------------------------------------------------------------------------
 
     def _on_result(self, events: int) -> None:
         data = _read(self._result, CHUNK)
         if data:
-            self._take_record(data)
-        elif data == b"" or events & select.EPOLLHUP:
+            self._record += data
+            if self._parse_record(bytes(self._record)):
+                self._on_report(self)
+        elif events & HANG_UP:
             self._loop.unwatch(self._result)
-
-    def _take_record(self, data: bytes) -> None:
-        self._record += data
-        if self._parse_record(self._record):
-            self._on_report(self)
 
     def _on_state(self, events: int) -> None:
         data = _read(self._state, CHUNK)
         if data:
             if len(self._dump) <= STATE_LIMIT:
                 self._dump += data
-        elif data == b"" or events & select.EPOLLHUP:
+        elif events & HANG_UP:
             self._loop.unwatch(self._state)
             self._finish_dump()
 
     def _finish_dump(self) -> None:
-        self.state_closed = True
+        self.reported = True
         dump, self._dump = bytes(self._dump), bytearray()
         parts = dump.split(b"\0", 2)
         if len(parts) == 3 and len(dump) <= STATE_LIMIT and parts[2].count(b"\0") == bash_text.STATE_SECTIONS:
@@ -145,7 +158,7 @@ class Command:
 
     def _parse_record(self, data: bytes) -> bool:
         """Exit status and directory, if that is what it is: a shadowed ``builtin`` writes anything."""
-        parts = bytes(data).split(b"\0", 2)
+        parts = data.split(b"\0", 2)
         if len(parts) < 3 or not parts[0].isdigit() or len(parts[0]) > 3:
             return False
         self.status = int(parts[0])
@@ -154,23 +167,14 @@ class Command:
 
     def listen_again(self) -> None:
         """Wait for another report, on a new pipe: the old one has been hung up."""
-        self.state_closed = False
+        self.reported = False
         self.asked_again = True
         self._loop.unwatch(self._state)
         os.close(self._state)
         os.unlink(f"{self.directory}/state")
         self._state = self._open_pipe("state", self._on_state)
 
-    def drain(self) -> None:
-        """Take what is in the pipes now. What comes later is from the background and belongs to no one."""
-        for stream, fd in list(self._outputs.items()):
-            left = _available(fd)
-            while left > 0 and (data := _read(fd, min(left, CHUNK))):
-                self.job.ring.append(stream, data)
-                left -= len(data)
-        self.finished = True
-        for stream in self._ended & set(self._outputs):
-            os.close(self._outputs.pop(stream))
+    # -- the end -----------------------------------------------------------------------------------------------------
 
     @property
     def in_use(self) -> bool:
@@ -197,7 +201,7 @@ class Command:
         try:
             os.rmdir(self.directory)
         except OSError:
-            pass  # a command put something of its own there; the directory goes with the sandbox
+            return  # a command put something of its own there; the directory goes with the sandbox
 
 
 def _write_file(path: str, data: bytes) -> None:
@@ -216,7 +220,3 @@ def _read(fd: int, size: int) -> bytes | None:
         return os.read(fd, size)
     except BlockingIOError:
         return None
-
-
-def _available(fd: int) -> int:
-    return int.from_bytes(fcntl.ioctl(fd, FIONREAD, b"\0\0\0\0"), "little")

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import os
-import select
 
 from holdfast.errors import ProtocolError
 from holdfast.protocol import frames
-from holdfast.runner.dial import Dialer
-from holdfast.runner.loop import READ, WRITE, Loop
+from holdfast.runner.loop import HANG_UP, READ, WRITE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.runner.dial import Dialer
+    from holdfast.runner.lean import sockets
+    from holdfast.runner.loop import Loop
+
+    Serve = Callable[[frames.Header, bytes, Callable[..., None]], None]
 
 RECEIVE = 1 << 18
 RETRY_SECONDS = (0.02, 0.05, 0.1, 0.25)
@@ -18,13 +26,15 @@ RETRY_SECONDS = (0.02, 0.05, 0.1, 0.25)
 class Control:
     """One connection at a time. ``serve(header, body, reply)`` is called for each call that comes in."""
 
-    def __init__(self, loop: Loop, dialer: Dialer, capabilities: list[str], running, serve) -> None:  # type: ignore[no-untyped-def]
+    def __init__(
+        self, loop: Loop, dialer: Dialer, capabilities: list[str], running: Callable[[], list[str]], serve: Serve
+    ) -> None:
         self._loop = loop
         self._dialer = dialer
         self._capabilities = capabilities
         self._running = running
         self._serve = serve
-        self._socket = None
+        self._socket: sockets.socket | None = None
         self._outgoing = bytearray()
         self._decoder = frames.Decoder()
         self._failures = 0
@@ -32,15 +42,16 @@ class Control:
 
     def dial(self) -> None:
         try:
-            self._socket = self._dialer.connect_control(self._capabilities, self._running())
+            connection = self._dialer.connect_control(self._capabilities, self._running())
         except OSError:
             self._retry()
             return
-        self._socket.setblocking(False)
+        connection.setblocking(False)
+        self._socket = connection
         self._generation += 1
         self._decoder = frames.Decoder()
         self._outgoing = bytearray()
-        self._loop.watch(self._socket.fileno(), READ, self._on_ready)
+        self._loop.watch(connection.fileno(), READ, self._on_ready)
 
     def _retry(self) -> None:
         delay = RETRY_SECONDS[min(self._failures, len(RETRY_SECONDS) - 1)]
@@ -58,7 +69,7 @@ class Control:
         try:
             if events & WRITE:
                 self._flush()
-            if events & (READ | select.EPOLLHUP | select.EPOLLERR):
+            if events & (READ | HANG_UP):
                 self._receive()
         except (OSError, ProtocolError):
             self._hang_up()
@@ -85,7 +96,7 @@ class Control:
         elif "id" in header:
             self._serve(header, body, self._replier(header["id"]))
 
-    def _replier(self, call_id: object):  # type: ignore[no-untyped-def]
+    def _replier(self, call_id: object) -> Callable[..., None]:
         """An answer goes back on the connection that asked, or nowhere: ids mean nothing on another one."""
         generation = self._generation
 

@@ -6,24 +6,37 @@ hangs below the children that the shell had before the command began.
 
 from __future__ import annotations
 
-import _signal
 import time
 
 from holdfast.runner import processes
-from holdfast.runner.loop import Loop
+from holdfast.runner.lean import signals
 
-ABORT_SIGNAL = _signal.SIGRTMAX - 3
-STAGES = ((_signal.SIGINT, 0.5), (_signal.SIGTERM, 0.5), (_signal.SIGKILL, 0.5))
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.runner.loop import Loop
+
+ABORT_SIGNAL = signals.SIGRTMAX - 3
+STAGES = ((signals.SIGINT, 0.5), (signals.SIGTERM, 0.5), (signals.SIGKILL, 0.5))
 TICK_SECONDS = 0.02
 
 
 class Deadline:
     """The clock of one command."""
 
-    def __init__(self, loop: Loop, shell: int, earlier: list[int], seconds: float, shell_is_idle, on_tick) -> None:  # type: ignore[no-untyped-def]
+    def __init__(
+        self,
+        loop: Loop,
+        shell: int,
+        earlier: list[int],
+        seconds: float,
+        is_past_command: Callable[[], bool],
+        on_tick: Callable[[], None],
+    ) -> None:
         self._loop = loop
         self._shell = shell
-        self._shell_is_idle = shell_is_idle
+        self._is_past_command = is_past_command
         self._earlier = earlier
         self._on_tick = on_tick
         self._signalled: dict[int, int] = {}
@@ -43,7 +56,7 @@ class Deadline:
         """Whether all that the command started is gone."""
         return not self._find_victims()
 
-    def shell_is_gone(self, then) -> None:  # type: ignore[no-untyped-def]
+    def shell_is_gone(self, then: Callable[[], None]) -> None:
         """The shell died in the middle of this: go on with its orphans, then call back."""
         self._shell = 0
 
@@ -88,17 +101,17 @@ class Deadline:
             if self._signalled.get(pid) != signum:
                 self._signalled[pid] = signum
                 processes.send_signal(pid, signum)
-                processes.send_signal(pid, _signal.SIGCONT)
+                processes.send_signal(pid, signals.SIGCONT)
 
     def _signal_shell(self) -> None:
         """Make the shell give up the rest of the command; kill it only if it cannot be brought to that."""
         if not self._shell:
             return
         if self._stage >= len(STAGES):
-            processes.send_signal(self._shell, _signal.SIGKILL)
-        elif self._shell_is_idle():
+            processes.send_signal(self._shell, signals.SIGKILL)
+        elif self._is_past_command():
             return  # it has given up the command already; another interrupt would hit its report
         elif self._signalled.get(self._shell) != self._stage:
             self._signalled[self._shell] = self._stage
             processes.send_signal(self._shell, ABORT_SIGNAL)
-            processes.send_signal(self._shell, _signal.SIGCONT)
+            processes.send_signal(self._shell, signals.SIGCONT)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import _socket
 import os
 
 from holdfast.protocol import frames
 from holdfast.protocol.messages import VERSION
+from holdfast.runner.lean import sockets
 
 
 class Dialer:
@@ -17,17 +17,21 @@ class Dialer:
         self._session = session
         self._token = token
 
-    def connect_control(self, capabilities: list[str], running: list[str]):  # type: ignore[no-untyped-def]
+    def connect_control(self, capabilities: list[str], running: list[str]) -> sockets.socket:
         """The control connection, with our hello sent; the answer has not been read. Raises OSError."""
-        about = {"capabilities": capabilities, "running": running, "home": os.environ.get("HOME", "/")}
+        about: dict[str, object] = {
+            "capabilities": capabilities,
+            "running": running,
+            "home": os.environ.get("HOME", "/"),
+        }
         return self._connect("hello", about)
 
-    def connect_stream(self, stream: str):  # type: ignore[no-untyped-def]
+    def connect_stream(self, stream: str) -> sockets.socket:
         """A connection for one stream, announced by the id that the host chose."""
         return self._connect("stream", {"stream": stream})
 
-    def _connect(self, op: str, fields: dict[str, object]):  # type: ignore[no-untyped-def]
-        connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
+    def _connect(self, op: str, fields: dict[str, object]) -> sockets.socket:
+        connection = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM | sockets.SOCK_CLOEXEC)
         try:
             connection.connect(self._path)
             hello = {"op": op, "v": VERSION, "session": self._session, "token": self._token, **fields}

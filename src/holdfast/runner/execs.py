@@ -5,6 +5,10 @@ from __future__ import annotations
 from holdfast.protocol.messages import pack_segments
 from holdfast.runner.ring import Ring
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 KEEP_RESULTS = 256
 KEEP_BYTES = 16 << 20
 
@@ -23,13 +27,13 @@ class Exec:
         self.ring = Ring(int(options["limit"]))  # type: ignore[call-overload]
         self.result: dict[str, object] | None = None
         self.error: tuple[str, str] | None = None
-        self._waiters = []  # type: ignore[var-annotated]  # callables(exec)
+        self._waiters: list[Callable[[Exec], None]] = []
 
     @property
     def done(self) -> bool:
         return self.result is not None or self.error is not None
 
-    def when_done(self, waiter) -> None:  # type: ignore[no-untyped-def]
+    def when_done(self, waiter: Callable[[Exec], None]) -> None:
         if self.done:
             waiter(self)
         else:

@@ -1,4 +1,4 @@
-"""The two things we need from prctl(2), which Python does not offer.
+"""System calls that Python does not offer: two of prctl(2), and inotify.
 
 ``ctypes`` itself costs 3 ms to import, so this goes to the C module below it.
 """
@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import _ctypes
+import os
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
+_IN_MODIFY = 2
 
 
-class _CInt(_ctypes._SimpleCData):
+class _CInt(_ctypes._SimpleCData):  # type: ignore[type-arg]  # not generic at run time
     _type_ = "i"
 
 
@@ -20,7 +22,10 @@ class _CFunction(_ctypes.CFuncPtr):
     _restype_ = _CInt
 
 
-_prctl = _CFunction(_ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl"))
+_libc = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None is the program itself
+_prctl = _CFunction(_ctypes.dlsym(_libc, "prctl"))
+_inotify_init1 = _CFunction(_ctypes.dlsym(_libc, "inotify_init1"))
+_inotify_add_watch = _CFunction(_ctypes.dlsym(_libc, "inotify_add_watch"))
 
 
 def hide_from_peers() -> None:
@@ -34,3 +39,13 @@ def hide_from_peers() -> None:
 def adopt_orphans() -> None:
     """Become the parent of orphaned descendants: a daemonised grandchild stays below the shell that started it."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def inotify() -> int:
+    """A new inotify instance; -1 where there is none to be had."""
+    return int(_inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+
+
+def watch_writes(instance: int, path: str) -> int:
+    """Have writes to ``path`` reported; returns the number that its events carry, or -1."""
+    return int(_inotify_add_watch(instance, os.fsencode(path), _IN_MODIFY))

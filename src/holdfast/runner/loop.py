@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import _signal
 import os
 import select
 import time
 
+from holdfast.runner.lean import signals
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 READ = select.EPOLLIN
 WRITE = select.EPOLLOUT
+HANG_UP = select.EPOLLHUP | select.EPOLLERR
 
 
 class Timer:
     """A call that will be made once, unless cancelled."""
 
-    def __init__(self, when: float, action) -> None:  # type: ignore[no-untyped-def]  # no typing at run time
+    def __init__(self, when: float, action: Callable[[], None]) -> None:
         self.when = when
-        self.action = action
+        self.action: Callable[[], None] | None = action
 
     def cancel(self) -> None:
         self.action = None
@@ -27,15 +33,15 @@ class Loop:
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._handlers = {}  # type: ignore[var-annotated]  # fd -> callable(events)
-        self._timers = []  # type: ignore[var-annotated]  # few at a time: a list is enough
-        self._children = {}  # type: ignore[var-annotated]  # pid -> callable(wait status)
+        self._handlers: dict[int, Callable[[int], None]] = {}
+        self._timers: list[Timer] = []  # few at a time: a list is enough
+        self._children: dict[int, Callable[[int], None]] = {}
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.watch(self._wake_read, READ, self._on_signal)
-        _signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
-        _signal.signal(_signal.SIGCHLD, _ignore_in_python)
+        signals.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        signals.signal(signals.SIGCHLD, _ignore_in_python)
 
-    def watch(self, fd: int, events: int, handler) -> None:  # type: ignore[no-untyped-def]
+    def watch(self, fd: int, events: int, handler: Callable[[int], None]) -> None:
         if fd in self._handlers:
             self._epoll.modify(fd, events)
         else:
@@ -46,19 +52,19 @@ class Loop:
         if self._handlers.pop(fd, None) is not None:
             self._epoll.unregister(fd)
 
-    def after(self, seconds: float, action) -> Timer:  # type: ignore[no-untyped-def]
+    def after(self, seconds: float, action: Callable[[], None]) -> Timer:
         timer = Timer(time.monotonic() + seconds, action)
         self._timers.append(timer)
         return timer
 
-    def on_exit(self, pid: int, handler) -> None:  # type: ignore[no-untyped-def]
+    def on_exit(self, pid: int, handler: Callable[[int], None]) -> None:
         """Call ``handler(status)`` when this child has ended and was reaped."""
         self._children[pid] = handler
 
     def forget(self) -> None:
         """In a forked child: let go of the parent's loop without disturbing it."""
-        _signal.set_wakeup_fd(-1)
-        _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+        signals.set_wakeup_fd(-1)
+        signals.signal(signals.SIGCHLD, signals.SIG_DFL)
         self._epoll.close()
 
     def run_forever(self) -> None:
@@ -82,7 +88,8 @@ class Loop:
         self._timers = [timer for timer in self._timers if timer.action is not None]
         if not self._timers:
             return -1
-        return max(0.0, min(timer.when for timer in self._timers) - time.monotonic())
+        next_one = min([timer.when for timer in self._timers])
+        return max(0.0, next_one - time.monotonic())
 
     def _run_timers(self) -> None:
         now = time.monotonic()

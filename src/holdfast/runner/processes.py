@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import _signal
 import os
 
+from holdfast.runner.lean import signals
+
 NULL_DEVICE = "/dev/null"
+KILL = signals.SIGKILL
 
 
 def children_of(pid: int) -> list[int]:
@@ -14,7 +16,7 @@ def children_of(pid: int) -> list[int]:
         with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
             return [int(child) for child in file.read().split()]
     except FileNotFoundError:
-        if os.path.exists(f"/proc/{pid}"):  # noqa: PTH110 - a kernel without that file; pathlib is too heavy here
+        if os.path.exists(f"/proc/{pid}"):  # a kernel without that file
             return _children_by_scan(pid)
     except ProcessLookupError:
         pass
@@ -67,11 +69,20 @@ def send_signal(pid: int, signum: int) -> None:
     try:
         os.kill(pid, signum)
     except (ProcessLookupError, PermissionError):
-        pass
+        return
+
+
+def become_expendable() -> None:
+    """When memory runs out, what the runner has started goes before the runner itself."""
+    try:
+        with open("/proc/self/oom_score_adj", "wb") as file:
+            file.write(b"500")
+    except OSError:
+        return
 
 
 def reset_signals() -> None:
     """Give a child the dispositions that programs expect; Python ignores SIGPIPE and SIGXFSZ."""
-    for signum in (_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGINT, _signal.SIGTERM, _signal.SIGCHLD):
-        _signal.signal(signum, _signal.SIG_DFL)
-    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+    for signum in (signals.SIGPIPE, signals.SIGXFSZ, signals.SIGINT, signals.SIGTERM, signals.SIGCHLD):
+        signals.signal(signum, signals.SIG_DFL)
+    signals.pthread_sigmask(signals.SIG_SETMASK, ())

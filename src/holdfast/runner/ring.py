@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from _collections import deque
+from holdfast.runner.lean import deque
 
 
 class Ring:
-    """Output of one command. ``written`` counts all bytes ever, so that positions stay valid when old ones are dropped."""
+    """Output of one command. ``written`` counts all bytes ever, so positions stay valid when old ones are dropped."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

@@ -12,6 +12,13 @@ from holdfast.runner.execs import Exec, Execs
 from holdfast.runner.loop import Loop
 from holdfast.runner.shell import Shell
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Reply = Callable[..., None]
+    """``reply(header, body=b"")``"""
+
 DEFAULT_SHELL = "main"
 MAX_SHELLS = 16
 
@@ -41,7 +48,7 @@ class Service:
         if argv:
             self._shell(DEFAULT_SHELL).warm_up()
 
-    def serve(self, header: frames.Header, body: bytes, reply) -> None:  # type: ignore[no-untyped-def]
+    def serve(self, header: frames.Header, body: bytes, reply: Reply) -> None:
         call = self._calls.get(header.get("op"))  # type: ignore[call-overload]
         if call is None:
             _refuse(reply, "protocol_error", f"this runner does not know the op {header.get('op')!r}")
@@ -55,10 +62,10 @@ class Service:
         except OSError as error:
             _refuse(reply, "unavailable", f"the sandbox cannot do this now: {error.strerror}")
 
-    def _ping(self, _header: frames.Header, _body: bytes, reply) -> None:  # type: ignore[no-untyped-def]
+    def _ping(self, _header: frames.Header, _body: bytes, reply: Reply) -> None:
         reply({})
 
-    def _shutdown(self, _header: frames.Header, _body: bytes, reply) -> None:  # type: ignore[no-untyped-def]
+    def _shutdown(self, _header: frames.Header, _body: bytes, reply: Reply) -> None:
         reply({})
         os._exit(0)
 
@@ -71,7 +78,7 @@ class Service:
             self._shells[name] = shell
         return shell
 
-    def _exec(self, header: frames.Header, body: bytes, reply) -> None:  # type: ignore[no-untyped-def]
+    def _exec(self, header: frames.Header, body: bytes, reply: Reply) -> None:
         """Start a command, or join the one that already has this id: asking twice never runs it twice."""
         if not self._argv:
             _refuse(reply, "shell_unavailable", "the image has no bash, and the runtime bundle was built without one")
@@ -88,36 +95,36 @@ class Service:
             self.execs.add(job)
             shell.submit(job)
 
-    def _exec_get(self, header: frames.Header, _body: bytes, reply) -> None:  # type: ignore[no-untyped-def]
+    def _exec_get(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
         job = self.execs.get(str(header["exec_id"]))
         if job is None:
             _refuse(reply, "exec_not_found", f"no command {header['exec_id']} in this session, or it was long ago")
         else:
             job.when_done(lambda done: _answer(done, reply))
 
-    def _fs_read(self, header: frames.Header, _body: bytes, reply) -> None:  # type: ignore[no-untyped-def]
+    def _fs_read(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
         reply(*files.read(str(header["path"]), int(header["limit"])))  # type: ignore[call-overload]
 
-    def _fs_write(self, header: frames.Header, body: bytes, reply) -> None:  # type: ignore[no-untyped-def]
+    def _fs_write(self, header: frames.Header, body: bytes, reply: Reply) -> None:
         files.write(str(header["path"]), body, header.get("mode"))  # type: ignore[arg-type]
         reply({})
 
-    def _fs_pull(self, header: frames.Header, _body: bytes, reply) -> None:  # type: ignore[no-untyped-def]
+    def _fs_pull(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
         limit = int(header["limit"])  # type: ignore[call-overload]
         self._bulk.pull(str(header["path"]), max(limit, INLINE_FILE_BYTES), str(header["stream"]))
         reply({})
 
-    def _fs_push(self, header: frames.Header, _body: bytes, reply) -> None:  # type: ignore[no-untyped-def]
+    def _fs_push(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
         size = int(header["size"])  # type: ignore[call-overload]
         self._bulk.push(str(header["path"]), header.get("mode"), size, str(header["stream"]))  # type: ignore[arg-type]
         reply({})
 
 
-def _refuse(reply, code: str, message: str) -> None:  # type: ignore[no-untyped-def]
+def _refuse(reply: Reply, code: str, message: str) -> None:
     reply({"error": {"code": code, "message": message}})
 
 
-def _answer(job: Exec, reply) -> None:  # type: ignore[no-untyped-def]
+def _answer(job: Exec, reply: Reply) -> None:
     if job.error is not None:
         _refuse(reply, *job.error)
     else:

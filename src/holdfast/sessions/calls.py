@@ -75,7 +75,7 @@ def _result(header: frames.Header, body: bytes) -> ExecResult:
         return ExecResult(
             exec_id=str(header["exec_id"]),
             exit_code=exit_code,
-            cwd=str(header["cwd"]),
+            cwd=str(header["cwd"]).encode("utf-8", "surrogateescape").decode("utf-8", "replace"),
             output=output,
             stdout=stdout,
             stderr=stderr,

@@ -1,11 +1,14 @@
 """Bringing sandboxes up and taking them down: the steps between rows, drivers and links, each safe to repeat.
 
-Every operation holds the row's lease, and every change of the row names the generation that came with it, so a daemon that was
-overtaken changes nothing. Whatever is interrupted between two steps is found and finished by the reconciler.
+Every operation holds the row's lease, and every change of the row names the generation that came with it, so a daemon
+that was overtaken changes nothing. Whatever is interrupted between two steps is found and finished by the reconciler.
 """
 
+import asyncio
 import hashlib
 import hmac
+from collections.abc import Callable
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -48,7 +51,12 @@ class Lifecycle:
         self._node = node
         self._link_key = link_key
         self._clock = clock
-        self.on_disconnect = _ignore
+        self.on_disconnect: Callable[[str], None] = _ignore
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def _alone(self, session_id: str) -> asyncio.Lock:
+        """Held during a create or a destroy: the lease keeps other daemons out, but not other tasks of this one."""
+        return self._locks.setdefault(session_id, asyncio.Lock())
 
     # -- up ----------------------------------------------------------------------------------------------------------
 
@@ -57,17 +65,23 @@ class Lifecycle:
 
         Safe to repeat after a crash at any point: leftovers of the earlier attempt are removed first.
         """
-        row = await self._lease(session_id)
+        async with self._alone(session_id):
+            return await self._bring_up(await self._lease(session_id))
+
+    async def _bring_up(self, row: SessionRow) -> SessionRow:
+        if row.status != Status.CREATING:  # somebody else was faster; whoever asked had an older row
+            await self._release(row)
+            return row
         try:
             handle = await self._start(row)
         except HoldfastError as error:
-            log.warning("session.create.failed", session_id=session_id, code=error.code, error=error.message)
+            log.warning("session.create.failed", session_id=row.id, code=error.code, error=error.message)
             await self._give_up(row, error)
             raise
         row = await self._change(row, Event.STARTED, handle=handle, cwd=self._home(row))
         self._adopt(row)
         await self._release(row)
-        log.info("session.created", session_id=session_id, image=row.image)
+        log.info("session.created", session_id=row.id, image=row.image)
         return row
 
     async def _start(self, row: SessionRow) -> Handle:
@@ -127,21 +141,20 @@ class Lifecycle:
     def _adopt(self, row: SessionRow) -> None:
         link = self._hub.get(row.id)
         if link is not None and self._live.get(row.id) is None:
-            self._live.add(
-                LiveSession(row.id, link, row.ttl_seconds, row.cwd, row.last_activity_at, row.expires_at)
-            )
+            self._live.add(LiveSession(row.id, link, row.ttl_seconds, row.cwd, row.last_activity_at, row.expires_at))
 
     # -- down --------------------------------------------------------------------------------------------------------
 
     async def take_down(self, session_id: str, reason: Reason) -> None:
         """Destroy, from any state. When the driver fails, the row stays ``destroying`` and the tick tries again."""
-        row = await self._store.get(session_id)
-        if row.status == Status.DESTROYED:
-            return
-        row = await self._lease(session_id)
-        if row.status != Status.DESTROYING:
-            row = await self._change(row, Event.DESTROY, reason=row.reason or reason)
-        await self._remove(row, SessionGone(f"session {session_id} was destroyed: {row.reason}"))
+        async with self._alone(session_id):
+            row = await self._store.get(session_id)
+            if row.status == Status.DESTROYED:
+                return
+            row = await self._lease(session_id)
+            if row.status != Status.DESTROYING:
+                row = await self._change(row, Event.DESTROY, reason=row.reason or reason)
+            await self._remove(row, SessionGone(f"session {session_id} was destroyed: {row.reason}"))
 
     async def claim_expired(self, row: SessionRow) -> bool:
         """Mark an overdue session for destruction, unless it was used in the meantime."""

@@ -18,11 +18,11 @@ Clock = Callable[[], float]
 class LiveSession:
     """One active session."""
 
-    def __init__(self, session_id: str, link: Link, ttl_seconds: int, cwd: str, active_at: float, expires: float) -> None:
+    def __init__(self, session_id: str, link: Link, ttl_seconds: int, cwd: str, active: float, expires: float) -> None:
         self.session_id = session_id
         self.link = link
         self.cwd = cwd
-        self.last_activity_at = active_at
+        self.last_activity_at = active
         self.expires_at = expires
         self.users = 0
         self._ttl_seconds = ttl_seconds

@@ -6,7 +6,7 @@ one attempt. Only closing the service cancels them; what is then half done is fi
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from holdfast.errors import Unavailable
 
@@ -27,12 +27,8 @@ class Operations:
         """Run ``start`` unless it is running already, and wait for its end. Its error goes to all who wait."""
         if self._closed:
             raise Unavailable("the daemon is stopping; ask again when it is back")
-        task = self._tasks.get(key)
-        if task is None:
-            task = asyncio.create_task(start(), name=key)
-            self._tasks[key] = task
-            task.add_done_callback(lambda _done: self._tasks.pop(key, None))
-        return await asyncio.shield(task)  # type: ignore[return-value]  # one key, one kind of operation
+        self.spawn(key, start)
+        return cast(T, await asyncio.shield(self._tasks[key]))  # one key, one kind of operation
 
     async def wait(self, key: str) -> None:
         """Return when no operation with this key is running, however it ended."""

@@ -1,4 +1,4 @@
-"""Destroying what has expired. The claim repeats the condition in the UPDATE: a session used in the last moment stays."""
+"""Destroying what has expired. The claim repeats the condition in the UPDATE: what was just used stays."""
 
 from collections.abc import Callable, Coroutine
 
@@ -49,9 +49,7 @@ class Reaper:
     async def tick(self) -> None:
         self._live.touch_busy(self._clock())
         await self.save_activity()
-        overdue = await self._store.expired(
-            statuses=_MAY_EXPIRE, node=self._node, now=self._clock(), limit=_BATCH
-        )
+        overdue = await self._store.expired(statuses=_MAY_EXPIRE, node=self._node, now=self._clock(), limit=_BATCH)
         for row in overdue:
             if not self._operations.running(row.id) and await self._lifecycle.claim_expired(row):
                 log.info("session.expired", session_id=row.id)

@@ -47,7 +47,7 @@ class Reconciler:
         self._node = node
 
     async def tick(self) -> None:
-        """One comparison. Rows are read before the sandboxes are: what was made in between is then known to have a row."""
+        """One comparison. Rows are read before sandboxes: what was made in between is looked up once more."""
         rows = await self._store.by_status(LIVE, node=self._node)
         try:
             found = await self._driver.list()

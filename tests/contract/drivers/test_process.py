@@ -1,21 +1,52 @@
-"""The process driver, on real processes."""
+"""The process driver, on real processes: the suite, and what is special about it."""
 
+import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator
+import sys
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
-from holdfast.drivers.base import Driver, ImageRoot
+from holdfast.drivers.base import Driver, ImageRoot, SandboxSpec, SandboxState
 from holdfast.drivers.conformance import DriverConformance, Harness
-from holdfast.drivers.conformance.harness import Sandbox
+from holdfast.drivers.conformance.harness import (
+    Sandbox,
+    clean_up,
+    eventually,
+    new_spec,
+    open_hub,
+    sandbox,
+)
 from holdfast.drivers.process import ProcessDriver
+from holdfast.errors import RuntimeUnavailable
 from holdfast.link.hub import LinkHub
 from support.leftovers import leftovers
 
 pytestmark = pytest.mark.anyio
+
+# A daemon that makes one sandbox and dies: argv is state_dir, session id, link_dir, and the function it dies in.
+DYING_DAEMON = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from holdfast.drivers import process
+from holdfast.drivers.base import ImageRoot, Limits, Network, SandboxSpec
+
+state_dir, session_id, link_dir, dies_in = sys.argv[1:]
+if dies_in != "nothing":
+    setattr(process, dies_in, lambda *arguments: os.kill(os.getpid(), signal.SIGKILL))
+
+async def main():
+    driver = process.ProcessDriver(Path(state_dir))
+    await driver.prepare()
+    image, limits = ImageRoot("ignored", Path(state_dir)), Limits(1, 64, 64, 64)
+    await driver.create(SandboxSpec(session_id, image, limits, Network.NONE, False, {}, Path(link_dir), "the-token"))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
 
 
 class ProcessHarness(Harness):
@@ -41,20 +72,126 @@ class ProcessHarness(Harness):
     def leftovers(self, session_id: str) -> list[str]:
         return leftovers(session_id, self.root)
 
-    def runner_pid(self, session_id: str) -> int:
-        return int(json.loads((self.home(session_id) / "runner.json").read_text())["pid"])
+    def facts(self, session_id: str) -> Path:
+        return self.state_dir / "process" / session_id / "runner.json"
 
-    def home(self, session_id: str) -> Path:
-        return self.state_dir / "process" / session_id
+    def runner_pid(self, session_id: str) -> int:
+        return int(json.loads(self.facts(session_id).read_text())["pid"])
 
     async def kill_runner(self, sandbox: Sandbox) -> None:
         os.kill(self.runner_pid(sandbox.spec.session_id), signal.SIGKILL)
 
 
 @pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[ProcessHarness]:
-    yield ProcessHarness(tmp_path)
+def harness(tmp_path: Path) -> ProcessHarness:
+    return ProcessHarness(tmp_path)
 
 
 class TestProcessDriver(DriverConformance):
     pass
+
+
+async def run_dying_daemon(harness: ProcessHarness, spec: SandboxSpec, dies_in: str) -> None:
+    arguments = (str(harness.state_dir), spec.session_id, str(spec.link_dir), dies_in)
+    daemon = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", DYING_DAEMON, *arguments, stdout=asyncio.subprocess.DEVNULL
+    )
+    assert await daemon.wait() == -signal.SIGKILL
+
+
+async def test_each_start_warns_that_nothing_is_isolated(tmp_path: Path) -> None:
+    for _ in range(2):
+        with capture_logs() as logs:
+            await ProcessDriver(tmp_path).prepare()
+        warnings = [entry for entry in logs if entry["log_level"] == "warning"]
+        assert "isolates nothing" in warnings[0]["meaning"]
+        assert "daemon's own user" in warnings[0]["meaning"]
+
+
+async def test_without_python_it_says_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeUnavailable, match="python: no /nowhere/python"):
+        await ProcessDriver(tmp_path, python="/nowhere/python").prepare()
+
+
+async def test_the_runner_outlives_a_killed_daemon(harness: ProcessHarness) -> None:
+    async with open_hub(harness) as hub:
+        spec = new_spec(harness, hub, token="the-token")
+        link = await hub.listen(spec.session_id, spec.token)
+        await run_dying_daemon(harness, spec, dies_in="nothing")
+        driver = await harness.make_driver()
+        await link.wait_connected(30)
+        info = await driver.inspect(driver.handle_for(spec.session_id))
+        assert info.state is SandboxState.RUNNING
+        await clean_up(harness, driver, hub, spec)
+
+
+@pytest.mark.parametrize("dies_in", ["_environment", "_write_facts"])
+async def test_a_daemon_killed_during_create_leaves_no_process(harness: ProcessHarness, dies_in: str) -> None:
+    async with open_hub(harness) as hub:
+        spec = new_spec(harness, hub, token="the-token")
+        await hub.listen(spec.session_id, spec.token)
+        await run_dying_daemon(harness, spec, dies_in)
+        driver = await harness.make_driver()
+        assert [info.state for info in await driver.list()] == [SandboxState.CREATED]
+
+        async def no_process() -> bool:
+            return not any(line.startswith("process") for line in harness.leftovers(spec.session_id))
+
+        await eventually(no_process, "the runner has ended by itself")
+        await clean_up(harness, driver, hub, spec)
+
+
+async def test_a_process_that_got_the_runners_old_id_is_spared(harness: ProcessHarness) -> None:
+    bystander = await asyncio.create_subprocess_exec("sleep", "1000")
+    async with sandbox(harness) as box:
+        path = harness.facts(box.spec.session_id)
+        facts = json.loads(path.read_text())
+        await harness.kill_runner(box)
+        path.write_text(json.dumps({**facts, "pid": bystander.pid, "started": 1}))
+        assert (await box.driver.inspect(box.handle)).state is SandboxState.STOPPED
+        await box.driver.destroy(box.handle)
+    assert bystander.returncode is None
+    bystander.kill()
+    assert await bystander.wait() == -signal.SIGKILL
+
+
+async def test_a_runner_of_an_earlier_boot_is_not_alive(harness: ProcessHarness) -> None:
+    async with sandbox(harness) as box:
+        path = harness.facts(box.spec.session_id)
+        facts = path.read_text()
+        path.write_text(json.dumps({**json.loads(facts), "boot": "another"}))
+        assert (await box.driver.inspect(box.handle)).state is SandboxState.STOPPED
+        path.write_text(facts)
+
+
+async def test_orphans_of_a_dead_runner_are_found(harness: ProcessHarness) -> None:
+    async with sandbox(harness) as box:
+        await box.run("setsid sleep 1000 & disown -a")
+        await harness.kill_runner(box)
+        await box.driver.destroy(box.handle)
+        assert not [line for line in harness.leftovers(box.spec.session_id) if line.startswith("process")]
+
+
+async def test_ended_runners_do_not_stay_zombies(harness: ProcessHarness) -> None:
+    async with sandbox(harness) as box:
+        pid = harness.runner_pid(box.spec.session_id)
+        await harness.kill_runner(box)
+
+        async def reaped() -> bool:
+            await box.driver.list()
+            return not Path(f"/proc/{pid}").exists()
+
+        await eventually(reaped, "the runner's zombie is gone")
+
+
+async def test_other_children_of_the_daemon_are_left_to_who_waits_for_them(harness: ProcessHarness) -> None:
+    async with sandbox(harness) as box:
+        others = [await asyncio.create_subprocess_exec("sh", "-c", f"exit {code}") for code in range(5)]
+        for _ in others:
+            await box.driver.list()
+        assert [await other.wait() for other in others] == list(range(5))
+
+
+async def test_a_state_directory_may_be_deep(tmp_path: Path) -> None:
+    async with sandbox(ProcessHarness(tmp_path / ("deep" * 40))) as box:
+        assert (await box.run("echo $HOME")).exit_code == 0

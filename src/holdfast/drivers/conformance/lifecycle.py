@@ -115,9 +115,11 @@ class LifecycleConformance:
     async def test_destroy_removes_files_that_resist(self, harness: Harness) -> None:
         need_shell(harness)
         async with sandbox(harness) as box:
-            resist = "mkdir -p locked/in/side && touch locked/in/side/file && chmod -R a-rwx locked && mkdir -m 0 shut"
-            deep = "d=dddddddddddddddd; for i in {1..1500}; do mkdir $d && cd $d || exit 1; done; cd"
-            assert (await box.run(f"cd && ln -s / everything && {resist}")).exit_code == 0
+            locked = (
+                "mkdir -p a/b/c && touch a/b/c/file && chmod 0 a/b/c && chmod 0 a/b && chmod 0 a && mkdir -m 0 shut"
+            )
+            assert (await box.run(f"cd && ln -s / everything && {locked}")).exit_code == 0
+            deep = "deep=$(printf 'd/%.0s' {1..1200}); mkdir -p $deep && cd $deep && mkdir -p $deep; cd"
             assert (await box.run(deep)).exit_code == 0
 
     async def test_a_killed_runner_is_stopped_and_not_absent(self, harness: Harness) -> None:

@@ -1,0 +1,50 @@
+"""The cgroups that sandboxes live in, where the runtime has left one behind.
+
+A runtime that is cut off between making a cgroup and writing down its state cannot find it again. We can: its name is
+the session's.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+PARENT = "holdfast"
+_ROOT = Path("/sys/fs/cgroup")
+_SECONDS = 5.0
+
+
+def of(session_id: str) -> Iterator[Path]:
+    """Every hierarchy's cgroup of this session that exists: one on v2, one per controller on v1."""
+    for base in (_ROOT, *_hierarchies()):
+        path = base / PARENT / session_id
+        if path.is_dir():
+            yield path
+
+
+def _hierarchies() -> list[Path]:
+    with os.scandir(_ROOT) as entries:
+        return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+
+def remove(session_id: str) -> None:
+    """Kill what is still in them and remove them. Raises OSError on one that resists."""
+    for path in of(session_id):
+        deadline = time.monotonic() + _SECONDS
+        while path.is_dir():
+            try:
+                path.rmdir()
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                _kill_all(path)
+                time.sleep(0.01)  # the kernel takes a moment to let go of the dead
+
+
+def _kill_all(path: Path) -> None:
+    for pid in (path / "cgroup.procs").read_text().split():
+        try:
+            os.kill(int(pid), signal.SIGKILL)
+        except ProcessLookupError:
+            continue

@@ -1,0 +1,100 @@
+"""One bash process: how it is started, talked to, and found to have ended."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+from holdfast.runner import linux, processes
+from holdfast.runner.loop import Loop
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ
+_INPUT_BYTES = 1 << 20
+
+
+class Bash:
+    """A running bash with a pipe for its input. Raises OSError when no process can be started."""
+
+    def __init__(
+        self, loop: Loop, argv: list[str], env: dict[str, str], cwd: str, on_exit: Callable[[int], None]
+    ) -> None:
+        self._loop = loop
+        self._on_exit = on_exit
+        self.dismissed = False
+        read_end, self._input = os.pipe2(os.O_CLOEXEC)
+        try:
+            self.pid = os.fork()
+        except OSError:
+            os.close(read_end)
+            os.close(self._input)
+            raise
+        if self.pid == 0:
+            _become_bash(loop, argv, env, cwd, read_end)
+        self._pipe = f"pipe:[{os.fstat(read_end).st_ino}]"
+        os.close(read_end)
+        os.set_blocking(self._input, False)
+        _enlarge(self._input)
+        loop.on_exit(self.pid, self._ended)
+
+    def say(self, text: str) -> None:
+        """Write to its input. Our lines fit into the pipe, which is empty when bash waits for one."""
+        try:
+            os.write(self._input, text.encode("utf-8", "surrogateescape"))
+        except OSError:
+            return  # bash is gone or stuck; its exit, or the shell's tick, is on its way
+
+    def dismiss(self, last_words: str) -> None:
+        """Ask it to end by itself, so that it can say by its exit status what it cannot say otherwise."""
+        self.dismissed = True
+        self.say(last_words)
+
+    def reads_its_input(self) -> bool:
+        """Whether its stdin is our pipe at this moment; during a command it is the command's."""
+        try:
+            return os.readlink(f"/proc/{self.pid}/fd/0") == self._pipe
+        except OSError:
+            return False
+
+    def _ended(self, status: int) -> None:
+        os.close(self._input)
+        code = os.waitstatus_to_exitcode(status)
+        self._on_exit(code if code >= 0 else 128 - code)
+
+
+def _become_bash(loop: Loop, argv: list[str], env: dict[str, str], cwd: str, read_end: int) -> None:
+    """In the child. Never returns."""
+    try:
+        loop.forget()
+        os.setsid()
+        linux.adopt_orphans()
+        null = os.open(processes.NULL_DEVICE, os.O_RDWR)
+        for fd, source in ((0, read_end), (1, null), (2, null)):
+            os.dup2(source, fd)
+        os.closerange(3, 4096)
+        processes.reset_signals()
+        processes.become_expendable()
+        _change_directory(cwd, env.get("HOME", "/"))
+        os.execve(argv[0], argv[1:], env)  # noqa: S606 - this is how a shell starts
+    finally:
+        os._exit(127)
+
+
+def _enlarge(pipe: int) -> None:
+    """Room for the longest lines (a command with a large environment), so that a write never has to wait."""
+    try:
+        fcntl.fcntl(pipe, _SET_PIPE_SIZE, _INPUT_BYTES)
+    except OSError:
+        return  # the user's allowance of pipe memory is used up; the default holds 64 KB
+
+
+def _change_directory(*candidates: str) -> None:
+    for path in candidates:
+        try:
+            os.chdir(path)
+        except OSError:
+            continue
+        return

@@ -1,0 +1,41 @@
+"""Daemons that are killed at the worst moments. Each module has one; tests restart it as they like."""
+
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+
+from support.daemon import DaemonProcess, unusable_driver
+
+REAP_SECONDS = 0.5
+
+
+@pytest.fixture(scope="session")
+def usable() -> None:
+    reason = unusable_driver()
+    if reason:
+        pytest.skip(f"NO FAULT IS INJECTED ON REAL SANDBOXES: {reason}")
+
+
+@pytest.fixture(scope="module")
+def shared_daemon(usable: None) -> Iterator[DaemonProcess]:
+    """With a quick tick, so that what a tick must do is done soon."""
+    with DaemonProcess(reap_interval_seconds=REAP_SECONDS, disk_limit_mb=64) as process:
+        yield process
+
+
+@pytest.fixture
+def daemon(shared_daemon: DaemonProcess) -> Iterator[DaemonProcess]:
+    """Up and without sessions, whatever the test before has done to it."""
+    yield shared_daemon
+    if not _is_up(shared_daemon):
+        shared_daemon.start()
+    shared_daemon.destroy_everything()
+
+
+def _is_up(daemon: DaemonProcess) -> bool:
+    try:
+        with daemon.client() as client:
+            return client.get("/healthz").status_code == 200
+    except httpx2.HTTPError:
+        return False
