@@ -6,10 +6,12 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -54,6 +56,15 @@ class Daemon:
         return self.state_dir / "oci" / session_id
 
     async def start(self) -> None:
+        self._spawn()
+        try:
+            async with asyncio.timeout(READY_SECONDS):
+                while not await self._is_ready():  # noqa: ASYNC110 - another process
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise BenchError(f"the daemon is not ready after {READY_SECONDS:.0f} s:\n{self._last_words()}") from None
+
+    def _spawn(self) -> None:
         settings = {
             "listen": "127.0.0.1:0",
             "api_key": self.key,
@@ -73,12 +84,6 @@ class Daemon:
                 env=environment,
                 start_new_session=True,  # Ctrl-C is for us: we still need the daemon, to clean up
             )
-        try:
-            async with asyncio.timeout(READY_SECONDS):
-                while not await self._is_ready():
-                    await asyncio.sleep(0.05)
-        except TimeoutError:
-            raise BenchError(f"the daemon is not ready after {READY_SECONDS:.0f} s:\n{self._last_words()}") from None
 
     async def _is_ready(self) -> bool:
         assert self._process is not None
@@ -127,11 +132,15 @@ async def running() -> AsyncIterator[Daemon]:
     try:
         await daemon.start()
         yield daemon
+    except asyncio.CancelledError:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C would leave containers behind
+        print("stopped; destroying what was made", file=sys.stderr)
+        raise
     finally:
         try:
             await daemon.clean_up()
         finally:
-            _unmount(state_dir)
+            unmount(state_dir)
             shutil.rmtree(state_dir, ignore_errors=True)
 
 
@@ -143,7 +152,7 @@ async def create(client: Client, count: int) -> list[Session]:
         (await session.exec("true")).check()
         return session
 
-    return await _a_few_at_once([one() for _ in range(count)])
+    return await _a_few_at_once([one] * count)
 
 
 async def destroy(sessions: Sequence[Session]) -> None:
@@ -156,24 +165,24 @@ async def destroy(sessions: Sequence[Session]) -> None:
         except HoldfastError as error:
             troubles.append(error)
 
-    await _a_few_at_once([one(session) for session in sessions])
+    await _a_few_at_once([partial(one, session) for session in sessions])
     if troubles:
         raise BenchError(f"{len(troubles)} sessions could not be destroyed: {troubles[0]}")
 
 
-async def _a_few_at_once(work: Sequence[Coroutine[None, None, T]]) -> list[T]:
+async def _a_few_at_once(work: Sequence[Callable[[], Coroutine[None, None, T]]]) -> list[T]:
     turns = asyncio.Semaphore(AT_ONCE)
 
-    async def in_turn(one: Coroutine[None, None, T]) -> T:
+    async def in_turn(one: Callable[[], Coroutine[None, None, T]]) -> T:
         async with turns:
-            return await one
+            return await one()
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(in_turn(one)) for one in work]
     return [task.result() for task in tasks]
 
 
-def _unmount(state_dir: Path) -> None:
+def unmount(state_dir: Path) -> None:
     """What the daemon keeps mounted for all its sessions."""
     mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
     for mount in sorted((mount for mount in mounts if mount.startswith(f"{state_dir}/")), reverse=True):

@@ -95,11 +95,11 @@ def number(value: float) -> str:
 
 
 def times(ratio: float) -> str:
-    """A ratio as people say it: "1/24" for what is smaller, "2.4 ×" for what is not."""
-    return f"{ratio:.2f} ×" if ratio >= 0.1 else f"1/{1 / ratio:.1f}"
+    """A ratio as people say it: "1/24" for what is smaller, "2.4 x" for what is not."""
+    return f"{ratio:.2f} x" if ratio >= 0.1 else f"1/{1 / ratio:.1f}"
 
 
 def _times(target: Target) -> str:
     if target.bound < 1:
         return f"{'≥' if target.at_least else '≤'} 1/{1 / target.bound:.0f} of the reference"
-    return f"{target} × the reference"
+    return f"{target} x the reference"

@@ -9,7 +9,7 @@ from pathlib import Path
 def describe() -> str:
     load = os.getloadavg()[0]
     return (
-        f"{os.cpu_count()} × {_processor()}, {_memory_gb():.0f} GB, Linux {platform.release().split('-')[0]}, "
+        f"{os.cpu_count()} x {_processor()}, {_memory_gb():.0f} GB, Linux {platform.release().split('-')[0]}, "
         f"Python {platform.python_version()}; load at the end {load:.1f}"
     )
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from support.api import Api, new_key
+from support.api import Api, new_key, wait_for_tick
 from support.daemon import DaemonProcess, wait_for
 from support.machine import HeldRuntime, assert_no_trace, containers
 
-MOMENTS_MS = (0, 5, 10, 20, 40, 60, 80, 120, 180, 250)
+MOMENTS_MS = (0, 5, 10, 20, 40, 60, 80, 120, 200)
 AT_ONCE = 3
 
 
@@ -87,9 +87,7 @@ def held(usable: None, tmp_path: Path) -> Iterator[tuple[DaemonProcess, HeldRunt
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_killed_while_the_runtime_starts_the_sandbox(
-    held: tuple[DaemonProcess, HeldRuntime], moment: str
-) -> None:
+def test_killed_while_the_runtime_starts_the_sandbox(held: tuple[DaemonProcess, HeldRuntime], moment: str) -> None:
     """The runtime outlives the daemon that called it, and goes on when the next daemon is long at work."""
     daemon, runtime = held
     key = new_key()
@@ -105,7 +103,7 @@ def test_killed_while_the_runtime_starts_the_sandbox(
         assert session["status"] == "active", session
         runtime.release("run", moment)
         assert api.out(session["id"], "echo alive") == "alive"
-        wait_for(lambda: _ticked(daemon), "the reconciler has looked at it again")
+        wait_for_tick(api)
         assert api.status(session["id"]) == "active"
     assert_one_each(daemon, [key])
 
@@ -130,17 +128,9 @@ def test_an_orphaned_runtime_overtakes_the_next_daemon(held: tuple[DaemonProcess
     assert_one_each(daemon, [key])
 
 
-def _ticked(daemon: DaemonProcess) -> bool:
-    """Whether two more ticks have passed; they are told from the access they make to the runtime's directory."""
-    with Api(daemon) as api:
-        doomed = api.create(ttl_seconds=1)["id"]
-        wait_for(lambda: api.status(doomed) == "destroyed", "a session of one second is reaped by a tick")
-    return True
-
-
 def test_the_very_first_create_of_a_new_installation(usable: None) -> None:
     """There is no empty disk to copy yet: it is made in the first create, and must not be left half made."""
-    for wait in (0.02, 0.06, 0.12):
+    for wait in (0.03, 0.1):
         key = new_key()
         with DaemonProcess(reap_interval_seconds=0.5, disk_limit_mb=512) as process:
             create_and_die(process, [key], wait)

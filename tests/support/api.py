@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx2
 
-from support.daemon import DaemonProcess
+from support.daemon import DaemonProcess, wait_for
 
 Json = dict[str, Any]
 
@@ -115,6 +115,13 @@ def code(response: httpx2.Response, status: int) -> str:
     """The error's code of an answer that must have failed with this status."""
     assert response.status_code == status, f"{response.status_code}, not {status}: {response.text[:500]}"
     return str(response.json()["error"]["code"])
+
+
+def wait_for_tick(api: Api) -> None:
+    """Until the reaper and, after it, the reconciler have looked at everything once more."""
+    for _ in range(2):  # a tick that is under way may have looked already; the second one has not
+        doomed = api.create(ttl_seconds=1)["id"]
+        wait_for(lambda: api.status(doomed) == "destroyed", "a session of one second is reaped by a tick")  # noqa: B023
 
 
 def _key(key: str | None) -> Mapping[str, str]:

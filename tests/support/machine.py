@@ -83,7 +83,9 @@ def assert_no_trace(daemon: DaemonProcess, *session_ids: str) -> None:
 
 
 def mounts(prefix: str) -> list[str]:
-    return [where for line in Path("/proc/self/mounts").read_text().splitlines() if prefix in (where := line.split()[1])]
+    return [
+        where for line in Path("/proc/self/mounts").read_text().splitlines() if prefix in (where := line.split()[1])
+    ]
 
 
 def loop_devices(prefix: str) -> list[str]:

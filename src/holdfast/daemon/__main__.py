@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -59,6 +60,8 @@ async def _serve(config: Config) -> None:
             )
             async with _announced(config, url):
                 _greet(config, url)
+                for signum in (signal.SIGINT, signal.SIGTERM):  # the server raises them again when it is done: without
+                    signal.signal(signum, lambda *_: None)  # a handler that would end us before we have cleaned up
                 await server.serve(sockets=[listener])
 
 

@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, TypeVar
 
 from holdfast.errors import DriverTransient, RuntimeUnavailable
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +66,16 @@ async def run(
             await process.wait()
     said = [(text or b"").decode(errors="replace") for text in (stdout, stderr)]
     return Outcome(argv, process.returncode or 0, *said)
+
+
+async def uninterrupted(work: Coroutine[object, object, T]) -> T:
+    """Await ``work`` to its end, also when cancelled meanwhile; the cancellation then goes on.
+
+    For what must not stop half-way and is short: a runtime that is killed while it starts a container leaves pieces.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise

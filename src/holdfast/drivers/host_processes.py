@@ -35,6 +35,11 @@ class ProcessId:
         found = _look(self.pid)
         return found is not None and found.alive and found.started == self.started and self.boot == boot_id()
 
+    def began(self) -> float:
+        """When it was started, in unix time, give or take a tick."""
+        up = time.clock_gettime(time.CLOCK_BOOTTIME)
+        return time.time() - up + self.started / os.sysconf("SC_CLK_TCK")
+
     def send(self, signum: signal.Signals) -> None:
         if self.is_alive():
             send_signal(self.pid, signum)

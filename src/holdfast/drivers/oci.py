@@ -12,6 +12,7 @@ import re
 import resource
 from collections.abc import Sequence
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -26,8 +27,9 @@ from holdfast.drivers.base import (
     SandboxState,
     check_environment,
 )
-from holdfast.drivers.commands import Outcome, run
+from holdfast.drivers.commands import Outcome, run, uninterrupted
 from holdfast.drivers.disk import Disk, make_template
+from holdfast.drivers.host_processes import ProcessId
 from holdfast.drivers.idmap import mount_shifted
 from holdfast.drivers.oci_config import ID_BASE, ID_COUNT, Host, Places
 from holdfast.drivers.oci_machine import Machine, examine
@@ -37,6 +39,7 @@ from holdfast.errors import DriverConflict, DriverTransient, DriverUnsupported, 
 log = structlog.get_logger(__name__)
 
 _SECONDS = 60.0
+_END_SECONDS = 20.0
 _HANDLE = re.compile(r"ses_[a-z0-9_]{1,60}")
 _STATES = {
     "creating": SandboxState.CREATED,
@@ -59,6 +62,11 @@ class OciDriver(Driver):
         self._wanted = runtime
         self._machine: Machine | None = None
         self._host: Host | None = None
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def _lock(self, handle: Handle) -> asyncio.Lock:
+        """Held while a sandbox is made or removed: two at once would trip over each other's files."""
+        return self._locks.setdefault(handle, asyncio.Lock())
 
     # -- the machine -----------------------------------------------------------------------------------------------
 
@@ -136,6 +144,10 @@ class OciDriver(Driver):
         handle = self.handle_for(spec.session_id)
         directory = self._directory(handle)
         check_environment(spec.env)
+        async with self._lock(handle):
+            return await self._create(spec, handle, directory)
+
+    async def _create(self, spec: SandboxSpec, handle: Handle, directory: Path) -> Handle:
         await self._remove_leftovers(handle)
         try:
             directory.mkdir(mode=0o711)
@@ -151,7 +163,7 @@ class OciDriver(Driver):
             info = await self.inspect(handle)
             if info.state in (SandboxState.RUNNING, SandboxState.PAUSED):
                 raise DriverConflict(f"{handle} is running already")
-            await self.destroy(handle)
+            await self._destroy(handle)
 
     async def _make_places(self, spec: SandboxSpec, directory: Path) -> Places:
         machine, host = self._ready()
@@ -188,12 +200,27 @@ class OciDriver(Driver):
             mode = lower.stat().st_mode & 0o7777
             self._make_directory(places.upper / name, root, mode)
             self._make_directory(places.work / name, root, 0o700)
+            if lower in spec.image.binds.values():
+                self._own_directories(lower, places.upper / name)
         for entry in os.scandir(spec.image.layout):
             target = places.root / entry.name
             if entry.is_symlink():
                 target.symlink_to(Path(entry.path).readlink())
             elif entry.is_dir(follow_symlinks=False):
                 self._make_directory(target, root, 0o755)
+
+    def _own_directories(self, lower: Path, upper: Path, depth: int = 1) -> None:
+        """Where the host's owners cannot be shifted, new files still can be made, in directories that the session owns.
+
+        A directory in the upper layer gives the merged one its owner. The first level is enough for the system's
+        own places; ``local`` is where people and package managers write, so there it goes deeper.
+        """
+        root = self._ready()[1].outside_id(0)
+        for entry in os.scandir(lower):
+            if entry.is_dir(follow_symlinks=False):
+                self._make_directory(upper / entry.name, root, entry.stat().st_mode & 0o7777)
+                if depth > 1 or entry.name == "local":
+                    self._own_directories(Path(entry.path), upper / entry.name, depth - 1 if depth > 1 else 4)
 
     def _write_config(self, spec: SandboxSpec, places: Places, directory: Path) -> None:
         """Only the owner may read it: the link's token is inside."""
@@ -207,27 +234,26 @@ class OciDriver(Driver):
         machine = self._ready()[0]
         options = ("--root", str(self._runtime_root), "--log", str(directory / "runtime.log"))
         with (directory / "runner.log").open("ab") as output:
-            done = await run(
-                machine.runtime,
-                *options,
-                "run",
-                "--detach",
-                "--bundle",
-                str(directory),
-                handle,
-                timeout=_SECONDS,
-                output=output,
-            )
+            pid_file = directory / "init.pid"
+            starting = (*options, "run", "--detach", "--bundle", str(directory), "--pid-file", str(pid_file), handle)
+            done = await uninterrupted(run(machine.runtime, *starting, timeout=_SECONDS, output=output))
         if not done.ok:
             raise DriverTransient(f"{machine.runtime} could not start {handle}: {_last_words(directory)}")
 
     async def destroy(self, handle: Handle) -> None:
+        async with self._lock(handle):
+            await self._destroy(handle)
+
+    async def _destroy(self, handle: Handle) -> None:
         directory = self._directory(handle)
+        init = _init_process(directory)
         done = await self._runtime("delete", "--force", handle)
         if not done.ok and await self._exists_in_runtime(handle):
             raise DriverTransient(f"cannot delete the container {handle}: {done.complaint()}")
+        if init is not None:
+            await _wait_until_ended(init)
         try:
-            if self._ready()[0].cgroups:
+            if not self._ready()[0].rootless:
                 await asyncio.to_thread(cgroups.remove, handle)
             await self._remove_directory(directory)
         except OSError as error:
@@ -277,6 +303,26 @@ class OciDriver(Driver):
             ]
         except (ValueError, KeyError, TypeError) as error:
             raise DriverTransient(f"the runtime's list is unreadable: {done.stdout[:200]}") from error
+
+
+def _init_process(directory: Path) -> ProcessId | None:
+    """The sandbox's first process, if it is still the one that the runtime has written down."""
+    try:
+        pid_file = directory / "init.pid"
+        pid, written = int(pid_file.read_text()), pid_file.stat().st_mtime
+    except (OSError, ValueError):
+        return None
+    process = ProcessId.of(pid)
+    return process if process is not None and process.began() <= written + 1 else None
+
+
+async def _wait_until_ended(init: ProcessId) -> None:
+    """Some runtimes return before the kernel is done. The first process ends last, after all others of its namespace."""
+    deadline = asyncio.get_running_loop().time() + _END_SECONDS
+    while init.is_alive():
+        if asyncio.get_running_loop().time() > deadline:
+            raise DriverTransient(f"process {init.pid} was killed but has not ended after {_END_SECONDS:.0f} s")
+        await asyncio.sleep(0.005)
 
 
 def _last_words(directory: Path) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.drivers import seccomp
+from holdfast.drivers import cgroups, seccomp
 from holdfast.drivers.base import ImageRoot, SandboxSpec
 from holdfast.drivers.runtime_bundle import LINK_DIR, MOUNT_POINT, RUN_DIR, RuntimeBundle
 
@@ -230,8 +230,9 @@ def _linux(spec: SandboxSpec, host: Host) -> Json:
         "readonlyPaths": list(_READONLY),
         "seccomp": seccomp.profile(),
     }
+    if not host.rootless:  # by name, so that what a runtime leaves behind can be found
+        section["cgroupsPath"] = f"/{cgroups.PARENT}/{spec.session_id}"
     if host.cgroups:
-        section["cgroupsPath"] = f"/holdfast/{spec.session_id}"
         section["resources"] = _resources(spec)
     return section
 

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from holdfast.drivers.base import Driver, Handle, SandboxSpec, SandboxState
+from holdfast.drivers.base import Driver, Handle, SandboxInfo, SandboxSpec, SandboxState
 from holdfast.errors import DriverError, HoldfastError, SandboxLost, SandboxNotFound, SessionGone, StaleRow
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
@@ -135,8 +135,11 @@ class Lifecycle:
 
     async def adopt(self, row: SessionRow) -> None:
         """Take up an active session of an earlier daemon: its runner is dialling already."""
-        await self._listen(row.id)
-        self._adopt(row)
+        async with self._alone(row.id):
+            row = await self._store.get(row.id)
+            if row.status == Status.ACTIVE:  # and not destroyed since the caller has looked
+                await self._listen(row.id)
+                self._adopt(row)
 
     def _adopt(self, row: SessionRow) -> None:
         link = self._hub.get(row.id)
@@ -179,6 +182,11 @@ class Lifecycle:
         row = await self._change(row, Event.GONE)
         await self._release(row)
         log.info("session.destroyed", session_id=row.id, reason=row.reason)
+
+    async def remove_stray(self, stray: SandboxInfo) -> None:
+        """A sandbox that no row knows of, and the way to it."""
+        await self._hub.close(stray.session_id, SessionGone(f"there is no session {stray.session_id}"))
+        await self._driver.destroy(stray.handle)
 
     # -- lost --------------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@
 A look-up that fails changes nothing: absence is believed only when the driver has listed everything.
 """
 
+import asyncio
 from collections.abc import Sequence
 
 import structlog
@@ -24,6 +25,9 @@ from holdfast.sessions.operations import Operations
 from holdfast.store import SessionRow, SessionStore
 
 log = structlog.get_logger(__name__)
+
+_LOOK_AGAIN_SECONDS = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""How long to wait before each look at a sandbox whose runner has hung up. After that the tick looks."""
 
 
 class Reconciler:
@@ -96,7 +100,7 @@ class Reconciler:
             try:
                 if not await self._has_live_row(stray.session_id):
                     log.warning("reconcile.stray.removed", session_id=stray.session_id)
-                    await self._driver.destroy(stray.handle)
+                    await self._lifecycle.remove_stray(stray)
             except HoldfastError as error:
                 log.warning("reconcile.stray.failed", session_id=stray.session_id, error=error.message)
 
@@ -108,7 +112,17 @@ class Reconciler:
         return row.status != Status.DESTROYED
 
     async def investigate(self, session_id: str) -> None:
-        """A runner has hung up: find out whether its sandbox died. A runner that only lost us dials again at once."""
+        """A runner has hung up: find out whether its sandbox died. A runner that only lost us dials again at once.
+
+        A dying sandbox hangs up before it is dead, so we look again until it is, or until its runner is back.
+        """
+        for seconds in _LOOK_AGAIN_SECONDS:
+            await asyncio.sleep(seconds)
+            live = self._live.get(session_id)
+            if live is None or live.link.connected or await self._found_dead(session_id):
+                return
+
+    async def _found_dead(self, session_id: str) -> bool:
         try:
             info = await self._driver.inspect(self._driver.handle_for(session_id))
             dead = info.state is SandboxState.STOPPED
@@ -117,8 +131,9 @@ class Reconciler:
             dead, detail = True, "it is gone"
         except DriverError as error:
             log.warning("investigate.failed", session_id=session_id, error=error.message)
-            return
+            return False
         if dead:
             row = await self._store.get(session_id)
             if row.status == Status.ACTIVE:
                 await self._lifecycle.mark_crashed(row, detail)
+        return dead

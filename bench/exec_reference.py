@@ -1,0 +1,27 @@
+"""What exec is compared with: ``docker exec`` where a Docker daemon runs, else the OCI runtime's own exec."""
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+from bench import docker
+from bench.daemon import Daemon
+from bench.oci_runtime import OciRuntime
+
+
+@dataclass(frozen=True, slots=True)
+class ExecReference:
+    """``run`` runs ``true`` once."""
+
+    what: str
+    run: Callable[[], Awaitable[object]]
+
+
+@contextlib.asynccontextmanager
+async def exec_reference(daemon: Daemon, session_id: str) -> AsyncIterator[ExecReference]:
+    if await docker.is_running():
+        async with docker.container() as container:
+            yield ExecReference("docker exec true", container.exec_true)
+    else:
+        runtime = await OciRuntime.find()
+        yield ExecReference(f"{runtime.name} exec true", lambda: runtime.exec_true(daemon, session_id))

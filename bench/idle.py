@@ -1,0 +1,75 @@
+"""What sessions cost that do nothing: memory, and the time of those that do something."""
+
+from collections.abc import Sequence
+
+from bench import daemon, memory
+from bench.daemon import Daemon
+from bench.exec import repeat
+from bench.figure import Figure, Reference, Target
+from bench.oci_runtime import OciRuntime
+from bench.plan import Plan
+from bench.samples import Samples
+from holdfast.sdk import Client, Session
+
+NAME = "idle"
+MEMORY = Target(16.0)
+RUNNER_MEMORY = Target(12.0)
+RATIO = Target(1.5)
+
+
+async def measure(plan: Plan) -> list[Figure]:
+    """One session, then ten, then two hundred; then one again, so that a drift of the machine shows in both."""
+    steps = (1, 10, plan.count(200, 20))
+    execs = plan.count(400, 50)
+    figures: list[Figure] = []
+    alone, crowded = Samples(), Samples()
+    runtime = await OciRuntime.find()
+    async with daemon.running() as running, running.client() as client:
+        bare_mb = memory.rss_mb(running.pid)
+        sessions = await daemon.create(client, 1)
+        await repeat(sessions[0], execs, alone)
+        for step in steps:
+            plan.say(f"{step} sessions")
+            sessions += await daemon.create(client, step - len(sessions))
+            figures += await _memory(runtime, running, sessions)
+        await repeat(sessions[0], execs * 2, crowded)
+        figures += _daemon_memory(running, len(sessions), bare_mb)
+        await _check_all(client, sessions)
+        await daemon.destroy(sessions[1:])
+        await repeat(sessions[0], execs, alone)
+    reference = Reference("with one session", alone)
+    return [
+        *figures,
+        Figure(NAME, f"exec of true, {steps[-1]} sessions", "ms", crowded, None, reference, RATIO),
+    ]
+
+
+async def _memory(runtime: OciRuntime, running: Daemon, sessions: Sequence[Session]) -> list[Figure]:
+    """Each session has run a command, so its shell is there too."""
+    whole, runners = Samples(), Samples()
+    pids = [await runtime.init_pid(running, session.id) for session in sessions]
+    by_namespace = memory.pss_mb_by_pid_namespace()
+    for pid in pids:
+        whole.add(by_namespace[memory.pid_namespace(pid)])
+        runners.add(memory.pss_mb(pid))
+    crowd = f"{len(sessions)} session{'s' if len(sessions) > 1 else ''}"
+    return [
+        Figure(NAME, f"PSS per session, {crowd}", "MB", whole, MEMORY),
+        Figure(NAME, f"  PSS of the runner alone, {crowd}", "MB", runners, RUNNER_MEMORY),
+    ]
+
+
+def _daemon_memory(running: Daemon, count: int, bare_mb: float) -> list[Figure]:
+    now_mb = memory.rss_mb(running.pid)
+    return [
+        Figure(NAME, f"daemon's RSS, {count} sessions", "MB", Samples([now_mb])),
+        Figure(NAME, "  of that per session", "MB", Samples([(now_mb - bare_mb) / count])),
+    ]
+
+
+async def _check_all(client: Client, sessions: Sequence[Session]) -> None:
+    """All of them still work; raises if one does not."""
+    for session in sessions:
+        (await session.exec("true")).check()
+    listed = {session.id for session in await client.list_sessions(status="active")}
+    assert {session.id for session in sessions} <= listed, "a session is not active any more"

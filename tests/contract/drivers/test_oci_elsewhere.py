@@ -1,0 +1,76 @@
+"""The oci driver's suite once more, as others would run it: as an ordinary user, with crun, on a host with cgroup v2.
+
+Each run is a pytest of its own in a mount namespace of its own, where the hierarchy of cgroups and the list of
+subordinate ids are what the test wants. The host sees none of it.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+USER = 65534  # nobody: exists everywhere and owns nothing
+MOUNT_CGROUP_V2 = "mount -t cgroup2 none /sys/fs/cgroup"
+AS_USER = f"setpriv --reuid {USER} --regid {USER} --clear-groups"
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make mount namespaces and to become somebody else"),
+    pytest.mark.timeout(400),
+]
+
+
+def run_suite(tmp_path: Path, runtime: str, *, as_user: bool, subordinate_ids: bool = False, cgroup_v2: bool) -> None:
+    """The whole suite of ``test_oci.py`` with one runtime, in that setting."""
+    if shutil.which(runtime) is None:
+        pytest.skip(f"{runtime} is not installed; apt-get install {runtime}")
+    if as_user:
+        need_readable(Path(sys.executable).resolve(), ROOT)
+    steps = [MOUNT_CGROUP_V2] if cgroup_v2 else []
+    if as_user:
+        steps += [subordinate_list(tmp_path, name, filled=subordinate_ids) for name in ("subuid", "subgid")]
+    test = f"{sys.executable} -m pytest -q -p no:cacheprovider {HERE / 'test_oci.py'} -k {runtime}"
+    script = " && ".join([*steps, f"exec {AS_USER + ' ' if as_user else ''}{test}"])
+    done = subprocess.run(
+        ["unshare", "--mount", "--propagation", "private", "sh", "-c", script],
+        cwd=ROOT,
+        env={**os.environ, "HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{script}\n{done.stdout[-6000:]}\n{done.stderr[-2000:]}"
+    assert " passed" in done.stdout, f"no test ran:\n{done.stdout[-3000:]}"
+
+
+def subordinate_list(scratch: Path, name: str, *, filled: bool) -> str:
+    (scratch / name).write_text("nobody:200000:65536\n" if filled else "")
+    return f"touch /etc/{name} && mount --bind {scratch / name} /etc/{name}"
+
+
+def need_readable(*paths: Path) -> None:
+    """Another user must be able to reach the interpreter and the tests."""
+    for path in paths:
+        closed = [parent for parent in (path, *path.parents) if not parent.stat().st_mode & 0o005]
+        if closed:
+            pytest.skip(f"{closed[0]} is closed to other users, so the tests cannot be run as one of them")
+
+
+def test_runc_as_an_ordinary_user(tmp_path: Path) -> None:
+    run_suite(tmp_path, "runc", as_user=True, subordinate_ids=True, cgroup_v2=False)
+
+
+def test_runc_as_an_ordinary_user_with_one_id(tmp_path: Path) -> None:
+    run_suite(tmp_path, "runc", as_user=True, subordinate_ids=False, cgroup_v2=False)
+
+
+def test_crun_on_cgroup_v2(tmp_path: Path) -> None:
+    run_suite(tmp_path, "crun", as_user=False, cgroup_v2=True)
+
+
+def test_crun_as_an_ordinary_user_on_cgroup_v2(tmp_path: Path) -> None:
+    run_suite(tmp_path, "crun", as_user=True, subordinate_ids=True, cgroup_v2=True)

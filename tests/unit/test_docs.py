@@ -1,0 +1,80 @@
+"""The documentation keeps up with the code: no error code, verb or setting is missing, and no link leads nowhere."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.main import VERBS
+from holdfast.daemon.config import Config, env_name
+from holdfast.errors import HoldfastError
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def tree(root: type[HoldfastError]) -> Iterator[type[HoldfastError]]:
+    yield root
+    for child in root.__subclasses__():
+        yield from tree(child)
+
+
+def ours() -> list[type[HoldfastError]]:
+    """The classes of the package; a test may have made one of its own."""
+    return [error for error in tree(HoldfastError) if error.__module__ == "holdfast.errors"]
+
+
+def anchors(page: Path) -> set[str]:
+    """How GitHub names the headings of a page."""
+    words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in HEADING.findall(FENCE.sub("", page.read_text())))
+    return {text.strip().replace(" ", "-") for text in words}
+
+
+@pytest.mark.parametrize("error", ours(), ids=lambda error: error.code)
+def test_every_error_is_in_the_table_with_its_status(error: type[HoldfastError]) -> None:
+    row = f"| `{error.code}` | {error.status} |"
+    assert row in (DOCS / "api.md").read_text(), f"docs/api.md has no row that begins with {row}"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_is_in_the_readme_and_the_manual(verb: str) -> None:
+    for page in (ROOT / "README.md", DOCS / "cli.md"):
+        assert re.search(rf"`holdfast {verb}\b", page.read_text()), f"{page.name} does not show `holdfast {verb}`"
+
+
+@pytest.mark.parametrize("key", Config.model_fields)
+def test_every_setting_is_documented(key: str) -> None:
+    row = f"| `{key}` | `{env_name(key)}` |"
+    assert row in (DOCS / "configuration.md").read_text(), f"docs/configuration.md has no row that begins with {row}"
+
+
+def test_every_decision_is_listed() -> None:
+    listed = (DOCS / "adr" / "README.md").read_text()
+    records = sorted(path.name for path in (DOCS / "adr").glob("[0-9]*.md"))
+    assert records, "there are no decisions"
+    assert [name for name in records if f"({name})" not in listed] == []
+    numbers = [name[:4] for name in records]
+    assert len(numbers) == len(set(numbers)), "two decisions have the same number"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = []
+    for target in LINK.findall(FENCE.sub("", page.read_text())):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        place = (page.parent / name).resolve() if name else page
+        if not place.exists() or (anchor and anchor not in anchors(place)):
+            broken.append(target)
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_are_not_empty_and_have_a_title(page: Path) -> None:
+    assert page.read_text().startswith("# "), f"{page.name} has no title"
