@@ -46,25 +46,29 @@ def main(only: Sequence[str], quick: bool, check: bool, markdown: bool, json_fil
 
 
 def _run(names: Sequence[str], quick: bool, figures: list[Figure]) -> int:
-    """Fills ``figures`` as they come, so that what is done is not lost with what fails."""
+    """Fills ``figures`` as they come, so that what is done is not lost with what is interrupted."""
     try:
-        asyncio.run(_measure(names, quick, figures))
+        return asyncio.run(_measure(names, quick, figures))
     except KeyboardInterrupt:
         return 130
-    except (BenchError, HoldfastError, ExceptionGroup) as failure:
-        for one in _leaves(failure):
-            _say("failed", str(one))
-        return 1
-    return 0
 
 
-async def _measure(names: Sequence[str], quick: bool, figures: list[Figure]) -> None:
+async def _measure(names: Sequence[str], quick: bool, figures: list[Figure]) -> int:
+    """One after the other; a benchmark that fails does not keep the next from running."""
     if problems := [check for check in (await examine(None)).checks if check.fatal and not check.ok]:
-        raise BenchError("; ".join(f"{check.name}: {check.detail}. {check.remedy}" for check in problems))
+        _say("cannot run", "; ".join(f"{check.name}: {check.detail}. {check.remedy}" for check in problems))
+        return 1
+    status = 0
     for name in names:
         started = time.monotonic()
-        figures += await BENCHMARKS[name](Plan(quick, partial(_say, name)))
+        try:
+            figures += await BENCHMARKS[name](Plan(quick, partial(_say, name)))
+        except (BenchError, HoldfastError, ExceptionGroup) as failure:
+            status = 1
+            for one in _leaves(failure):
+                _say(name, f"FAILED: {one}")
         _say(name, f"done in {time.monotonic() - started:.0f} s")
+    return status
 
 
 def _leaves(failure: Exception) -> list[Exception]:

@@ -26,12 +26,14 @@ async def measure(plan: Plan) -> list[Figure]:
     runtime = await OciRuntime.find()
     async with daemon.running() as running, running.client() as client:
         bare_mb = memory.rss_mb(running.pid)
-        sessions = await daemon.create(client, 1)
-        await repeat(sessions[0], execs, alone)
+        sessions: list[Session] = []
         for step in steps:
-            plan.say(f"{step} sessions")
+            plan.say(f"{step} session{'s' if step > 1 else ''}")
             sessions += await daemon.create(client, step - len(sessions))
             figures += await _memory(runtime, running, sessions)
+            if step == 1:
+                await repeat(sessions[0], execs, alone)
+                figures += await _used_memory(runtime, running, sessions[0], execs)
         await repeat(sessions[0], execs * 2, crowded)
         figures += _daemon_memory(running, len(sessions), bare_mb)
         await _check_all(client, sessions)
@@ -57,6 +59,13 @@ async def _memory(runtime: OciRuntime, running: Daemon, sessions: Sequence[Sessi
         Figure(NAME, f"PSS per session, {crowd}", "MB", whole, MEMORY),
         Figure(NAME, f"  PSS of the runner alone, {crowd}", "MB", runners, RUNNER_MEMORY),
     ]
+
+
+async def _used_memory(runtime: OciRuntime, running: Daemon, session: Session, execs: int) -> list[Figure]:
+    """What use leaves behind: results that can be asked for again."""
+    pid = await runtime.init_pid(running, session.id)
+    whole = memory.pss_mb_by_pid_namespace()[memory.pid_namespace(pid)]
+    return [Figure(NAME, f"PSS of one session, after {execs} commands", "MB", Samples([whole]), MEMORY)]
 
 
 def _daemon_memory(running: Daemon, count: int, bare_mb: float) -> list[Figure]:

@@ -22,7 +22,7 @@ from holdfast.errors import (
     TooManySessions,
     UnknownImage,
 )
-from holdfast.sessions.machine import Reason, Status
+from holdfast.sessions.machine import LIVE, Reason, Status
 from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult, SessionView
 
 MAX_TIMEOUT_MS = 120_000
@@ -104,7 +104,7 @@ class FakeSessions:
         self._trip()
         if cursor is not None and not cursor.isascii():
             raise BadInput("cursor: not one of ours")
-        found = [one for one in self.sessions.values() if status is None or one.status in status]
+        found = [one for one in self.sessions.values() if one.status in (status or LIVE)]
         found = [one for one in found if cursor is None or one.id > cursor]
         return found[:limit], found[limit - 1].id if len(found) > limit else None
 

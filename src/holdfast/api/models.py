@@ -116,7 +116,7 @@ class ExecIn(_Request):
     stdin: Input = Field(default="", description="What the command reads; without it, the end of file at once")
     env: Env = Field(default_factory=dict)
     cwd: AbsolutePath | None = None
-    shell: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")] = DEFAULT_SHELL
+    shell: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")] = DEFAULT_SHELL
 
     def request(self) -> ExecRequest:
         if len(self.cmd) > MAX_CMD_BYTES or len(self.cmd.encode()) > MAX_CMD_BYTES:

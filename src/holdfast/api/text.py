@@ -30,7 +30,7 @@ def no_nul(value: str) -> str:
 
 def absolute(value: str) -> str:
     if not value.startswith("/"):
-        raise ValueError("path must be absolute, starting with /")
+        raise ValueError("must be absolute, starting with /")
     return value
 
 

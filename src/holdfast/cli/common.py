@@ -126,7 +126,8 @@ def report(code: str, message: str, *, as_json: bool, request_id: str | None = N
         error = {"code": code, "message": message, "request_id": request_id}
         click.echo(json.dumps({"error": error}, ensure_ascii=False), err=True)
     else:
-        click.echo(f"holdfast: {message}", err=True)
+        shown = f" (request id {request_id})" if request_id else ""
+        click.echo(f"holdfast: {message}{shown}", err=True)
 
 
 def pairs(values: Sequence[str], option: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ HEADS = ("ID", "STATUS", "IMAGE", "DRIVER", "AGE", "EXPIRES IN", "CWD")
 @connection
 def command(everything: bool, status: tuple[str, ...]) -> None:
     """List sessions."""
-    wanted = status or (None if everything else [one for one in STATUSES if one != "destroyed"])
+    wanted = status or (STATUSES if everything else None)
 
     async def look(client: "Client") -> "list[SessionInfo]":
         return [session.info for session in await client.list_sessions(wanted)]

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -14,7 +15,7 @@ import structlog
 import uvicorn
 
 from holdfast.daemon import logs, wiring
-from holdfast.daemon.config import Config, load_config
+from holdfast.daemon.config import Config, default_state_dir, load_config
 from holdfast.errors import ConfigError, HoldfastError
 
 log = structlog.get_logger(__name__)
@@ -103,18 +104,31 @@ def _greet(config: Config, url: str) -> None:
     """What a newcomer needs, once."""
     key = "given in the configuration" if config.api_key else str(config.state_dir / "api_key")
     log.info("daemon.ready", url=url, driver=config.driver, state_dir=str(config.state_dir))
+    program = _how_to_call(config)
     lines = (
         "",
         f"  Holdfast is ready at {url}   (docs: {url}/docs)",
         f"  The key is {'in ' if not config.api_key else ''}{key}",
         "",
         "  Try, in another terminal:",
-        "    holdfast new                                # prints a session id",
-        "    holdfast exec ID -- 'cd /tmp; export A=1'   # state stays: cwd, variables, functions",
-        "    holdfast exec ID -- 'pwd; echo $A'",
+        f"    {program} new                                # prints a session id",
+        f"    {program} exec ID -- 'cd /tmp; export A=1'   # state stays: cwd, variables, functions",
+        f"    {program} exec ID -- 'pwd; echo $A'",
         "",
     )
     print("\n".join(lines), flush=True)  # noqa: T201
+
+
+def _how_to_call(config: Config) -> str:
+    """The CLI as it can be typed here: by its path where it is not on PATH, with an unusual state directory named."""
+    installed = Path(sys.executable).parent / "holdfast"
+    on_path = shutil.which("holdfast")
+    if on_path and Path(on_path).resolve() == installed.resolve():
+        program = "holdfast"
+    else:
+        program = os.path.relpath(installed) if installed.is_relative_to(Path.cwd()) else str(installed)
+    usual = config.state_dir == default_state_dir()
+    return program if usual else f"HOLDFAST_STATE_DIR={config.state_dir} {program}"
 
 
 if __name__ == "__main__":

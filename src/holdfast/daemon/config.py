@@ -121,11 +121,10 @@ class Config(BaseModel):
 
     @property
     def resolved_database_url(self) -> str:
-        """What SQLAlchemy's async engine takes. May hold a password: do not log it."""
+        """What the store opens. May hold a password: do not log it."""
         if self.database_url is None:
-            return f"sqlite+aiosqlite:///{self.state_dir / 'holdfast.db'}"
-        scheme, rest = self.database_url.get_secret_value().split("://", 1)
-        return f"{'sqlite+aiosqlite' if scheme in _SQLITE else 'postgresql+asyncpg'}://{rest}"
+            return f"sqlite:///{self.state_dir / 'holdfast.db'}"
+        return self.database_url.get_secret_value()
 
     @field_validator("listen", mode="before")
     @classmethod

@@ -6,9 +6,10 @@ import sys
 from collections.abc import Sequence
 
 from holdfast.daemon.config import Config
+from holdfast.daemon.node import StateLock
 from holdfast.daemon.wiring import make_driver
 from holdfast.drivers.base import Check
-from holdfast.errors import HoldfastError
+from holdfast.errors import ConfigError, HoldfastError
 from holdfast.store import Store
 
 
@@ -39,9 +40,21 @@ def _port(config: Config) -> Check:
         try:
             probe.bind((config.host, config.port))
         except OSError as error:
-            remedy = "A daemon may be running already; otherwise set listen to another port"
-            return Check("listen", False, f"{config.listen}: {error.strerror}", remedy, fatal=False)
+            if _daemon_runs(config):
+                return Check("listen", True, f"{config.listen} is in use by the running daemon")
+            return Check("listen", False, f"{config.listen}: {error.strerror}", "Set listen to another port")
     return Check("listen", True, f"{config.listen} is free")
+
+
+def _daemon_runs(config: Config) -> bool:
+    """Whether a daemon of ours holds the state directory."""
+    try:
+        with StateLock(config.state_dir):
+            return False
+    except ConfigError:
+        return True
+    except OSError:
+        return False
 
 
 async def _database(config: Config) -> Check:

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from holdfast.drivers.commands import run
+from holdfast.drivers.mounts import is_mounted
 from holdfast.drivers.tree_removal import remove_tree
 from holdfast.errors import DriverTransient
 
@@ -38,7 +39,8 @@ class Disk:
 
     async def create(self, template: Path | None) -> None:
         """Make it ready to be written to. ``template`` is an empty file system of the wanted size."""
-        self.path.mkdir(mode=0o711, exist_ok=True)
+        self.path.mkdir(exist_ok=True)
+        self.path.chmod(0o711)
         if not self._limited:
             return
         assert template is not None
@@ -52,7 +54,7 @@ class Disk:
             self.path.chmod(0o711)
 
     def mounted(self) -> bool:
-        return os.path.ismount(self.path)
+        return is_mounted(self.path)
 
     async def remove(self) -> None:
         """Unmount and delete. The mount is detached at once; a straggler's open files cannot hold it."""
@@ -85,7 +87,8 @@ async def make_template(directory: Path, size_mb: int) -> Path:
 def _copy_sparse(source: Path, target: Path) -> None:
     """Copy only the blocks that hold something; the name appears when it is complete."""
     scratch = target.with_suffix(".new")
-    with source.open("rb") as reader, scratch.open("wb") as writer:
+    scratch.touch(mode=0o600)
+    with source.open("rb") as reader, scratch.open("r+b") as writer:
         size = os.fstat(reader.fileno()).st_size
         writer.truncate(size)
         position = 0

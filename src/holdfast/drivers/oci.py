@@ -30,7 +30,7 @@ from holdfast.drivers.base import (
 from holdfast.drivers.commands import Outcome, run, uninterrupted
 from holdfast.drivers.disk import Disk, make_template
 from holdfast.drivers.host_processes import ProcessId
-from holdfast.drivers.idmap import mount_shifted
+from holdfast.drivers.mounts import is_mounted, mount_shifted
 from holdfast.drivers.oci_config import ID_BASE, ID_COUNT, Host, Places
 from holdfast.drivers.oci_machine import Machine, examine
 from holdfast.drivers.tree_removal import remove_tree
@@ -101,7 +101,7 @@ class OciDriver(Driver):
         """Show ``source`` with root's files belonging to the sandboxes' root; without it they belong to nobody."""
         target = self._home / "shifted" / source.name
         target.mkdir(parents=True, exist_ok=True)
-        if not os.path.ismount(target):
+        if not is_mounted(target):
             try:
                 mount_shifted(source, target, ID_BASE, ID_COUNT)
             except OSError as error:
@@ -150,13 +150,21 @@ class OciDriver(Driver):
     async def _create(self, spec: SandboxSpec, handle: Handle, directory: Path) -> Handle:
         await self._remove_leftovers(handle)
         try:
-            directory.mkdir(mode=0o711)
+            self._make_home(directory)
             places = await self._make_places(spec, directory)
             self._write_config(spec, places, directory)
             await self._start(handle, directory)
         except OSError as error:
             raise DriverTransient(f"cannot prepare the sandbox in {directory}: {error}") from error
         return handle
+
+    def _make_home(self, directory: Path) -> None:
+        """Open to the owner and to the sandbox's own root on its way in; other users of the host cannot enter."""
+        directory.mkdir(mode=0o700)
+        machine, host = self._ready()
+        if not machine.rootless:
+            os.chown(directory, 0, host.outside_id(0))
+            directory.chmod(0o710)
 
     async def _remove_leftovers(self, handle: Handle) -> None:
         with contextlib.suppress(SandboxNotFound):
@@ -317,7 +325,7 @@ def _init_process(directory: Path) -> ProcessId | None:
 
 
 async def _wait_until_ended(init: ProcessId) -> None:
-    """Some runtimes return before the kernel is done. The first process ends last, after all others of its namespace."""
+    """Some runtimes return before the kernel is done. The first process ends after all others of its namespace."""
     deadline = asyncio.get_running_loop().time() + _END_SECONDS
     while init.is_alive():
         if asyncio.get_running_loop().time() > deadline:

@@ -62,7 +62,10 @@ async def _find_runtime(wanted: str | None) -> tuple[str, Check]:
         if problem is None:
             return path, Check("runtime", True, f"{path}")
         problems.append(f"{name}: {problem}")
-    remedy = "Install one: apt-get install runc" + (" (as root)" if os.geteuid() else "")
+    if wanted:
+        remedy = f"Install {wanted}, or leave runtime unset to take the first that works"
+    else:
+        remedy = "Install one: apt-get install runc" + (" (as root)" if os.geteuid() else "")
     return wanted or RUNTIMES[-1], Check("runtime", False, "; ".join(problems), remedy)
 
 

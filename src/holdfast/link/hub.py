@@ -56,7 +56,9 @@ class LinkHub:
             return connection
 
         try:
-            directory.mkdir(parents=True, exist_ok=True, mode=0o711)
+            for made in (self._root, directory):  # passable for sandboxes, not listable for anyone
+                made.mkdir(parents=True, exist_ok=True)
+                made.chmod(0o711)
             server = await self._serve(directory, accept)
         except OSError as error:
             raise Unavailable(f"cannot open the link socket in {directory}: {error.strerror}") from error

@@ -69,6 +69,11 @@ class State:
             self._function_names.add("builtin")
 
     @property
+    def ends_on_failure(self) -> bool:
+        """Whether a failing word of ours would end the shell."""
+        return b"set -o errexit" in self._options
+
+    @property
     def idle_timeout(self) -> bool:
         """Whether bash would end itself when nobody talks to it."""
         return b" TMOUT=" in self._variables
@@ -119,9 +124,12 @@ class State:
         return {line.split(b" ", 2)[-1].split(b"=", 1)[0] for line in lines}
 
 
-def command_line(directory: str, env: dict[str, str], cwd: str | None, return_to: str, state: State | None) -> str:
+def command_line(
+    directory: str, env: dict[str, str], cwd: str | None, return_to: str, state: State | None, *, recall: bool
+) -> str:
     """All that bash reads for one command; the command itself is in ``directory/cmd``.
 
+    ``recall`` sources ``directory/status`` first, which sets ``$?`` to that of the command before.
     The empty redirection at the start leaves a file behind that says "begun": a shell that never gets there may be
     replaced, and the command given to the next one, without running it twice.
     """
@@ -130,8 +138,9 @@ def command_line(directory: str, env: dict[str, str], cwd: str | None, return_to
     run = template.replace("{directory}", directory).replace("{env}", assignments)
     go = f"\\builtin cd -- {quote(cwd)} && " if cwd is not None else ""
     back = f"\\builtin cd -- {quote(return_to)}; " if cwd is not None else ""
+    remember = f"\\. {directory}/status; " if recall else ""
     return (
-        f"__hf=; >|{directory}/begun; {go}{run}<{directory}/in >{directory}/out 2>{directory}/err; "
+        f"__hf=; >|{directory}/begun; {go}{remember}{run}<{directory}/in >{directory}/out 2>{directory}/err; "
         f"__hf=$?; {back}{_RECORD}>|{directory}/result; "
         f'( {_RECORD}; {_DUMP}; \\builtin exit "$__hf" ) >|{directory}/state && [[ 1 ]]\n'
     )

@@ -72,6 +72,8 @@ class Bulk:
                     connection.sendall(frames.encode({}))
         except files.FileError as error:
             connection.sendall(frames.encode({"error": {"code": error.code, "message": error.message}}))
+            while connection.recv(CHUNK):
+                pass  # closing on unread bytes would reset the connection, and take our answer with it
 
 
 def _copy(connection: sockets.socket, replacement: files.Replacement, size: int) -> bool:

@@ -27,7 +27,13 @@ class Command:
     """The files and pipes of one exec, in a directory of its own that only the runner can list."""
 
     def __init__(
-        self, loop: Loop, order: WriteOrder, directory: str, job: Exec, on_report: Callable[[Command], None]
+        self,
+        loop: Loop,
+        order: WriteOrder,
+        directory: str,
+        job: Exec,
+        last_status: int,
+        on_report: Callable[[Command], None],
     ) -> None:
         self._loop = loop
         self._order = order
@@ -47,6 +53,8 @@ class Command:
         self._dump = bytearray()
         os.mkdir(directory, 0o700)
         _write_file(f"{directory}/cmd", job.cmd + b"\n")
+        if last_status:
+            _write_file(f"{directory}/status", f"\\builtin return {last_status}\n".encode())
         if job.stdin:
             _write_file(f"{directory}/in", job.stdin)
         else:
@@ -193,7 +201,7 @@ class Command:
                 self._loop.unwatch(fd)
                 os.close(fd)
             self._outputs = {}
-        for name in ("cmd", "in", "begun", "out", "err", "result", "state"):
+        for name in ("cmd", "status", "in", "begun", "out", "err", "result", "state"):
             try:
                 os.unlink(f"{self.directory}/{name}")
             except FileNotFoundError:

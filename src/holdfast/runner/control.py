@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Serve = Callable[[frames.Header, bytes, Callable[..., None]], None]
 
 RECEIVE = 1 << 18
-RETRY_SECONDS = (0.02, 0.05, 0.1, 0.25)
+RETRY_SECONDS = (0.02, 0.05, 0.1, 0.25, 1.0)
 """A local socket costs nothing to try; a daemon that comes back finds its sandboxes at once."""
 
 
@@ -54,8 +54,9 @@ class Control:
         self._loop.watch(connection.fileno(), READ, self._on_ready)
 
     def _retry(self) -> None:
-        delay = RETRY_SECONDS[min(self._failures, len(RETRY_SECONDS) - 1)]
-        self._failures += 1
+        last = len(RETRY_SECONDS) - 1
+        delay = RETRY_SECONDS[min(self._failures, last)]
+        self._failures = min(self._failures + 1, last - 1)
         self._loop.after(delay, self.dial)
 
     def _hang_up(self) -> None:
@@ -91,8 +92,11 @@ class Control:
         op = header.get("op")
         if op == "welcome":
             self._failures = 0
-        elif op in ("replaced", "refused"):
-            os._exit(0 if op == "replaced" else 3)
+        elif op == "replaced":
+            os._exit(0)
+        elif op == "refused":  # by a daemon of another version, perhaps; the next one may take us
+            self._failures = len(RETRY_SECONDS)
+            self._hang_up()
         elif "id" in header:
             self._serve(header, body, self._replier(header["id"]))
 

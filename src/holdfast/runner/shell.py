@@ -52,6 +52,7 @@ class Shell:
         self._deadline: Deadline | None = None
         self._earlier: list[int] = []
         self._restarted = False
+        self._last_status = 0
         self._attempt = 0
         self._tick: Timer | None = None
         self._keep_awake: Timer | None = None
@@ -92,7 +93,8 @@ class Shell:
         try:
             bash = self._bash = self._bash or self._start_bash()
             directory = f"{self._directory}/{self._count}"
-            command = Command(self._loop, self._order, directory, job, self._on_report)
+            last_status = 0 if self._state is None or self._state.ends_on_failure else self._last_status
+            command = Command(self._loop, self._order, directory, job, last_status, self._on_report)
         except OSError as error:
             job.fail("unavailable", f"the sandbox cannot start a command now: {error.strerror}; free some resources")
             self._next_soon()
@@ -103,7 +105,8 @@ class Shell:
             self._loop, bash.pid, self._earlier, job.timeout, self._is_past_command, self._on_deadline_tick
         )
         self._tick = self._loop.after(TICK_SECONDS, self._look)
-        bash.say(bash_text.command_line(command.directory, job.env, job.cwd, self._cwd, self._state))
+        recall = last_status != 0
+        bash.say(bash_text.command_line(directory, job.env, job.cwd, self._cwd, self._state, recall=recall))
 
     def _on_report(self, command: Command) -> None:
         """Something came through a command's result or state pipe."""
@@ -189,6 +192,7 @@ class Shell:
         self._stop_watching()
         command.drain()
         self._cwd = self._believable_cwd(command.cwd)
+        self._last_status = 0 if self._bash is None else exit_code
         command.job.finish(
             {
                 "exit_code": TIMED_OUT if timed_out else exit_code,

@@ -119,7 +119,7 @@ async def _pull(link: Link, path: str, limit: int) -> tuple[bytes, bool]:
             raise ProtocolError("the runner announced a file of no sensible size")
         try:
             data = await reader.readexactly(size)
-        except asyncio.IncompleteReadError:
+        except (asyncio.IncompleteReadError, OSError):
             raise SandboxLost(f"{path} ended early: it was changed while it was read, or the sandbox died") from None
         return data[:limit], bool(header.get("truncated")) or size > limit
 
@@ -169,5 +169,5 @@ async def _read_header(reader: asyncio.StreamReader) -> frames.Header:
         header, body = int.from_bytes(lengths[:4]), int.from_bytes(lengths[4:])
         frames.check_lengths(header, body)
         return frames.decode_header(await reader.readexactly(header))
-    except asyncio.IncompleteReadError:
+    except (asyncio.IncompleteReadError, OSError):
         raise SandboxLost("the sandbox hung up in the middle of a file") from None

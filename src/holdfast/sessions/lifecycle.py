@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import hmac
 from collections.abc import Callable
+from dataclasses import replace
 from weakref import WeakValueDictionary
 
 import structlog
@@ -73,6 +74,7 @@ class Lifecycle:
             await self._release(row)
             return row
         try:
+            row = await self._resolve_image(row)
             handle = await self._start(row)
         except HoldfastError as error:
             log.warning("session.create.failed", session_id=row.id, code=error.code, error=error.message)
@@ -104,6 +106,18 @@ class Lifecycle:
             )
         await link.wait_connected(self._settings.connect_seconds)
         return handle
+
+    async def _resolve_image(self, row: SessionRow) -> SessionRow:
+        """Write down which tree of the image this session uses: the image may be replaced, its tree must stay."""
+        root = await self._images.resolve(row.image)
+        spec = replace(SessionSpec.from_json(row.spec), layout=str(root.layout))
+        return await self._store.change(
+            row.id,
+            statuses=[Status.CREATING],
+            generation=row.generation,
+            now=self._clock(),
+            values={"spec": spec.to_json()},
+        )
 
     async def _is_running(self, handle: Handle) -> bool:
         """A create that was cut off may have got as far as a running sandbox."""
@@ -154,6 +168,7 @@ class Lifecycle:
             row = await self._store.get(session_id)
             if row.status == Status.DESTROYED:
                 return
+            await self._store.touch(self._live.take_unsaved(session_id))
             row = await self._lease(session_id)
             if row.status != Status.DESTROYING:
                 row = await self._change(row, Event.DESTROY, reason=row.reason or reason)

@@ -61,9 +61,11 @@ class LiveSessions:
             if session.users:
                 session.touch(now)
 
-    def take_unsaved(self) -> list[tuple[str, float, float, str]]:
-        """Rows for ``SessionStore.touch``; give them back with ``put_back`` if that fails."""
-        unsaved = [session for session in self._by_id.values() if session.unsaved]
+    def take_unsaved(self, session_id: str | None = None) -> list[tuple[str, float, float, str]]:
+        """Rows for ``SessionStore.touch``, of all or of one; give them back with ``put_back`` if that fails."""
+        unsaved = [
+            session for session in self._by_id.values() if session.unsaved and session_id in (None, session.session_id)
+        ]
         for session in unsaved:
             session.unsaved = False
         return [(s.session_id, s.last_activity_at, s.expires_at, s.cwd) for s in unsaved]

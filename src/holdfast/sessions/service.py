@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 import structlog
 
@@ -23,7 +24,7 @@ from holdfast.sessions.reaper import Reaper
 from holdfast.sessions.reconciler import Reconciler
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.spec import SessionSpec, choose_image, choose_spec, choose_timeout, choose_ttl
-from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult, SessionView
+from holdfast.sessions.types import DEFAULT_SHELL, CreateRequest, ExecRequest, ExecResult, SessionView
 from holdfast.store import SessionRow, SessionStore
 
 log = structlog.get_logger(__name__)
@@ -101,6 +102,13 @@ class SessionService:
         await self._reaper.tick()
         await self._reconciler.tick()
         await self._reaper.prune(self._clock() - self._settings.keep_destroyed_seconds)
+        await self._clean_images()
+
+    async def _clean_images(self) -> None:
+        """Remove trees of replaced images that no session uses any more."""
+        rows = await self._store.by_status(LIVE, node=self._node)
+        layouts = [SessionSpec.from_json(row.spec).layout for row in rows]
+        await self._images.clean([Path(layout) for layout in layouts if layout])
 
     def _on_disconnect(self, session_id: str) -> None:
         async def investigate() -> None:
@@ -211,7 +219,8 @@ class SessionService:
                     limit=self._settings.max_output_bytes,
                     queue_seconds=self._settings.max_exec_timeout_ms / 1000,
                 )
-            live.cwd = result.cwd
+            if req.shell == DEFAULT_SHELL:
+                live.cwd = result.cwd
         return result
 
     async def exec_result(self, session_id: str, exec_id: str, /) -> ExecResult:

@@ -20,6 +20,8 @@ class SessionSpec:
     network: Network
     writable_root: bool
     env: Mapping[str, str]
+    layout: str | None = None
+    """The tree of its image that it was made from; set when it is made."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -32,6 +34,7 @@ class SessionSpec:
             network=Network(fields["network"]),
             writable_root=fields["writable_root"],
             env=fields["env"],
+            layout=fields.get("layout"),
         )
 
 

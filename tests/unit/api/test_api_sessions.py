@@ -111,7 +111,7 @@ async def test_idempotency_key(client: httpx2.AsyncClient, session_id: str, sess
         ({"cmd": "true", "env": {"A": "x\0"}}, "env: must not contain a NUL"),
         ({"cmd": "true", "env": {"A\n": "x"}}, "env: a name must"),
         ({"cmd": "true", "env": {"A": "x" * 300_000}}, "env: must not be larger"),
-        ({"cmd": "true", "cwd": "tmp"}, "cwd: path must be absolute"),
+        ({"cmd": "true", "cwd": "tmp"}, "cwd: must be absolute"),
         ({"cmd": "true", "shell": "a/b"}, "shell"),
         ({"cmd": "true", "command": "x"}, "command is not a known field"),
     ],

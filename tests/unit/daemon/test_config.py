@@ -153,11 +153,9 @@ def test_bad_state_dir() -> None:
 @pytest.mark.parametrize(
     ("url", "resolved"),
     [
-        (None, "sqlite+aiosqlite:////s/holdfast.db"),
-        ("sqlite:////data/x.db", "sqlite+aiosqlite:////data/x.db"),
-        ("postgres://u:p@h/d", "postgresql+asyncpg://u:p@h/d"),
-        ("postgresql://u:p@h/d?ssl=require", "postgresql+asyncpg://u:p@h/d?ssl=require"),
-        ("postgresql+asyncpg://h/d", "postgresql+asyncpg://h/d"),
+        (None, "sqlite:////s/holdfast.db"),
+        ("sqlite:////data/x.db", "sqlite:////data/x.db"),
+        ("postgres://u:p@h/d?ssl=require", "postgres://u:p@h/d?ssl=require"),
     ],
 )
 def test_database_url(url: str | None, resolved: str) -> None:

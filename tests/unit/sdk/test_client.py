@@ -82,7 +82,7 @@ async def test_errors_are_the_servers_classes(client: Client, api: RunningApi) -
     with pytest.raises(errors.UnknownImage):
         await client.create_session("nope")
     session = await client.create_session()
-    with pytest.raises(errors.BadInput, match="path must be absolute"):
+    with pytest.raises(errors.BadInput, match="path: must be absolute"):
         await session.write("relative", b"")
     with pytest.raises(errors.BadInput, match="timeout_ms"):
         await session.exec("true", timeout_ms=0)

@@ -66,7 +66,7 @@ def router(service: SessionService, settings: ApiSettings) -> APIRouter:
 
 
 def statuses(given: Sequence[str] | None) -> list[Status] | None:
-    """``?status=a&status=b,c`` as statuses; nothing named means all."""
+    """``?status=a&status=b,c`` as statuses; nothing named means all that are not destroyed."""
     names = [name for text in given or () for part in text.split(",") if (name := part.strip())]
     try:
         return [Status(name) for name in dict.fromkeys(names)] or None

@@ -1,8 +1,8 @@
-"""Showing a host directory with shifted owners, by an idmapped mount (Linux 5.12 and later, root only).
+"""Mounts of the host: whether there is one, and an idmapped one (Linux 5.12 and later, root only).
 
-In a sandbox's user namespace the host's root is nobody. Through such a mount, files of host root belong to the
+In a sandbox's user namespace the host's root is nobody. Through an idmapped mount, files of host root belong to the
 sandbox's own root, without a copy and without touching the originals. ``mount(8)`` learned this only recently, so
-we make the four system calls ourselves.
+we make the system calls ourselves.
 """
 
 import ctypes
@@ -32,6 +32,19 @@ class _MountAttr(ctypes.Structure):
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+def is_mounted(path: Path) -> bool:
+    """Whether something is mounted right there; also a directory of the same file system, which stat cannot tell."""
+    wanted = str(path.absolute())
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
+        return any(_unescape(line.split(" ", 5)[4]) == wanted for line in lines)
+
+
+def _unescape(text: str) -> str:
+    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        text = text.replace(code, character)
+    return text
 
 
 def _syscall(number: int, *arguments: object) -> int:
