@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
 from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
 
 from holdfast.api.app import create_app
 from holdfast.api.settings import ApiSettings
@@ -18,9 +20,12 @@ from holdfast.drivers.base import Driver, Limits
 from holdfast.drivers.oci_config import ID_BASE
 from holdfast.images.store import ImageInfo, ImageStore
 from holdfast.link.hub import LinkHub
+from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.settings import SessionSettings
 from holdfast.store import Store
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +63,10 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
         stack.push_async_callback(store.close)
         driver = make_driver(config)
         await driver.prepare()
+        _warn_of_missing_limits(driver)
         stack.push_async_callback(driver.close)
         images = make_images(config)
+        registry = CollectorRegistry()
         service = SessionService(
             store.sessions,
             driver,
@@ -69,15 +76,26 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             node=node.node_id(config.state_dir),
             link_key=node.link_key(config.state_dir),
             clock=time.time,
+            metrics=SessionMetrics(registry),
         )
         await stack.enter_async_context(service.running())
         app = create_app(
             service,
             api_key=api_key,
             settings=ApiSettings(max_body_bytes=config.max_file_bytes * 4 // 3 + (1 << 20)),
+            registry=registry,
             images=HostImages(images, store, node.node_id(config.state_dir)),
         )
         yield Daemon(app=app, service=service, driver=driver)
+
+
+def _warn_of_missing_limits(driver: Driver) -> None:
+    """A limit that nobody enforces is worse than none, unless somebody says so."""
+    able = driver.capabilities
+    offered = {"memory": able.memory_limit, "cpu": able.cpu_limit, "pids": able.pids_limit, "disk": able.disk_limit}
+    missing = [name for name, enforced in offered.items() if not enforced]
+    if missing and able.isolation:
+        log.warning("limits.not_enforced", limits=missing, remedy="holdfast doctor says what is missing")
 
 
 def make_images(config: Config) -> ImageStore:

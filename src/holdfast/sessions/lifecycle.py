@@ -20,6 +20,7 @@ from holdfast.link.hub import LinkHub
 from holdfast.link.link import Link
 from holdfast.sessions.live import Clock, LiveSession, LiveSessions
 from holdfast.sessions.machine import LIVE, Event, Reason, Status, next_status, sources
+from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.spec import SessionSpec
 from holdfast.store import SessionRow, SessionStore
@@ -42,6 +43,7 @@ class Lifecycle:
         node: str,
         link_key: bytes,
         clock: Clock,
+        metrics: SessionMetrics,
     ) -> None:
         self._store = store
         self._driver = driver
@@ -52,6 +54,7 @@ class Lifecycle:
         self._node = node
         self._link_key = link_key
         self._clock = clock
+        self._metrics = metrics
         self.on_disconnect: Callable[[str], None] = _ignore
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -196,6 +199,7 @@ class Lifecycle:
             raise
         row = await self._change(row, Event.GONE)
         await self._release(row)
+        self._metrics.ended.labels(row.reason or Reason.REQUESTED).inc()
         log.info("session.destroyed", session_id=row.id, reason=row.reason)
 
     async def remove_stray(self, stray: SandboxInfo) -> None:
@@ -220,6 +224,7 @@ class Lifecycle:
         except StaleRow:
             return  # destroyed meanwhile
         await self._hub.close(row.id, SandboxLost(message))
+        self._metrics.ended.labels(Reason.CRASHED).inc()
         log.error("session.crashed", session_id=row.id, detail=detail)
 
     # -- rows --------------------------------------------------------------------------------------------------------

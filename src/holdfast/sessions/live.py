@@ -55,6 +55,9 @@ class LiveSessions:
     def remove(self, session_id: str) -> None:
         self._by_id.pop(session_id, None)
 
+    def count(self) -> int:
+        return len(self._by_id)
+
     def touch_busy(self, now: float) -> None:
         """What is in use does not expire, however long it takes."""
         for session in self._by_id.values():

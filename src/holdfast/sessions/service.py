@@ -19,6 +19,7 @@ from holdfast.sessions.ids import exec_id_for, new_exec_id, new_session_id
 from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.live import Clock, LiveSession, LiveSessions, in_use
 from holdfast.sessions.machine import LIVE, Reason, Status
+from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.operations import Operations
 from holdfast.sessions.reaper import Reaper
 from holdfast.sessions.reconciler import Reconciler
@@ -49,6 +50,7 @@ class SessionService:
         node: str,
         link_key: bytes,
         clock: Clock,
+        metrics: SessionMetrics,
     ) -> None:
         self._store = store
         self._driver = driver
@@ -57,12 +59,14 @@ class SessionService:
         self._settings = settings
         self._node = node
         self._clock = clock
+        self._metrics = metrics
         self._live = LiveSessions()
         self._operations = Operations()
         self._lifecycle = Lifecycle(
-            store, driver, images, hub, self._live, settings, node=node, link_key=link_key, clock=clock
+            store, driver, images, hub, self._live, settings, node=node, link_key=link_key, clock=clock, metrics=metrics
         )
         self._reconciler = Reconciler(store, driver, self._lifecycle, self._live, self._operations, node=node)
+        metrics.live.set_function(self._live.count)
         self._reaper = Reaper(store, self._lifecycle, self._live, self._operations, node=node, clock=clock)
         self._lifecycle.on_disconnect = self._on_disconnect
 
@@ -126,7 +130,8 @@ class SessionService:
         row, is_new = await self._store.insert(row, max_live=self._settings.max_sessions)
         if not is_new:
             return await self._created_before(row)
-        return self._view(await self._operations.share(row.id, lambda: self._lifecycle.bring_up(row.id)))
+        with self._metrics.creates.time():
+            return self._view(await self._operations.share(row.id, lambda: self._lifecycle.bring_up(row.id)))
 
     async def _new_row(self, req: CreateRequest, idempotency_key: str | None) -> SessionRow:
         now = self._clock()
@@ -219,6 +224,7 @@ class SessionService:
                     limit=self._settings.max_output_bytes,
                     queue_seconds=self._settings.max_exec_timeout_ms / 1000,
                 )
+            self._metrics.execs.labels(_outcome(result)).inc()
             if req.shell == DEFAULT_SHELL:
                 live.cwd = result.cwd
         return result
@@ -257,6 +263,12 @@ class SessionService:
         if live is not None:
             return live
         raise _unusable(row)
+
+
+def _outcome(result: ExecResult) -> str:
+    if result.timed_out:
+        return "timed_out"
+    return "shell_ended" if result.shell_restarted else "failed" if result.exit_code else "ok"
 
 
 def _unusable(row: SessionRow) -> HoldfastError:

@@ -48,9 +48,9 @@ async def test_list_pages_and_filters(client: httpx2.AsyncClient) -> None:
     ids = [(await client.post("/v1/sessions")).json()["id"] for _ in range(5)]
     await client.delete(f"/v1/sessions/{ids[0]}")
     page = (await client.get("/v1/sessions?limit=2")).json()
-    assert [one["id"] for one in page["sessions"]] == ids[:2]
+    assert [one["id"] for one in page["sessions"]] == ids[1:3]
     page = (await client.get("/v1/sessions", params={"limit": 10, "cursor": page["next_cursor"]})).json()
-    assert [one["id"] for one in page["sessions"]] == ids[2:]
+    assert [one["id"] for one in page["sessions"]] == ids[3:]
     assert page["next_cursor"] is None
     for query in ("status=destroyed", "status=destroyed&status=error", "status=error,destroyed"):
         page = (await client.get(f"/v1/sessions?{query}")).json()

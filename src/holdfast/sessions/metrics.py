@@ -1,0 +1,20 @@
+"""What an operator watches: how many sessions there are, and what became of the others."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+
+class SessionMetrics:
+    """Counters of this daemon since it started; ``live`` is what it holds a link to now."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.live = Gauge("holdfast_sessions_live", "Sessions that this daemon holds a link to.", registry=registry)
+        self.ended = Counter(
+            "holdfast_sessions_ended_total", "Sessions that ended, by reason.", ["reason"], registry=registry
+        )
+        self.creates = Histogram(
+            "holdfast_session_create_seconds",
+            "From the request to a sandbox whose runner has dialled.",
+            buckets=(0.025, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30),
+            registry=registry,
+        )
+        self.execs = Counter("holdfast_execs_total", "Commands that ended, by how.", ["outcome"], registry=registry)

@@ -1,0 +1,166 @@
+"""Destroying: from any state, as often as you like, and whatever fails on the way is tried again."""
+
+import asyncio
+
+import pytest
+
+from holdfast.errors import DriverTransient, RuntimeUnavailable, SessionGone, SessionNotFound
+from holdfast.sessions.machine import LIVE, Reason, Status
+from support.house import House, new, run, tick, until
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_it_fails_then_works(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        house.driver.inject("destroy", error=DriverTransient("device busy"), times=2)
+        with pytest.raises(DriverTransient, match="device busy"):
+            await service.destroy(session_id)
+        row = await house.row(session_id)
+        assert (row.status, row.reason) == (Status.DESTROYING, Reason.REQUESTED)
+        assert row.error is not None and "device busy" in row.error
+        with pytest.raises(SessionGone):
+            await run(service, session_id, "true")
+        await tick(service)
+        assert await house.is_in(session_id, Status.DESTROYING)
+        await tick(service)
+        assert await house.is_in(session_id, Status.DESTROYED)
+        await house.assert_clean()
+
+
+async def test_it_fails_and_is_asked_again(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        house.driver.inject("destroy", error=RuntimeUnavailable("not now"), moment="middle")
+        with pytest.raises(RuntimeUnavailable):
+            await service.destroy(session_id)
+        await service.destroy(session_id)
+        await house.assert_clean()
+
+
+async def test_callers_at_once_share_one_attempt(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        house.driver.inject("destroy", hang=True)
+        callers = [asyncio.create_task(service.destroy(session_id)) for _ in range(5)]
+        await until(lambda: house.count("destroy") == 1, "the destroy is under way")
+        house.driver.release("destroy")
+        await asyncio.gather(*callers)
+        assert house.count("destroy") == 1
+        await house.assert_clean()
+
+
+async def test_ticks_during_destroy_do_not_disturb_it(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        house.driver.inject("destroy", hang=True)
+        caller = asyncio.create_task(service.destroy(session_id))
+        await until(lambda: house.count("destroy") == 1, "the destroy is under way")
+        await service._tick()
+        await service._tick()
+        house.driver.release("destroy")
+        await caller
+        assert await house.is_in(session_id, Status.DESTROYED)
+        await tick(service)
+        await house.assert_clean()
+
+
+async def test_asked_while_the_tick_destroys_it(house: House) -> None:
+    """The other way round: the reconciler finishes an old destroy, and somebody asks for it at the same time."""
+    async with house.daemon() as service:
+        session_id = await new(service)
+        house.driver.inject("destroy", error=DriverTransient("busy"))
+        with pytest.raises(DriverTransient):
+            await service.destroy(session_id)
+        house.driver.inject("destroy", hang=True)
+        await service._tick()
+        await until(lambda: house.count("destroy") == 2, "the tick tries again")
+        caller = asyncio.create_task(service.destroy(session_id))
+        await asyncio.sleep(0.05)
+        house.driver.release("destroy")
+        await caller
+        assert await house.is_in(session_id, Status.DESTROYED)
+        await house.assert_clean()
+
+
+async def test_asked_while_the_tick_fails_to_destroy_it(house: House) -> None:
+    """Success is never claimed for what somebody else has failed to do."""
+    async with house.daemon() as service:
+        session_id = await new(service)
+        house.driver.inject("destroy", error=DriverTransient("busy"))
+        with pytest.raises(DriverTransient):
+            await service.destroy(session_id)
+        house.driver.inject("destroy", hang=True, error=DriverTransient("busy again"))
+        house.driver.inject("destroy", error=DriverTransient("busy for you too"))
+        await service._tick()
+        await until(lambda: house.count("destroy") == 2, "the tick tries again")
+        caller = asyncio.create_task(service.destroy(session_id))
+        await asyncio.sleep(0.05)
+        house.driver._faults["destroy"][-2].released.set()
+        with pytest.raises(DriverTransient):
+            await caller
+        await tick(service)
+        await house.assert_clean()
+
+
+@pytest.mark.parametrize("status", sorted(LIVE))
+async def test_from_any_state_also_without_a_sandbox(house: House, status: Status) -> None:
+    service = house.make_service()
+    house.driver.inject("list", error=DriverTransient("blind"))
+    await house.add_row(status, "ses_odd", service)
+    async with service.running():
+        await service.destroy("ses_odd")
+        assert await house.is_in("ses_odd", Status.DESTROYED)
+        await house.assert_clean()
+
+
+async def test_what_never_was(house: House) -> None:
+    async with house.daemon() as service:
+        with pytest.raises(SessionNotFound):
+            await service.destroy("ses_never")
+
+
+async def test_it_ends_what_is_running(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        running = asyncio.create_task(run(service, session_id, "sleep 100"))
+        await until(lambda: _busy(house, session_id), "the command runs")
+        await service.destroy(session_id)
+        with pytest.raises(SessionGone):
+            await running
+
+
+def _busy(house: House, session_id: str) -> bool:
+    runner = house.world.sandboxes[session_id].runner
+    return runner is not None and bool(runner._running())
+
+
+async def test_a_caller_that_goes_away_does_not_stop_it(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        house.driver.inject("destroy", hang=True)
+        caller = asyncio.create_task(service.destroy(session_id))
+        await until(lambda: house.count("destroy") == 1, "the destroy is under way")
+        caller.cancel()
+        await asyncio.gather(caller, return_exceptions=True)
+        house.driver.release("destroy")
+        await until(lambda: house.is_in(session_id, Status.DESTROYED), "it is destroyed all the same")
+        await house.assert_clean()
+
+
+@pytest.mark.parametrize("moment", ["before", "middle", "after"])
+async def test_the_daemon_ends_in_the_middle_and_the_next_one_finishes(house: House, moment: str) -> None:
+    service = house.make_service()
+    async with service.running():
+        session_id = await new(service)
+        house.driver.inject("destroy", hang=True, moment=moment)  # type: ignore[arg-type]
+        caller = asyncio.create_task(service.destroy(session_id))
+        await until(lambda: house.count("destroy") == 1, "the destroy is under way")
+        for task in service._operations._tasks.values():
+            task.cancel()
+        await asyncio.gather(caller, return_exceptions=True)
+        assert await house.is_in(session_id, Status.DESTROYING)
+    async with house.daemon():
+        await until(lambda: house.is_in(session_id, Status.DESTROYED), "the next daemon finishes it, unasked")
+        await house.assert_clean()

@@ -1,0 +1,305 @@
+"""The reconciler's table, row by row; and that a look-up which fails changes nothing."""
+
+import asyncio
+
+import pytest
+
+from holdfast.drivers.base import Driver, Handle, SandboxInfo, SandboxState
+from holdfast.errors import (
+    DriverError,
+    DriverTransient,
+    DriverUnauthorized,
+    RuntimeUnavailable,
+    SandboxLost,
+    SessionGone,
+    WrongState,
+)
+from holdfast.sessions.machine import Reason, Status
+from support.house import House, new, run, tick, until
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("sandbox", ["absent", "half made", "running", "stopped"])
+async def test_creating(house: House, sandbox: str) -> None:
+    """Whatever there is: the create is finished."""
+    service = house.make_service()
+    async with service.running():
+        session_id = await new(service)
+        if sandbox == "stopped":
+            await house.driver.kill(session_id)
+        elif sandbox == "absent":
+            await house.driver.forget(session_id)
+        elif sandbox == "half made":
+            await house.driver.kill(session_id)
+            house.world.sandboxes[session_id].runner = None
+    await _force(house, session_id, Status.CREATING)
+    async with house.daemon() as service:
+        await until(lambda: house.is_in(session_id, Status.ACTIVE), "the create is finished")
+        assert (await run(service, session_id, "echo up")).stdout == b"up\n"
+        assert house.count("create") == (0 if sandbox == "running" else 1)
+        assert len(house.world.sandboxes) == 1
+
+
+async def test_creating_that_cannot_be_finished(house: House) -> None:
+    service = house.make_service()
+    await house.add_row(Status.CREATING, "ses_doomed", service)
+    house.driver.inject("create", error=DriverTransient("never"), times=None, moment="middle")
+    async with service.running():
+        await until(lambda: house.is_in("ses_doomed", Status.DESTROYED), "it is given up")
+        row = await house.row("ses_doomed")
+        assert (row.reason, row.error) == (Reason.CREATE_FAILED, "never")
+        await house.assert_clean()
+
+
+async def test_active_and_running(house: House) -> None:
+    """Adopted: the same sandbox, its files and its running command."""
+    async with house.daemon() as service:
+        session_id = await new(service)
+        await service.write_file(session_id, "/workspace/f", b"kept", mode=None)
+        running = asyncio.create_task(run(service, session_id, "sleep 0.3; echo survived", "key"))
+        await until(lambda: _running(house, session_id), "the command runs")
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    sandbox = house.world.sandboxes[session_id]
+    async with house.daemon() as service:
+        assert (await run(service, session_id, "sleep 0.3; echo survived", "key")).stdout == b"survived\n"
+        assert (await service.read_file(session_id, "/workspace/f", max_bytes=None)) == (b"kept", False)
+        assert house.world.sandboxes[session_id] is sandbox
+        assert house.count("create") == house.count("destroy") == 0
+
+
+@pytest.mark.parametrize("moment", ["at start", "on a tick"])
+@pytest.mark.parametrize("sandbox", ["stopped", "absent"])
+async def test_active_and_dead(house: House, sandbox: str, moment: str) -> None:
+    """Reported as crashed, and never made anew."""
+    service = house.make_service()
+    async with service.running():
+        session_id = await new(service)
+        if moment == "on a tick":
+            service._live.get(session_id).link.on_disconnect = None  # type: ignore[union-attr]
+            await _kill(house, session_id, sandbox)
+            await tick(service)
+            await _assert_crashed(house, service, session_id)
+    if moment == "at start":
+        await _kill(house, session_id, sandbox)
+        async with house.daemon() as service:
+            await _assert_crashed(house, service, session_id)
+
+
+async def _kill(house: House, session_id: str, sandbox: str) -> None:
+    await (house.driver.kill(session_id) if sandbox == "stopped" else house.driver.forget(session_id))
+
+
+async def _assert_crashed(house: House, service: object, session_id: str) -> None:
+    from holdfast.sessions.service import SessionService
+
+    assert isinstance(service, SessionService)
+    view = await service.get(session_id)
+    assert (view.status, view.reason) == (Status.ERROR, Reason.CRASHED)
+    assert view.error
+    with pytest.raises(WrongState, match="crashed"):
+        await run(service, session_id, "true")
+    for _ in range(2):
+        await tick(service)
+    assert await house.is_in(session_id, Status.ERROR)
+    assert house.count("create") <= 1
+    await service.destroy(session_id)
+    await house.assert_clean()
+
+
+@pytest.mark.parametrize("sandbox", ["running", "stopped", "absent"])
+async def test_destroying(house: House, sandbox: str) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+    if sandbox != "running":
+        await _kill(house, session_id, sandbox)
+    await _force(house, session_id, Status.DESTROYING)
+    async with house.daemon():
+        await until(lambda: house.is_in(session_id, Status.DESTROYED), "the destroy is finished")
+        await house.assert_clean()
+
+
+async def test_destroyed_with_a_sandbox(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+    await _force(house, session_id, Status.DESTROYED)
+    async with house.daemon():
+        await house.assert_clean()
+
+
+async def test_a_sandbox_without_a_row(house: House) -> None:
+    async with house.daemon() as service:
+        owned = await new(service)
+        stray = await new(service)
+    await _forget_row(house, stray)
+    async with house.daemon() as service:
+        assert list(house.world.sandboxes) == [owned]
+        assert house.links() == [owned]
+        assert (await run(service, owned, "echo alive")).stdout == b"alive\n"
+
+
+async def test_a_stray_that_resists_is_tried_again(house: House) -> None:
+    async with house.daemon() as service:
+        stray = await new(service)
+    await _forget_row(house, stray)
+    service = house.make_service()
+    house.driver.inject("destroy", error=DriverTransient("busy"))
+    async with service.running():
+        assert list(house.world.sandboxes) == [stray]
+        await tick(service)
+        await house.assert_clean()
+
+
+async def test_error_is_left_alone(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+    await _force(house, session_id, Status.ERROR)
+    async with house.daemon() as service:
+        await tick(service)
+        assert await house.is_in(session_id, Status.ERROR)
+        assert list(house.world.sandboxes) == [session_id], "its files are kept until it is destroyed"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [DriverTransient("blip"), DriverUnauthorized("who are you"), RuntimeUnavailable("no runtime"), DriverError("odd")],
+    ids=lambda error: error.code,
+)
+async def test_a_list_that_fails_changes_nothing(house: House, error: DriverError) -> None:
+    async with house.daemon() as service:
+        active = await new(service)
+        stray = await new(service)
+        crashed = await new(service)
+    await _forget_row(house, stray)
+    await house.driver.forget(crashed)
+    before = await house.rows()
+    service = house.make_service()
+    house.driver.inject("list", error=error, times=3)
+    async with service.running():
+        await tick(service)
+        await tick(service)
+        assert await house.rows() == before
+        assert set(house.world.sandboxes) == {active, stray}
+        assert house.count("destroy") == house.count("create") == 0
+        await tick(service)
+        assert await house.is_in(crashed, Status.ERROR)
+        assert set(house.world.sandboxes) == {active}
+        assert (await run(service, active, "echo alive")).stdout == b"alive\n"
+
+
+async def test_an_inspect_that_fails_changes_nothing(house: House) -> None:
+    """The link drops and the driver cannot say why: the session is not given up, and the runner dials again."""
+    async with house.daemon() as service:
+        session_id = await new(service)
+        house.driver.inject("inspect", error=DriverTransient("blip"), times=None)
+        house.driver.cut_link(session_id)
+        assert (await run(service, session_id, "echo back")).stdout == b"back\n"
+        await tick(service)
+        assert await house.is_in(session_id, Status.ACTIVE)
+
+
+async def test_a_dead_sandbox_ends_its_calls_at_once(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        running = asyncio.create_task(run(service, session_id, "sleep 100"))
+        await until(lambda: _running(house, session_id), "the command runs")
+        await house.driver.kill(session_id)
+        with pytest.raises(SandboxLost, match="died"):
+            await running
+        assert await house.is_in(session_id, Status.ERROR)
+
+
+async def test_out_of_memory_is_told(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        await house.driver.kill(session_id, oom=True)
+        await until(lambda: house.is_in(session_id, Status.ERROR), "the crash is noticed")
+        error = (await house.row(session_id)).error
+        assert error is not None and "memory" in error
+
+
+class SlowToDie(Driver):
+    """Says "running" for a while of a sandbox whose runner has hung up, as the kernel does with a large one."""
+
+    def __init__(self, house: House, looks: int) -> None:
+        self._original = house.driver.inspect
+        self._looks = looks
+
+    async def inspect(self, handle: Handle) -> SandboxInfo:
+        info = await self._original(handle)
+        if info.state is SandboxState.STOPPED and self._looks:
+            self._looks -= 1
+            return SandboxInfo(info.handle, info.session_id, SandboxState.RUNNING)
+        return info
+
+
+async def test_a_sandbox_that_dies_slowly(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It hung up, and at the first looks it still seems to run: no tick is needed to find out."""
+    async with house.daemon() as service:
+        session_id = await new(service)
+        monkeypatch.setattr(house.driver, "inspect", lambda handle: SlowToDie.inspect(slow, handle))
+        slow = SlowToDie.__new__(SlowToDie)
+        slow._original, slow._looks = type(house.driver).inspect.__get__(house.driver), 2
+        running = asyncio.create_task(run(service, session_id, "sleep 100"))
+        await until(lambda: _running(house, session_id), "the command runs")
+        await house.driver.kill(session_id)
+        async with asyncio.timeout(5):
+            with pytest.raises(SandboxLost):
+                await running
+        assert await house.is_in(session_id, Status.ERROR)
+
+
+async def test_a_tick_with_an_old_memory_does_not_revive_a_destroyed_session(house: House) -> None:
+    """The reconciler read the row as ``active`` and the sandbox as running; both are gone by the time it acts."""
+    async with house.daemon() as service:
+        session_id = await new(service)
+        house.driver.inject("list", hang=True, times=1)
+        original = house.driver.list
+
+        async def list_then_destroy() -> list[SandboxInfo]:
+            found = list(await original())
+            await service.destroy(session_id)
+            return found
+
+        house.driver.release("list")
+        house.driver.list = list_then_destroy  # type: ignore[method-assign]
+        await service._tick()
+        house.driver.list = original  # type: ignore[method-assign]
+        with pytest.raises(SessionGone):
+            await run(service, session_id, "true")
+        await house.assert_clean()
+
+
+async def test_a_row_that_fails_does_not_keep_the_others_waiting(house: House) -> None:
+    async with house.daemon() as service:
+        first, second = await new(service), await new(service)
+        house.driver.inject("destroy", error=DriverTransient("busy"), times=2)
+        for session_id in (first, second):
+            with pytest.raises(DriverTransient):
+                await service.destroy(session_id)
+        house.driver.inject("destroy", error=DriverTransient("still busy"))
+        await tick(service)
+        states = sorted([(await house.row(first)).status, (await house.row(second)).status])
+        assert states == [Status.DESTROYED, Status.DESTROYING]
+        await tick(service)
+        await house.assert_clean()
+
+
+def _running(house: House, session_id: str) -> bool:
+    runner = house.world.sandboxes[session_id].runner
+    return runner is not None and bool(runner._running())
+
+
+async def _force(house: House, session_id: str, status: Status) -> None:
+    """A row as a daemon that died just then would have left it."""
+    await house.store.change(
+        session_id, statuses=list(Status), generation=None, now=house.clock(), values={"status": status}
+    )
+
+
+async def _forget_row(house: House, session_id: str) -> None:
+    await _force(house, session_id, Status.DESTROYED)
+    house.clock.now += 1
+    await house.store.prune_destroyed(house.clock())
+    assert session_id not in [row.id for row in await house.rows()]

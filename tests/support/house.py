@@ -1,0 +1,169 @@
+"""The session service on a fake machine: real store and links, a driver and a clock that do what the test says."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from prometheus_client import CollectorRegistry
+
+from holdfast.drivers.base import ImageRoot, Limits, Network
+from holdfast.drivers.fake import FakeDriver, FakeWorld
+from holdfast.errors import SessionNotFound, UnknownImage
+from holdfast.images.store import ImageStore
+from holdfast.link.hub import LinkHub
+from holdfast.sessions.machine import Status
+from holdfast.sessions.metrics import SessionMetrics
+from holdfast.sessions.service import SessionService
+from holdfast.sessions.settings import SessionSettings
+from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult
+from holdfast.store import SessionRow, SessionStore, Store
+
+PATIENCE = 10.0
+NODE = "node_test"
+DEFAULTS = SessionSettings(
+    default_image="empty",
+    allowed_images=None,
+    default_limits=Limits(cpus=1, memory_mb=64, pids=64, disk_mb=64),
+    default_network=Network.NONE,
+    default_writable_root=False,
+    ttl_seconds=100,
+    max_ttl_seconds=10_000,
+    max_sessions=50,
+    exec_timeout_ms=5000,
+    max_exec_timeout_ms=5000,
+    max_output_bytes=1 << 20,
+    max_file_bytes=1 << 22,
+    reap_interval_seconds=3600,  # tests tick by hand
+    connect_seconds=2,
+)
+
+
+class Images:
+    """One image, of nothing."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    async def resolve(self, name: str) -> ImageRoot:
+        if name != "empty":
+            raise UnknownImage(f"there is no image {name!r}")
+        return ImageRoot(name, self._root)
+
+
+@dataclass
+class Clock:
+    """Stands still until it is told otherwise."""
+
+    now: float = field(default_factory=time.time)
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class House:
+    """What stays when a daemon goes: the machine, the database, the links' directory, the time."""
+
+    def __init__(self, root: Path, store: SessionStore) -> None:
+        self.root = root
+        self.store = store
+        self.world = FakeWorld()
+        self.driver = FakeDriver(self.world)
+        self.clock = Clock()
+
+    def make_service(self, settings: SessionSettings = DEFAULTS, store: SessionStore | None = None) -> SessionService:
+        self.driver = FakeDriver(self.world)
+        return SessionService(
+            store or self.store,
+            self.driver,
+            cast(ImageStore, Images(self.root)),
+            LinkHub(self.root / "link"),
+            settings,
+            node=NODE,
+            link_key=b"key",
+            clock=self.clock,
+            metrics=SessionMetrics(CollectorRegistry()),
+        )
+
+    @contextlib.asynccontextmanager
+    async def daemon(
+        self, settings: SessionSettings = DEFAULTS, store: SessionStore | None = None
+    ) -> AsyncIterator[SessionService]:
+        """A service from its start to its orderly end; sandboxes stay."""
+        service = self.make_service(settings, store)
+        async with service.running():
+            yield service
+
+    async def row(self, session_id: str) -> SessionRow:
+        return await self.store.get(session_id)
+
+    async def rows(self) -> list[SessionRow]:
+        return await self.store.page(statuses=None, limit=1000, after=None)
+
+    async def is_in(self, session_id: str, status: Status) -> bool:
+        try:
+            return (await self.row(session_id)).status == status
+        except SessionNotFound:
+            return False
+
+    def links(self) -> list[str]:
+        directory = self.root / "link"
+        return sorted(path.name for path in directory.iterdir()) if directory.exists() else []
+
+    def count(self, method: str) -> int:
+        return sum(called == method for called, _session in self.driver.calls)
+
+    async def assert_clean(self) -> None:
+        """No sandbox, no link, and no row that still wants something."""
+        assert self.world.sandboxes == {}
+        assert self.links() == []
+        unfinished = [(row.id, row.status) for row in await self.rows() if row.status != Status.DESTROYED]
+        assert unfinished == []
+
+    async def add_row(self, status: Status, session_id: str, service: SessionService, **changes: object) -> SessionRow:
+        """A row as an earlier daemon has left it."""
+        row = await service._new_row(CreateRequest(), None)
+        fields = {name: getattr(row, name) for name in row.__dataclass_fields__}
+        stored, _ = await self.store.insert(
+            SessionRow(**{**fields, "id": session_id, "status": status, **changes}), max_live=None
+        )
+        return stored
+
+
+async def tick(service: SessionService) -> None:
+    """What the watcher does, now, to its end."""
+    await service._tick()
+    for task in list(service._operations._tasks.values()):
+        await asyncio.wait([task])
+
+
+async def run(service: SessionService, session_id: str, cmd: str, key: str | None = None) -> ExecResult:
+    return await service.exec(session_id, ExecRequest(cmd), idempotency_key=key)
+
+
+async def new(service: SessionService, key: str | None = None, ttl: int | None = None) -> str:
+    return (await service.create(CreateRequest(ttl_seconds=ttl), idempotency_key=key)).id
+
+
+async def until(condition: Callable[[], Awaitable[bool] | bool], what: str) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            found = condition()
+            if found if isinstance(found, bool) else await found:
+                return
+            await asyncio.sleep(0.005)  # noqa: ASYNC110 - what is waited for has no event
+    raise AssertionError(what)
+
+
+@contextlib.asynccontextmanager
+async def open_house(root: Path) -> AsyncIterator[House]:
+    store = await Store.open(f"sqlite+aiosqlite:///{root / 'test.db'}")
+    house = House(root, store.sessions)
+    try:
+        yield house
+    finally:
+        await house.world.close()
+        await store.close()
