@@ -38,7 +38,9 @@ def test_looking_at_it_is_no_use_of_it(daemon: DaemonProcess) -> None:
     with Api(daemon) as api:
         session_id = api.create(ttl_seconds=2)["id"]
         began = time.monotonic()
-        wait_for(lambda: api.status(session_id) == "destroyed" and not api.sessions(), "it expires though it is watched")
+        wait_for(
+            lambda: api.status(session_id) == "destroyed" and not api.sessions(), "it expires though it is watched"
+        )
         assert time.monotonic() - began > 1
 
 

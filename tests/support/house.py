@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -52,6 +52,9 @@ class Images:
         if name != "empty":
             raise UnknownImage(f"there is no image {name!r}")
         return ImageRoot(name, self._root)
+
+    async def clean(self, in_use: Collection[Path]) -> int:
+        return 0
 
 
 @dataclass
@@ -109,6 +112,11 @@ class House:
         except SessionNotFound:
             return False
 
+    def busy(self, session_id: str) -> bool:
+        """Whether a command runs in this sandbox."""
+        runner = self.world.sandboxes[session_id].runner
+        return runner is not None and any(not job.result.done() for job in runner._execs.values())
+
     def links(self) -> list[str]:
         directory = self.root / "link"
         return sorted(path.name for path in directory.iterdir()) if directory.exists() else []
@@ -154,7 +162,7 @@ async def until(condition: Callable[[], Awaitable[bool] | bool], what: str) -> N
             found = condition()
             if found if isinstance(found, bool) else await found:
                 return
-            await asyncio.sleep(0.005)  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.005)
     raise AssertionError(what)
 
 

@@ -130,8 +130,6 @@ def command_line(
     """All that bash reads for one command; the command itself is in ``directory/cmd``.
 
     ``recall`` sources ``directory/status`` first, which sets ``$?`` to that of the command before.
-    The empty redirection at the start leaves a file behind that says "begun": a shell that never gets there may be
-    replaced, and the command given to the next one, without running it twice.
     """
     assignments = "".join([f"{name}={quote(value)} " for name, value in env.items()])
     template = state.source_command() if state is not None else r"{env}\. {directory}/cmd "
@@ -140,7 +138,7 @@ def command_line(
     back = f"\\builtin cd -- {quote(return_to)}; " if cwd is not None else ""
     remember = f"\\. {directory}/status; " if recall else ""
     return (
-        f"__hf=; >|{directory}/begun; {go}{remember}{run}<{directory}/in >{directory}/out 2>{directory}/err; "
+        f"__hf=; {go}{remember}{run}<{directory}/in >{directory}/out 2>{directory}/err; "
         f"__hf=$?; {back}{_RECORD}>|{directory}/result; "
         f'( {_RECORD}; {_DUMP}; \\builtin exit "$__hf" ) >|{directory}/state && [[ 1 ]]\n'
     )

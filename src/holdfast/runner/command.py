@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 18
 STATE_LIMIT = 16 << 20
+FILES = ("cmd", "status", "in", "out", "err", "result", "state")
 _NAMES = ("out", "err")
 
 
@@ -44,6 +45,7 @@ class Command:
         self.status: int | None = None
         self.cwd: str | None = None
         self.state: bytes | None = None
+        self._begun = False
         self.reported = False
         self.asked_again = False
         self.asked_past_shadows = False
@@ -51,7 +53,7 @@ class Command:
         self._on_report = on_report
         self._record = bytearray()
         self._dump = bytearray()
-        os.mkdir(directory, 0o700)
+        os.makedirs(directory, 0o700)
         _write_file(f"{directory}/cmd", job.cmd + b"\n")
         if last_status:
             _write_file(f"{directory}/status", f"\\builtin return {last_status}\n".encode())
@@ -72,10 +74,6 @@ class Command:
         self._loop.watch(fd, READ, handler)
         return fd
 
-    def begun(self) -> bool:
-        """Whether the shell has started on it."""
-        return os.access(f"{self.directory}/begun", os.F_OK)
-
     # -- output ------------------------------------------------------------------------------------------------------
 
     def _on_output(self, events: int) -> None:
@@ -91,6 +89,7 @@ class Command:
 
     def _keep(self, data: tuple[bytes, bytes]) -> None:
         """Add to the output what was read of both streams at once, in the order in which it was written."""
+        self._begun = self._begun or bool(data[0] or data[1])
         for stream, piece in merge(data, self._order.runs()):
             self.job.ring.append(stream, piece)
 
@@ -107,9 +106,14 @@ class Command:
                 if self.finished:
                     os.close(self._outputs.pop(stream))
 
-    def ran(self) -> bool:
-        """Whether the shell ever opened the command's output: it cannot, when it is out of descriptors."""
-        return self.job.ring.written > 0 or any(self._was_opened(stream) for stream in self._outputs)
+    def begun(self) -> bool:
+        """Whether the shell has ever opened the command's output, which it does just before the first word runs.
+
+        A command that has not begun may be given to another shell; one that has, never. So this must be certain:
+        the kernel's memory of a pipe is, and no command can undo it.
+        """
+        self._begun = self._begun or any(self._was_opened(stream) for stream in self._outputs)
+        return self._begun
 
     def _was_opened(self, stream: int) -> bool:
         """A pipe that never had a writer reads as ended, yet nobody has hung up."""
@@ -177,9 +181,14 @@ class Command:
         """Wait for another report, on a new pipe: the old one has been hung up."""
         self.reported = False
         self.asked_again = True
-        self._loop.unwatch(self._state)
-        os.close(self._state)
-        os.unlink(f"{self.directory}/state")
+        if self._state >= 0:
+            self._loop.unwatch(self._state)
+            os.close(self._state)
+        self._state = -1
+        os.makedirs(self.directory, 0o700, exist_ok=True)
+        path = f"{self.directory}/state"
+        if os.path.lexists(path):
+            os.unlink(path)
         self._state = self._open_pipe("state", self._on_state)
 
     # -- the end -----------------------------------------------------------------------------------------------------
@@ -188,6 +197,10 @@ class Command:
     def in_use(self) -> bool:
         """Whether its report is still coming, or something in the background holds one of the output pipes."""
         return bool(self._outputs) or self._state >= 0
+
+    def paths(self) -> set[str]:
+        """All that is ours on disk."""
+        return {self.directory, *[f"{self.directory}/{name}" for name in FILES]}
 
     def close(self, *, outputs: bool) -> None:
         """Let go of everything but, if so asked, the output pipes that background children still write to."""
@@ -201,10 +214,10 @@ class Command:
                 self._loop.unwatch(fd)
                 os.close(fd)
             self._outputs = {}
-        for name in ("cmd", "status", "in", "begun", "out", "err", "result", "state"):
+        for name in FILES:
             try:
                 os.unlink(f"{self.directory}/{name}")
-            except FileNotFoundError:
+            except OSError:
                 continue
         try:
             os.rmdir(self.directory)

@@ -75,7 +75,7 @@ class Loop:
         for fd, events in self._poll():
             handler = self._handlers.get(fd)  # an earlier handler of this round may have removed it
             if handler is not None:
-                handler(events)
+                _survive(handler, events)
         self._run_timers()
 
     def _poll(self) -> list[tuple[int, int]]:
@@ -96,7 +96,7 @@ class Loop:
         for timer in [timer for timer in self._timers if timer.when <= now]:
             action, timer.action = timer.action, None
             if action is not None:
-                action()
+                _survive(action)
 
     def _on_signal(self, _events: int) -> None:
         try:
@@ -116,7 +116,19 @@ class Loop:
                 return
             handler = self._children.pop(pid, None)
             if handler is not None:
-                handler(status)
+                _survive(handler, status)
+
+
+def _survive(action: Callable[..., None], *arguments: int) -> None:
+    """As PID 1 we take the whole sandbox with us; no mistake of ours is worth that. What happened goes to the log."""
+    try:
+        action(*arguments)
+    except Exception as error:
+        where = error.__traceback__
+        while where is not None and where.tb_next is not None:
+            where = where.tb_next
+        place = f"{where.tb_frame.f_code.co_filename}:{where.tb_lineno}" if where is not None else "?"
+        os.write(2, f"runner: {type(error).__name__}: {error} at {place}\n".encode("utf-8", "replace"))
 
 
 def _ignore_in_python(_signum: int, _frame: object) -> None:

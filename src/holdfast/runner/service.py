@@ -10,6 +10,7 @@ from holdfast.runner import files
 from holdfast.runner.bulk import Bulk
 from holdfast.runner.execs import Exec, Execs
 from holdfast.runner.loop import Loop
+from holdfast.runner.private_dir import repair
 from holdfast.runner.shell import Shell
 
 TYPE_CHECKING = False
@@ -74,9 +75,13 @@ class Service:
         if shell is None:
             if len(self._shells) >= MAX_SHELLS:
                 raise files.FileError("bad_input", f"shell: a session has at most {MAX_SHELLS} shells")
-            shell = Shell(self._loop, name, self._argv, self._env, self._home, self._run_dir)
+            shell = Shell(self._loop, name, self._argv, self._env, self._home, self._run_dir, self._make_order)
             self._shells[name] = shell
         return shell
+
+    def _make_order(self) -> None:
+        """A command could not be prepared: perhaps another has meddled with our directory."""
+        repair(self._run_dir, set().union(*[shell.paths() for shell in self._shells.values()]))
 
     def _exec(self, header: frames.Header, body: bytes, reply: Reply) -> None:
         """Start a command, or join the one that already has this id: asking twice never runs it twice."""

@@ -20,6 +20,8 @@ from holdfast.runner.write_order import WriteOrder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.runner.execs import Exec
     from holdfast.runner.loop import Loop, Timer
 
@@ -36,11 +38,22 @@ ATTEMPTS = 3
 class Shell:
     """One named shell of a session."""
 
-    def __init__(self, loop: Loop, name: str, argv: list[str], env: dict[str, str], cwd: str, directory: str) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        name: str,
+        argv: list[str],
+        env: dict[str, str],
+        cwd: str,
+        directory: str,
+        make_order: Callable[[], None],
+    ) -> None:
         self._loop = loop
         self._argv = argv
         self._env = env
         self._directory = f"{directory}/{name}"
+        self._restore_file = f"{self._directory}/restore"
+        self._make_order = make_order
         self._cwd = cwd
         self._order = WriteOrder()
         self._bash: Bash | None = None
@@ -90,12 +103,16 @@ class Shell:
             return
         self._attempt = attempt
         self._count += 1
+        directory = f"{self._directory}/{self._count}"
         try:
             bash = self._bash = self._bash or self._start_bash()
-            directory = f"{self._directory}/{self._count}"
             last_status = 0 if self._state is None or self._state.ends_on_failure else self._last_status
             command = Command(self._loop, self._order, directory, job, last_status, self._on_report)
         except OSError as error:
+            if attempt < ATTEMPTS:
+                self._make_order()
+                self._run(job, attempt + 1)
+                return
             job.fail("unavailable", f"the sandbox cannot start a command now: {error.strerror}; free some resources")
             self._next_soon()
             return
@@ -125,7 +142,7 @@ class Shell:
         if command.status is None:
             if command.reported:
                 self._ask_past_shadows(command)
-        elif self._attempt == 1 and not command.ran():
+        elif self._attempt == 1 and not command.begun():
             command.never_ran = True
             self._kill()
         elif self._deadline is None or not self._deadline.passed:
@@ -135,16 +152,33 @@ class Shell:
 
     def _ask_past_shadows(self, command: Command) -> None:
         """The report is unreadable: what it is made of is hidden by functions, or disabled. Ask past that, once."""
-        if self._bash is not None and not command.asked_again:
-            command.listen_again()
+        if self._bash is not None and not command.asked_again and self._listen_again(command):
             command.asked_past_shadows = True
             self._bash.say(bash_text.report_past_shadows(command.directory))
 
     def _ask_again(self, command: Command) -> None:
         """The line was abandoned before its report."""
-        if self._bash is not None:
-            command.listen_again()
+        if self._bash is not None and self._listen_again(command):
             self._bash.say(bash_text.report_again(command.directory, self._cwd if command.job.cwd else None))
+
+    def _listen_again(self, command: Command) -> bool:
+        for repair in (self._make_order, self._dismiss):
+            try:
+                command.listen_again()
+                return True
+            except OSError:  # a command has removed, locked or filled our directory
+                repair()
+        return False
+
+    def _dismiss(self) -> None:
+        """Have bash tell by its own exit how the command ended; it can do nothing else any more."""
+        if self._bash is not None:
+            self._bash.dismiss(bash_text.LAST_WORDS)
+
+    def paths(self) -> set[str]:
+        """All that is this shell's on disk."""
+        commands = [*self._background, *([self._command] if self._command else [])]
+        return {self._directory, self._restore_file}.union(*[command.paths() for command in commands if command.in_use])
 
     def _is_past_command(self) -> bool:
         """Whether bash has left the command: its stdin is its own input again, and not the command's."""
@@ -176,7 +210,7 @@ class Shell:
             if not command.asked_again:
                 self._ask_again(command)
             elif not bash.dismissed:
-                bash.dismiss(bash_text.LAST_WORDS)
+                self._dismiss()
             else:
                 self._kill()
 
@@ -264,10 +298,10 @@ class Shell:
         bash = Bash(self._loop, self._argv, self._env, self._cwd, self._on_exit)
         bash.say(bash_text.PROLOGUE)
         if self._state is not None:
-            path = f"{self._directory}/restore"
-            with open(path, "wb") as file:
+            os.makedirs(self._directory, 0o700, exist_ok=True)
+            with open(self._restore_file, "wb") as file:
                 file.write(self._state.restore_script(self._cwd, self._env))
-            bash.say(f"\\. {path}\n")
+            bash.say(f"\\. {self._restore_file}\n")
         return bash
 
     def _kill(self) -> None:

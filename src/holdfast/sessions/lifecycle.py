@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 from holdfast.drivers.base import Driver, Handle, SandboxInfo, SandboxSpec, SandboxState
-from holdfast.errors import DriverError, HoldfastError, SandboxLost, SandboxNotFound, SessionGone, StaleRow
+from holdfast.errors import HoldfastError, SandboxLost, SandboxNotFound, SessionGone, StaleRow
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
 from holdfast.link.link import Link
@@ -134,7 +134,7 @@ class Lifecycle:
         row = await self._change(row, Event.DESTROY, reason=Reason.CREATE_FAILED)
         try:
             await self._remove(row, error)
-        except DriverError as trouble:
+        except HoldfastError as trouble:
             log.warning("session.cleanup.failed", session_id=row.id, error=trouble.message, next="retried on each tick")
 
     async def _listen(self, session_id: str) -> Link:
@@ -194,7 +194,7 @@ class Lifecycle:
             await self._driver.destroy(self._driver.handle_for(row.id))
         except SandboxNotFound:
             pass
-        except DriverError as trouble:
+        except HoldfastError as trouble:  # a runtime that is unavailable is no DriverError
             await self._note(row, f"destroy: {trouble.message}")
             raise
         row = await self._change(row, Event.GONE)

@@ -51,6 +51,9 @@ class Reaper:
         await self.save_activity()
         overdue = await self._store.expired(statuses=_MAY_EXPIRE, node=self._node, now=self._clock(), limit=_BATCH)
         for row in overdue:
+            live = self._live.get(row.id)
+            if live is not None and live.expires_at > self._clock():
+                continue  # used since it was written down
             if not self._operations.running(row.id) and await self._lifecycle.claim_expired(row):
                 log.info("session.expired", session_id=row.id)
                 self._operations.spawn(row.id, self._destroyer(row.id))

@@ -68,7 +68,7 @@ class Reconciler:
             return
         try:
             if row.status == Status.CREATING:
-                self._operations.spawn(row.id, lambda: self._finish_create(row.id))
+                self._operations.spawn(row.id, lambda: self.finish_create(row.id))
             elif row.status == Status.DESTROYING:
                 self._operations.spawn(row.id, lambda: self._finish_destroy(row.id))
             elif row.status == Status.ACTIVE:
@@ -83,7 +83,7 @@ class Reconciler:
             await self._lifecycle.adopt(row)
             log.info("session.adopted", session_id=row.id)
 
-    async def _finish_create(self, session_id: str) -> None:
+    async def finish_create(self, session_id: str) -> None:
         try:
             await self._lifecycle.bring_up(session_id)
         except HoldfastError as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 
 from holdfast.drivers.base import Driver
-from holdfast.errors import BadInput, HoldfastError, SessionGone, Unavailable, WrongState
+from holdfast.errors import BadInput, HoldfastError, SessionGone, TooLarge, Unavailable, WrongState
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
 from holdfast.sessions import calls
@@ -159,7 +159,8 @@ class SessionService:
 
     async def _created_before(self, row: SessionRow) -> SessionView:
         """The same request again: wait for the first one if it is still under way, and tell how it ended."""
-        if row.status == Status.CREATING:
+        if row.status == Status.CREATING:  # of this daemon, or of an earlier one
+            self._operations.spawn(row.id, lambda: self._reconciler.finish_create(row.id))
             await self._operations.wait(row.id)
             row = await self._store.get(row.id)
         if row.reason == Reason.CREATE_FAILED:
@@ -238,6 +239,8 @@ class SessionService:
 
     async def write_file(self, session_id: str, path: str, data: bytes, /, *, mode: int | None) -> None:
         _check_path(path)
+        if len(data) > self._settings.max_file_bytes:
+            raise TooLarge(f"{path}: {len(data)} bytes are more than the {self._settings.max_file_bytes} allowed")
         live = await self._usable(session_id)
         with in_use(live, self._clock):
             await calls.write_file(live.link, path, data, mode=mode)

@@ -84,7 +84,9 @@ async def test_a_runner_that_never_dials(house: House) -> None:
         house.driver.inject("create", hang=True, moment="after")
 
         async def strike() -> None:
-            await until(lambda: bool(house.world.sandboxes), "the sandbox is made")
+            await until(
+                lambda: any(one.runner is not None for one in house.world.sandboxes.values()), "the sandbox is made"
+            )
             [session_id] = house.world.sandboxes
             await house.driver.kill(session_id)
             house.driver.release("create")
@@ -133,7 +135,9 @@ async def test_callers_with_one_key_all_hear_of_the_failure(house: House) -> Non
         await until(lambda: house.count("create") == 1, "the create is under way")
         house.driver.release("create")
         outcomes = await asyncio.gather(*callers, return_exceptions=True)
-        assert all(isinstance(one, DriverTransient | Unavailable) and "no luck" in str(one) for one in outcomes), outcomes
+        assert all(isinstance(one, DriverTransient | Unavailable) and "no luck" in str(one) for one in outcomes), (
+            outcomes
+        )
         with pytest.raises(Unavailable, match="no luck"):
             await new(service, "one")
         assert house.count("create") == 1
@@ -259,10 +263,6 @@ async def test_a_tick_with_an_old_memory_does_not_give_up_a_session(house: House
         session_id = await caller
         house.driver.inject("inspect", error=DriverTransient("blind"), times=None)
         house.driver.release("list")
-        await ending(ticking)
+        await ticking
         assert await house.is_in(session_id, Status.ACTIVE)
         assert (await run(service, session_id, "echo alive")).stdout == b"alive\n"
-
-
-async def ending(task: "asyncio.Task[None]") -> None:
-    await task

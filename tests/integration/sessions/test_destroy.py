@@ -125,15 +125,10 @@ async def test_it_ends_what_is_running(house: House) -> None:
     async with house.daemon() as service:
         session_id = await new(service)
         running = asyncio.create_task(run(service, session_id, "sleep 100"))
-        await until(lambda: _busy(house, session_id), "the command runs")
+        await until(lambda: house.busy(session_id), "the command runs")
         await service.destroy(session_id)
         with pytest.raises(SessionGone):
             await running
-
-
-def _busy(house: House, session_id: str) -> bool:
-    runner = house.world.sandboxes[session_id].runner
-    return runner is not None and bool(runner._running())
 
 
 async def test_a_caller_that_goes_away_does_not_stop_it(house: House) -> None:

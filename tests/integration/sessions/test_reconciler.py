@@ -1,10 +1,11 @@
 """The reconciler's table, row by row; and that a look-up which fails changes nothing."""
 
 import asyncio
+import dataclasses
 
 import pytest
 
-from holdfast.drivers.base import Driver, Handle, SandboxInfo, SandboxState
+from holdfast.drivers.base import Handle, SandboxInfo, SandboxState
 from holdfast.errors import (
     DriverError,
     DriverTransient,
@@ -15,6 +16,7 @@ from holdfast.errors import (
     WrongState,
 )
 from holdfast.sessions.machine import Reason, Status
+from holdfast.sessions.service import SessionService
 from support.house import House, new, run, tick, until
 
 pytestmark = pytest.mark.anyio
@@ -58,7 +60,7 @@ async def test_active_and_running(house: House) -> None:
         session_id = await new(service)
         await service.write_file(session_id, "/workspace/f", b"kept", mode=None)
         running = asyncio.create_task(run(service, session_id, "sleep 0.3; echo survived", "key"))
-        await until(lambda: _running(house, session_id), "the command runs")
+        await until(lambda: house.busy(session_id), "the command runs")
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
     sandbox = house.world.sandboxes[session_id]
@@ -91,10 +93,7 @@ async def _kill(house: House, session_id: str, sandbox: str) -> None:
     await (house.driver.kill(session_id) if sandbox == "stopped" else house.driver.forget(session_id))
 
 
-async def _assert_crashed(house: House, service: object, session_id: str) -> None:
-    from holdfast.sessions.service import SessionService
-
-    assert isinstance(service, SessionService)
+async def _assert_crashed(house: House, service: SessionService, session_id: str) -> None:
     view = await service.get(session_id)
     assert (view.status, view.reason) == (Status.ERROR, Reason.CRASHED)
     assert view.error
@@ -203,7 +202,7 @@ async def test_a_dead_sandbox_ends_its_calls_at_once(house: House) -> None:
     async with house.daemon() as service:
         session_id = await new(service)
         running = asyncio.create_task(run(service, session_id, "sleep 100"))
-        await until(lambda: _running(house, session_id), "the command runs")
+        await until(lambda: house.busy(session_id), "the command runs")
         await house.driver.kill(session_id)
         with pytest.raises(SandboxLost, match="died"):
             await running
@@ -219,30 +218,21 @@ async def test_out_of_memory_is_told(house: House) -> None:
         assert error is not None and "memory" in error
 
 
-class SlowToDie(Driver):
-    """Says "running" for a while of a sandbox whose runner has hung up, as the kernel does with a large one."""
-
-    def __init__(self, house: House, looks: int) -> None:
-        self._original = house.driver.inspect
-        self._looks = looks
-
-    async def inspect(self, handle: Handle) -> SandboxInfo:
-        info = await self._original(handle)
-        if info.state is SandboxState.STOPPED and self._looks:
-            self._looks -= 1
-            return SandboxInfo(info.handle, info.session_id, SandboxState.RUNNING)
-        return info
-
-
 async def test_a_sandbox_that_dies_slowly(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """It hung up, and at the first looks it still seems to run: no tick is needed to find out."""
     async with house.daemon() as service:
         session_id = await new(service)
-        monkeypatch.setattr(house.driver, "inspect", lambda handle: SlowToDie.inspect(slow, handle))
-        slow = SlowToDie.__new__(SlowToDie)
-        slow._original, slow._looks = type(house.driver).inspect.__get__(house.driver), 2
+        really, looks = house.driver.inspect, 2
+
+        async def seems_to_run(handle: Handle) -> SandboxInfo:
+            nonlocal looks
+            looks -= 1
+            info = await really(handle)
+            return info if looks < 0 else dataclasses.replace(info, state=SandboxState.RUNNING)
+
+        monkeypatch.setattr(house.driver, "inspect", seems_to_run)
         running = asyncio.create_task(run(service, session_id, "sleep 100"))
-        await until(lambda: _running(house, session_id), "the command runs")
+        await until(lambda: house.busy(session_id), "the command runs")
         await house.driver.kill(session_id)
         async with asyncio.timeout(5):
             with pytest.raises(SandboxLost):
@@ -250,11 +240,12 @@ async def test_a_sandbox_that_dies_slowly(house: House, monkeypatch: pytest.Monk
         assert await house.is_in(session_id, Status.ERROR)
 
 
-async def test_a_tick_with_an_old_memory_does_not_revive_a_destroyed_session(house: House) -> None:
+async def test_a_tick_with_an_old_memory_does_not_revive_a_destroyed_session(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The reconciler read the row as ``active`` and the sandbox as running; both are gone by the time it acts."""
     async with house.daemon() as service:
         session_id = await new(service)
-        house.driver.inject("list", hang=True, times=1)
         original = house.driver.list
 
         async def list_then_destroy() -> list[SandboxInfo]:
@@ -262,10 +253,8 @@ async def test_a_tick_with_an_old_memory_does_not_revive_a_destroyed_session(hou
             await service.destroy(session_id)
             return found
 
-        house.driver.release("list")
-        house.driver.list = list_then_destroy  # type: ignore[method-assign]
+        monkeypatch.setattr(house.driver, "list", list_then_destroy)
         await service._tick()
-        house.driver.list = original  # type: ignore[method-assign]
         with pytest.raises(SessionGone):
             await run(service, session_id, "true")
         await house.assert_clean()
@@ -284,11 +273,6 @@ async def test_a_row_that_fails_does_not_keep_the_others_waiting(house: House) -
         assert states == [Status.DESTROYED, Status.DESTROYING]
         await tick(service)
         await house.assert_clean()
-
-
-def _running(house: House, session_id: str) -> bool:
-    runner = house.world.sandboxes[session_id].runner
-    return runner is not None and bool(runner._running())
 
 
 async def _force(house: House, session_id: str, status: Status) -> None:

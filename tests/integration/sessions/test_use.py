@@ -30,17 +30,12 @@ def commands(house: House, session_id: str) -> int:
     return len(runner._execs)
 
 
-def running(house: House, session_id: str) -> bool:
-    runner = house.world.sandboxes[session_id].runner
-    return runner is not None and bool(runner._running())
-
-
 async def test_a_link_cut_in_the_middle_of_a_command(house: House) -> None:
     """The runner dials again; the command goes on and its result is delivered, once."""
     async with house.daemon() as service:
         session_id = await new(service)
         task = asyncio.create_task(run(service, session_id, "sleep 0.5; echo whole"))
-        await until(lambda: running(house, session_id), "the command runs")
+        await until(lambda: house.busy(session_id), "the command runs")
         for _ in range(3):
             house.driver.cut_link(session_id)
             await asyncio.sleep(0.05)
@@ -54,7 +49,7 @@ async def test_a_caller_that_goes_away_leaves_the_command_running(house: House) 
     async with house.daemon() as service:
         session_id = await new(service)
         caller = asyncio.create_task(run(service, session_id, "sleep 0.2; echo done", "key"))
-        await until(lambda: running(house, session_id), "the command runs")
+        await until(lambda: house.busy(session_id), "the command runs")
         caller.cancel()
         await asyncio.gather(caller, return_exceptions=True)
         assert (await run(service, session_id, "sleep 0.2; echo done", "key")).stdout == b"done\n"
@@ -66,7 +61,7 @@ async def test_a_queued_caller_that_goes_away_is_never_run(house: House) -> None
     async with house.daemon() as service:
         session_id = await new(service)
         first = asyncio.create_task(run(service, session_id, "sleep 0.2"))
-        await until(lambda: running(house, session_id), "the first command runs")
+        await until(lambda: house.busy(session_id), "the first command runs")
         queued = asyncio.create_task(run(service, session_id, "echo never"))
         await asyncio.sleep(0.02)
         queued.cancel()
@@ -103,7 +98,7 @@ async def test_the_daemon_stops_under_a_command(house: House) -> None:
     async with service.running():
         session_id = await new(service)
         task = asyncio.create_task(run(service, session_id, "sleep 0.5; echo later", "key"))
-        await until(lambda: running(house, session_id), "the command runs")
+        await until(lambda: house.busy(session_id), "the command runs")
     with pytest.raises(Unavailable):
         await task
     async with house.daemon() as service:
@@ -181,7 +176,7 @@ async def test_a_running_command_keeps_it(house: House) -> None:
     async with house.daemon() as service:
         session_id = await new(service, ttl=1)
         task = asyncio.create_task(run(service, session_id, "sleep 0.3; echo safe"))
-        await until(lambda: running(house, session_id), "the command runs")
+        await until(lambda: house.busy(session_id), "the command runs")
         house.clock.now += 50
         await tick(service)
         assert (await task).stdout == b"safe\n"
