@@ -34,9 +34,10 @@ async def measure(plan: Plan) -> list[Figure]:
             if step == 1:
                 await repeat(sessions[0], execs, alone)
                 figures += await _used_memory(runtime, running, sessions[0], execs)
-        await repeat(sessions[0], execs * 2, crowded)
+        await repeat(sessions[0], execs, crowded)
         figures += _daemon_memory(running, len(sessions), bare_mb)
         await _check_all(client, sessions)
+        await repeat(sessions[0], execs, crowded)
         await daemon.destroy(sessions[1:])
         await repeat(sessions[0], execs, alone)
     reference = Reference("with one session", alone)

@@ -1,4 +1,4 @@
-"""P1, P3: the daemon dies while it makes a session. Asked again with the same key, there is exactly that one session."""
+"""P1, P3: the daemon dies while it makes a session. The same key still gives exactly one session."""
 
 import contextlib
 import time

@@ -63,7 +63,7 @@ def held(usable: None, tmp_path: Path) -> Iterator[tuple[DaemonProcess, HeldRunt
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_killed_while_the_runtime_deletes(held: tuple[DaemonProcess, HeldRuntime], moment: str) -> None:
-    """Nobody asks a second time: the next daemon destroys it within a tick. The old call comes late and does no harm."""
+    """Nobody asks again: the next daemon destroys it within a tick. The old call comes late and does no harm."""
     daemon, runtime = held
     with Api(daemon) as api:
         session_id = api.create()["id"]

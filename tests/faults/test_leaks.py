@@ -23,8 +23,8 @@ class Footprint:
     @classmethod
     def of(cls, daemon: DaemonProcess) -> "Footprint":
         return cls(
-            descriptors=len(os.listdir(f"/proc/{daemon.pid}/fd")),
-            threads=len(os.listdir(f"/proc/{daemon.pid}/task")),
+            descriptors=len(list(Path(f"/proc/{daemon.pid}/fd").iterdir())),
+            threads=len(list(Path(f"/proc/{daemon.pid}/task").iterdir())),
             zombies=len(zombies_of(daemon.pid)),
             files=sum(len(names) + len(files) for _, names, files in os.walk(daemon.state_dir)),
         )
@@ -66,7 +66,7 @@ def test_nothing_grows(daemon: DaemonProcess) -> None:
     )
 
 
-def test_failed_calls_leave_nothing_open(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_failed_calls_leave_nothing_open(daemon: DaemonProcess) -> None:
     with Api(daemon) as api:
         session_id = api.create()["id"]
         api.exec(session_id, "mkfifo /workspace/fifo; mkdir /workspace/dir")

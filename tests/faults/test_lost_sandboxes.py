@@ -136,17 +136,17 @@ def test_it_is_deleted_behind_our_back(daemon: DaemonProcess, with_daemon: bool)
 
 def test_it_hangs(usable: None) -> None:
     """The runner is stopped: it is there, and says nothing. The call ends by its deadline; destroy works."""
-    with DaemonProcess(max_exec_timeout_ms=2000, reap_interval_seconds=0.5, disk_limit_mb=64) as daemon:
-        with Api(daemon) as api:
-            session_id = api.create()["id"]
-            api.exec(session_id, "sleep 1000 &")
-            pid = init_pid(daemon, session_id)
-            os.kill(pid, signal.SIGSTOP)
-            began = time.monotonic()
-            assert code(api.try_exec(session_id, "true", timeout_ms=500), 502) == "sandbox_lost"
-            assert time.monotonic() - began < 30
-            assert api.destroy(session_id).status_code == 204
-            assert_no_trace(daemon, session_id)
+    settings = {"max_exec_timeout_ms": 2000, "reap_interval_seconds": 0.5, "disk_limit_mb": 64}
+    with DaemonProcess(**settings) as daemon, Api(daemon) as api:
+        session_id = api.create()["id"]
+        api.exec(session_id, "sleep 1000 &")
+        pid = init_pid(daemon, session_id)
+        os.kill(pid, signal.SIGSTOP)
+        began = time.monotonic()
+        assert code(api.try_exec(session_id, "true", timeout_ms=500), 502) == "sandbox_lost"
+        assert time.monotonic() - began < 30
+        assert api.destroy(session_id).status_code == 204
+        assert_no_trace(daemon, session_id)
 
 
 def test_it_hangs_during_a_long_command(daemon: DaemonProcess) -> None:

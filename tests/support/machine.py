@@ -41,11 +41,11 @@ def delete_container(daemon: DaemonProcess, session_id: str) -> None:
 
 def processes_of(daemon: DaemonProcess, session_id: str) -> set[int]:
     """All processes in this sandbox's pid namespace."""
-    namespace = os.readlink(f"/proc/{init_pid(daemon, session_id)}/ns/pid")
+    namespace = Path(f"/proc/{init_pid(daemon, session_id)}/ns/pid").readlink()
     found = set()
     for pid in _pids():
         try:
-            if os.readlink(f"/proc/{pid}/ns/pid") == namespace:
+            if Path(f"/proc/{pid}/ns/pid").readlink() == namespace:
                 found.add(pid)
         except OSError:
             continue
@@ -105,7 +105,7 @@ def control_groups(*session_ids: str) -> Iterator[str]:
 
 
 def _pids() -> list[int]:
-    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
 def _processes(*words: str) -> Iterator[tuple[int, str]]:

@@ -3,7 +3,10 @@
 import asyncio
 import contextlib
 import os
+import select
 import signal
+import subprocess
+import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, TypeVar
@@ -41,12 +44,47 @@ async def run(
 
     When cancelled, the program and its children are killed before the cancellation goes on.
     """
+    started = _Started()
+    # In a thread: a child that the event loop itself starts costs several times as much in a process of our size.
+    work = asyncio.ensure_future(asyncio.to_thread(_run, argv, timeout, env, output, started))
     try:
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=output or asyncio.subprocess.PIPE,
-            stderr=output or asyncio.subprocess.PIPE,
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        started.kill()
+        await asyncio.wait([work])
+        raise
+
+
+class _Started:
+    """The process, once there is one; or the news that there should be none any more."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._cancelled = False
+
+    def set(self, process: "subprocess.Popen[bytes]") -> None:
+        with self._lock:
+            self._process = process
+            if self._cancelled:
+                _kill_group(process)
+
+    def kill(self) -> None:
+        with self._lock:
+            self._cancelled = True
+            if self._process is not None:
+                _kill_group(self._process)
+
+
+def _run(
+    argv: Sequence[str], timeout: float, env: Mapping[str, str] | None, output: IO[bytes] | None, started: _Started
+) -> Outcome:
+    try:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=output or subprocess.PIPE,
+            stderr=output or subprocess.PIPE,
             start_new_session=True,
             env=dict(env) if env is not None else None,
         )
@@ -54,18 +92,35 @@ async def run(
         raise RuntimeUnavailable(f"{argv[0]} is not installed") from None
     except OSError as error:
         raise DriverTransient(f"cannot start {argv[0]}: {error.strerror}") from error
-    try:
-        async with asyncio.timeout(timeout):
-            stdout, stderr = await process.communicate()
-    except TimeoutError:
-        raise DriverTransient(f"{' '.join(argv)} did not end within {timeout:.0f} s") from None
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+    started.set(process)
+    with process:
+        try:
+            if output is not None:
+                _wait(process, timeout)
+            stdout, stderr = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            _kill_group(process)
+            raise DriverTransient(f"{' '.join(argv)} did not end within {timeout:.0f} s") from None
     said = [(text or b"").decode(errors="replace") for text in (stdout, stderr)]
-    return Outcome(argv, process.returncode or 0, *said)
+    return Outcome(argv, process.returncode, *said)
+
+
+def _wait(process: "subprocess.Popen[bytes]", timeout: float) -> None:
+    """Without pipes to watch, Popen itself would only look every now and then."""
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        if not poll.poll(timeout * 1000):
+            raise subprocess.TimeoutExpired(process.args, timeout)
+    finally:
+        os.close(descriptor)
+
+
+def _kill_group(process: "subprocess.Popen[bytes]") -> None:
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 async def uninterrupted(work: Coroutine[object, object, T]) -> T:

@@ -95,6 +95,7 @@ class OciDriver(Driver):
             cgroups=machine.cgroups,
             cgroup_namespace=machine.cgroup_namespace,
             open_files=min(65536, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
+            machine=os.uname().machine,
             shifted=shifted,
         )
 
@@ -244,8 +245,10 @@ class OciDriver(Driver):
         options = ("--root", str(self._runtime_root), "--log", str(directory / "runtime.log"))
         with (directory / "runner.log").open("ab") as output:
             pid_file = directory / "init.pid"
-            starting = (*options, "run", "--detach", "--bundle", str(directory), "--pid-file", str(pid_file), handle)
-            done = await uninterrupted(run(machine.runtime, *starting, timeout=_SECONDS, output=output))
+            # No keyring of its own: the kernel grants a user 200 of them, and sandboxes may not use theirs anyway.
+            flags = ("--detach", "--no-new-keyring", "--bundle", str(directory), "--pid-file", str(pid_file))
+            start = run(machine.runtime, *options, "run", *flags, handle, timeout=_SECONDS, output=output)
+            done = await uninterrupted(start)
         if not done.ok:
             raise DriverTransient(f"{machine.runtime} could not start {handle}: {_last_words(directory)}")
 

@@ -67,6 +67,7 @@ class Host:
     cgroups: bool
     cgroup_namespace: bool
     open_files: int
+    machine: str
     shifted: Mapping[Path, Path]
     """Host directories that are also mounted somewhere with their owners shifted."""
 
@@ -228,7 +229,7 @@ def _linux(spec: SandboxSpec, host: Host) -> Json:
         "gidMappings": [_id_map(entry) for entry in host.gid_map],
         "maskedPaths": [*_MASKED, *spec.image.masked],
         "readonlyPaths": list(_READONLY),
-        "seccomp": seccomp.profile(),
+        "seccomp": seccomp.profile(host.machine),
     }
     if not host.rootless:  # by name, so that what a runtime leaves behind can be found
         section["cgroupsPath"] = f"/{cgroups.PARENT}/{spec.session_id}"

@@ -31,8 +31,9 @@ class Peer(Protocol):
 class Connection(asyncio.Protocol):
     """A runner's control connection, or a stream, until it has turned into a reader and a writer."""
 
-    def __init__(self, peer: Peer, on_close: Callable[["Connection"], None]) -> None:
+    def __init__(self, peer: Peer, on_close: Callable[["Connection"], None], *, refused: bool = False) -> None:
         self._peer = peer
+        self._refused = refused
         self._on_close = on_close
         self._decoder = frames.Decoder()
         self._is_runner = False
@@ -42,6 +43,9 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
+        if self._refused:  # there are too many already
+            transport.close()
+            return
         self._hello_timer = asyncio.get_running_loop().call_later(HELLO_SECONDS, self.close)
 
     def data_received(self, data: bytes) -> None:

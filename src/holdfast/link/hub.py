@@ -48,11 +48,8 @@ class LinkHub:
         connections: set[Connection] = set()
 
         def accept() -> Connection:
-            connection = Connection(link, connections.discard)
-            if len(connections) < MAX_CONNECTIONS:
-                connections.add(connection)
-            else:
-                asyncio.get_running_loop().call_soon(connection.close)
+            connection = Connection(link, connections.discard, refused=len(connections) >= MAX_CONNECTIONS)
+            connections.add(connection)
             return connection
 
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 
 from holdfast.runner import linux, processes
@@ -11,9 +10,6 @@ from holdfast.runner.loop import Loop
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-_SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ
-_INPUT_BYTES = 1 << 20
 
 
 class Bash:
@@ -37,11 +33,10 @@ class Bash:
         self._pipe = f"pipe:[{os.fstat(read_end).st_ino}]"
         os.close(read_end)
         os.set_blocking(self._input, False)
-        _enlarge(self._input)
         loop.on_exit(self.pid, self._ended)
 
     def say(self, text: str) -> None:
-        """Write to its input. Our lines fit into the pipe, which is empty when bash waits for one."""
+        """Write to its input. Our lines are short and fit into the pipe, which is empty when bash waits for one."""
         try:
             os.write(self._input, text.encode("utf-8", "surrogateescape"))
         except OSError:
@@ -81,14 +76,6 @@ def _become_bash(loop: Loop, argv: list[str], env: dict[str, str], cwd: str, rea
         os.execve(argv[0], argv[1:], env)  # noqa: S606 - this is how a shell starts
     finally:
         os._exit(127)
-
-
-def _enlarge(pipe: int) -> None:
-    """Room for the longest lines (a command with a large environment), so that a write never has to wait."""
-    try:
-        fcntl.fcntl(pipe, _SET_PIPE_SIZE, _INPUT_BYTES)
-    except OSError:
-        return  # the user's allowance of pipe memory is used up; the default holds 64 KB
 
 
 def _change_directory(*candidates: str) -> None:

@@ -5,7 +5,7 @@ and reads its own input from a pipe. For each command it gets one line there, wh
 
     1. sources the command's file, with its stdin, stdout and stderr opened by path just for this one;
     2. opens the result pipe by path and writes the exit status and the directory into it;
-    3. in a fork, writes all state (variables, functions, options …) into the state pipe.
+    3. opens the state pipe by path and writes all its state (variables, functions, options …) into it.
 
 So while the command runs, the shell holds no control descriptor but the far end of its input, which carries nothing
 secret and is not inherited. Being interactive is what lets an interrupt abandon the line and keep the shell with all
@@ -74,6 +74,16 @@ class State:
         return b"set -o errexit" in self._options
 
     @property
+    def has_debug_trap(self) -> bool:
+        """Whether every word in this shell, ours too, runs a trap first."""
+        return b" DEBUG\n" in self._options
+
+    @property
+    def bends_groups(self) -> bool:
+        """Whether a group in braces cannot be trusted: a trap would write into it, or a brace is an alias."""
+        return self.has_debug_trap or b"alias {=" in self._aliases or b"alias }=" in self._aliases
+
+    @property
     def idle_timeout(self) -> bool:
         """Whether bash would end itself when nobody talks to it."""
         return b" TMOUT=" in self._variables
@@ -84,7 +94,7 @@ class State:
         Sourcing is best: it stays silent about background jobs. But it hides DEBUG and RETURN traps, which then need
         ``eval``; and either may be a function by now.
         """
-        if b" DEBUG\n" in self._options or b" RETURN\n" in self._options:
+        if self.has_debug_trap or b" RETURN\n" in self._options:
             return r"""\builtin mapfile -d '' __hf_cmd <{directory}/cmd; {env}\builtin eval "${__hf_cmd[0]}" """
         if b"enable -n .\n" in self._options:
             return r"\builtin enable .; {env}\builtin . {directory}/cmd "
@@ -137,23 +147,34 @@ def command_line(
     go = f"\\builtin cd -- {quote(cwd)} && " if cwd is not None else ""
     back = f"\\builtin cd -- {quote(return_to)}; " if cwd is not None else ""
     remember = f"\\. {directory}/status; " if recall else ""
+    report = _report(directory, in_fork=state is not None and state.bends_groups)
     return (
         f"__hf=; {go}{remember}{run}<{directory}/in >{directory}/out 2>{directory}/err; "
-        f"__hf=$?; {back}{_RECORD}>|{directory}/result; "
-        f'( {_RECORD}; {_DUMP}; \\builtin exit "$__hf" ) >|{directory}/state && [[ 1 ]]\n'
+        f"__hf=$?; {back}{_RECORD}>|{directory}/result; {report}\n"
     )
+
+
+def _report(directory: str, *, in_fork: bool, first: str = "") -> str:
+    """Without a fork, which is half of the cost of a short command; except where something would speak into it.
+
+    The ``||`` keeps ``set -e`` from taking a word of ours for a failure of the user's; an assignment is the one
+    thing that no alias and no function can catch.
+    """
+    words = f"{first}{_RECORD}; {_DUMP};"
+    group = f"( {words} )" if in_fork else f"{{ {words} }}"
+    return f"{group} >|{directory}/state || __hf=$__hf"
 
 
 def report_again(directory: str, back: str | None) -> str:
     """Ask a shell whose line was abandoned, by an interrupt, for the report that it did not get to."""
     go = f"\\builtin cd -- {quote(back)}; " if back is not None else ""
-    return f"__hf=${{__hf:-$?}}; {go}( {_RECORD}; {_DUMP} ) >|{directory}/state\n"
+    return f"__hf=${{__hf:-$?}}; {go}{_report(directory, in_fork=True)}\n"
 
 
 def report_past_shadows(directory: str) -> str:
     """The report of a shell whose builtins are disabled or hidden: POSIX mode finds ``unset`` before any function."""
     past = rf"{_ENABLE}; POSIXLY_CORRECT=1; \unset -f builtin enable; \unset POSIXLY_CORRECT; {_ENABLE}"
-    return f"( {past}; {_RECORD}; {_DUMP} ) >|{directory}/state\n"
+    return _report(directory, in_fork=True, first=f"{past}; ") + "\n"
 
 
 LAST_WORDS = r"""\builtin exit "$__hf" """ + "\n"

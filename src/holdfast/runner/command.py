@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 18
 STATE_LIMIT = 16 << 20
-FILES = ("cmd", "status", "in", "out", "err", "result", "state")
+LINE_BYTES = 3000
+PATIENCE_SECONDS = 0.005
+NOTHING_BUT_THE_END = 0  # epoll always tells of a hang-up
+FILES = ("cmd", "line", "status", "in", "out", "err", "result", "state")
 _NAMES = ("out", "err")
 
 
@@ -62,16 +65,17 @@ class Command:
         else:
             os.symlink("/dev/null", f"{directory}/in")
         self._result = self._open_pipe("result", self._on_result)
-        self._state = self._open_pipe("state", self._on_state)
+        # Bash writes its state line by line. To be told of the end is enough, as long as it all fits into the pipe.
+        self._state = self._open_pipe("state", self._on_state, NOTHING_BUT_THE_END)
         self._outputs = {stream: self._open_pipe(_NAMES[stream], self._on_output) for stream in (STDOUT, STDERR)}
         self._ended: set[int] = set()
         order.follow([f"{directory}/{name}" for name in _NAMES])
 
-    def _open_pipe(self, name: str, handler: Callable[[int], None]) -> int:
+    def _open_pipe(self, name: str, handler: Callable[[int], None], events: int = READ) -> int:
         path = f"{self.directory}/{name}"
         os.mkfifo(path, 0o600)
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        self._loop.watch(fd, READ, handler)
+        self._loop.watch(fd, events, handler)
         return fd
 
     # -- output ------------------------------------------------------------------------------------------------------
@@ -105,6 +109,13 @@ class Command:
                 self._loop.unwatch(fd)
                 if self.finished:
                     os.close(self._outputs.pop(stream))
+
+    def give(self, line: str) -> str:
+        """What to say to bash for ``line``: itself, or how to source it from a file when it is too long for a pipe."""
+        if len(line) <= LINE_BYTES:
+            return line
+        _write_file(f"{self.directory}/line", line.encode("utf-8", "surrogateescape"))
+        return f"\\. {self.directory}/line\n"
 
     def begun(self) -> bool:
         """Whether the shell has ever opened the command's output, which it does just before the first word runs.
@@ -144,19 +155,24 @@ class Command:
         data = _read(self._result, CHUNK)
         if data:
             self._record += data
+            self._loop.after(PATIENCE_SECONDS, self._watch_state)
             if self._parse_record(bytes(self._record)):
                 self._on_report(self)
         elif events & HANG_UP:
             self._loop.unwatch(self._result)
 
     def _on_state(self, events: int) -> None:
-        data = _read(self._state, CHUNK)
-        if data:
+        while data := _read(self._state, CHUNK):
             if len(self._dump) <= STATE_LIMIT:
                 self._dump += data
-        elif events & HANG_UP:
+        if events & HANG_UP:
             self._loop.unwatch(self._state)
             self._finish_dump()
+
+    def _watch_state(self) -> None:
+        """From now on read as it comes: a large state does not fit into the pipe."""
+        if self._state >= 0 and not self.reported:
+            self._loop.watch(self._state, READ, self._on_state)
 
     def _finish_dump(self) -> None:
         self.reported = True

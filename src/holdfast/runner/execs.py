@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-KEEP_RESULTS = 256
+KEEP_RESULTS = 100
 KEEP_BYTES = 16 << 20
 
 
@@ -23,7 +23,7 @@ class Exec:
         self.env: dict[str, str] = options.get("env") or {}  # type: ignore[assignment]  # the host checked it
         self.cwd: str | None = options.get("cwd")  # type: ignore[assignment]
         self.timeout = int(options["timeout_ms"]) / 1000  # type: ignore[call-overload]
-        self.request = (cmd, stdin, self.env, self.cwd, options.get("shell"))
+        self.request = hash((cmd, stdin, tuple(self.env.items()), self.cwd, options.get("shell")))
         self.ring = Ring(int(options["limit"]))  # type: ignore[call-overload]
         self.result: dict[str, object] | None = None
         self.error: tuple[str, str] | None = None
@@ -49,7 +49,7 @@ class Exec:
         self._tell()
 
     def _tell(self) -> None:
-        self.stdin = b""
+        self.cmd = self.stdin = b""
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             waiter(self)

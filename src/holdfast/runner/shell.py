@@ -69,6 +69,7 @@ class Shell:
         self._attempt = 0
         self._tick: Timer | None = None
         self._keep_awake: Timer | None = None
+        self._report_timer: Timer | None = None
         self._background: list[Command] = []
         os.makedirs(self._directory, 0o700, exist_ok=True)
 
@@ -123,19 +124,23 @@ class Shell:
         )
         self._tick = self._loop.after(TICK_SECONDS, self._look)
         recall = last_status != 0
-        bash.say(bash_text.command_line(directory, job.env, job.cwd, self._cwd, self._state, recall=recall))
+        line = bash_text.command_line(directory, job.env, job.cwd, self._cwd, self._state, recall=recall)
+        bash.say(command.give(line))
 
     def _on_report(self, command: Command) -> None:
         """Something came through a command's result or state pipe."""
-        if command.state is not None:
+        if command.state is not None and command.reported:
+            had_debug_trap = self._state is not None and self._state.has_debug_trap
             self._state = State(command.state, builtin_is_hidden=command.asked_past_shadows)
             self._stay_awake()
+            if self._state.has_debug_trap and not had_debug_trap and not command.asked_again:
+                self._ask_again(command)  # the new trap has spoken into this report
         if command is self._command:
             self._advance(command)
         elif command.reported:
             command.close(outputs=False)
             if command is self._reporting:
-                self._reporting = None
+                self._end_report()
                 self._next()
 
     def _advance(self, command: Command) -> None:
@@ -268,11 +273,16 @@ class Shell:
             command.close(outputs=False)
         else:
             self._reporting = command
-            self._loop.after(REPORT_SECONDS, lambda: self._give_up_report(command))
+            self._report_timer = self._loop.after(REPORT_SECONDS, lambda: self._give_up_report(command))
         self._background = [kept for kept in self._background if kept.in_use]
         self._background.append(command)
         if len(self._background) > MAX_BACKGROUND_PIPES:
             self._background.pop(0).close(outputs=True)
+
+    def _end_report(self) -> None:
+        self._reporting = None
+        if self._report_timer is not None:
+            self._report_timer.cancel()
 
     def _give_up_report(self, command: Command) -> None:
         """A shell that cannot tell its state, because it cannot even fork, is of no more use."""
@@ -315,7 +325,7 @@ class Shell:
         self._restarted = True
         for kept in self._background:  # no report of theirs can come any more
             kept.close(outputs=False)
-        self._reporting = None
+        self._end_report()
         if command is None:
             self._next()
         elif deadline is not None and deadline.passed:

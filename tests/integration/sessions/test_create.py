@@ -18,8 +18,9 @@ from holdfast.errors import (
     Unavailable,
     UnknownImage,
 )
-from holdfast.sessions.machine import Reason, Status
+from holdfast.sessions.machine import Event, Reason, Status
 from holdfast.sessions.types import CreateRequest
+from holdfast.store import SessionRow
 from support.house import DEFAULTS, House, new, run, tick, until
 
 pytestmark = pytest.mark.anyio
@@ -77,7 +78,7 @@ async def test_clean_up_that_fails_is_tried_again(house: House, trouble: Holdfas
         await house.assert_clean()
 
 
-async def test_a_runner_that_never_dials(house: House) -> None:
+async def test_a_runner_that_is_not_on_the_line(house: House) -> None:
     """The sandbox is there and silent: after a while it counts as failed and is removed."""
     settings = dataclasses.replace(DEFAULTS, connect_seconds=0.2)
     async with house.daemon(settings) as service:
@@ -89,6 +90,9 @@ async def test_a_runner_that_never_dials(house: House) -> None:
             )
             [session_id] = house.world.sandboxes
             await house.driver.kill(session_id)
+            link = service._hub.get(session_id)
+            assert link is not None
+            await until(lambda: not link.connected, "it has hung up")
             house.driver.release("create")
 
         async with asyncio.TaskGroup() as group:
@@ -98,6 +102,24 @@ async def test_a_runner_that_never_dials(house: House) -> None:
         [row] = await house.rows()
         assert (row.status, row.reason) == (Status.DESTROYED, Reason.CREATE_FAILED)
         await house.assert_clean()
+
+
+async def test_a_sandbox_that_dies_as_soon_as_it_is_made(house: House) -> None:
+    """Its runner hangs up before the session counts as active: found out all the same, without a tick."""
+    async with house.daemon() as service:
+        original = service._lifecycle._change
+
+        async def die_first(row: SessionRow, event: Event, **fields: str | None) -> SessionRow:
+            if event is Event.STARTED:
+                await house.driver.kill(row.id)
+                link = service._hub.get(row.id)
+                assert link is not None
+                await until(lambda: not link.connected, "it has hung up")
+            return await original(row, event, **fields)
+
+        service._lifecycle._change = die_first  # type: ignore[method-assign]
+        session_id = await new(service)
+        await until(lambda: house.is_in(session_id, Status.ERROR), "the crash is noticed")
 
 
 async def test_bad_wishes_make_no_row(house: House) -> None:

@@ -15,6 +15,7 @@ from holdfast.errors import (
     TooLarge,
     Unavailable,
 )
+from holdfast.sessions import calls
 from holdfast.sessions.machine import Reason, Status
 from holdfast.sessions.types import ExecRequest
 from holdfast.store import SessionRow, SessionStore
@@ -80,8 +81,9 @@ async def test_the_same_key_with_another_command(house: House) -> None:
         assert (await run(service, await new(service), "echo b", "key")).stdout == b"b\n"
 
 
-async def test_a_frozen_runner(house: House) -> None:
+async def test_a_frozen_runner(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes calls and never answers: the call ends by its deadline and the session can be destroyed."""
+    monkeypatch.setattr(calls, "GRACE_SECONDS", 0.3)
     settings = dataclasses.replace(DEFAULTS, max_exec_timeout_ms=200, exec_timeout_ms=200)
     async with house.daemon(settings) as service:
         session_id = await new(service)
@@ -150,7 +152,7 @@ async def test_a_file_over_the_limit_is_neither_written_nor_read(house: House) -
         assert (len(part), truncated) == (DEFAULTS.max_file_bytes, True)
 
 
-# -- time ----------------------------------------------------------------------------------------------------------------
+# -- time ------------------------------------------------------------------------------------------------------------
 
 
 async def test_expiry_is_by_the_sessions_own_time(house: House) -> None:

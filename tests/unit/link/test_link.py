@@ -1,0 +1,314 @@
+"""The host's end of a link: who is let in, who replaces whom, and which calls survive a cut."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import ExecNotFound, HoldfastError, ProtocolError, SandboxLost, SessionGone, Unavailable
+from holdfast.link import connection as connections
+from holdfast.link.hub import MAX_CONNECTIONS, LinkHub
+from holdfast.link.link import Link
+from holdfast.protocol import frames
+from holdfast.protocol.messages import VERSION
+
+pytestmark = pytest.mark.anyio
+
+TOKEN = "the-token"
+SESSION = "ses_test"
+HELLO: frames.Header = {"op": "hello", "v": VERSION, "session": SESSION, "token": TOKEN, "home": "/home"}
+
+
+class Caller:
+    """Somebody on the other end, who may be a runner or anything else."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self._decoder = frames.Decoder()
+        self._frames: list[frames.Frame] = []
+
+    def say(self, header: frames.Header, body: bytes = b"") -> None:
+        self.writer.write(frames.encode(header, body))
+
+    async def hear(self) -> frames.Frame | None:
+        """The next frame; None if the other end has hung up."""
+        async with asyncio.timeout(10):
+            while not self._frames:
+                data = await self.reader.read(65536)
+                if not data:
+                    return None
+                self._frames += self._decoder.feed(data)
+        return self._frames.pop(0)
+
+    async def hear_op(self) -> object:
+        frame = await self.hear()
+        return None if frame is None else frame[0].get("op")
+
+
+@pytest.fixture
+async def hub(tmp_path: Path) -> AsyncIterator[LinkHub]:
+    hub = LinkHub(tmp_path / ("long-" * 30))  # a socket's path may have 107 bytes; a directory's more
+    yield hub
+    await hub.shut_down()
+
+
+@pytest.fixture
+async def link(hub: LinkHub) -> Link:
+    return await hub.listen(SESSION, TOKEN)
+
+
+@contextlib.asynccontextmanager
+async def dialled(hub: LinkHub) -> AsyncIterator[Caller]:
+    directory = os.open(hub.directory(SESSION), os.O_PATH | os.O_DIRECTORY)
+    try:
+        reader, writer = await asyncio.open_unix_connection(f"/proc/self/fd/{directory}/host.sock")
+    finally:
+        os.close(directory)
+    try:
+        yield Caller(reader, writer)
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+@contextlib.asynccontextmanager
+async def runner(hub: LinkHub) -> AsyncIterator[Caller]:
+    async with dialled(hub) as caller:
+        caller.say(HELLO)
+        assert await caller.hear() == ({"op": "welcome", "v": VERSION}, b"")
+        yield caller
+
+
+async def test_a_runner_is_welcome(hub: LinkHub, link: Link) -> None:
+    assert not link.connected
+    async with runner(hub):
+        await link.wait_connected(5)
+        assert link.connected and link.home == "/home"
+
+
+@pytest.mark.parametrize(
+    ("hello", "why"),
+    [
+        ({**HELLO, "token": "wrong"}, "token"),
+        ({**HELLO, "token": TOKEN + "x"}, "token"),
+        ({**HELLO, "token": ""}, "token"),
+        ({**HELLO, "token": None}, "token"),
+        ({**HELLO, "token": [TOKEN]}, "token"),
+        ({**HELLO, "token": "\ud800"}, "token"),
+        ({"op": "hello"}, "token"),
+        ({**HELLO, "v": VERSION + 1}, "version"),
+        ({**HELLO, "v": None}, "version"),
+        ({**HELLO, "op": "goodbye"}, "first frame"),
+        ({**HELLO, "op": None}, "first frame"),
+    ],
+    ids=lambda value: str(value)[:40] if isinstance(value, str) else None,
+)
+async def test_who_is_refused(hub: LinkHub, link: Link, hello: frames.Header, why: str) -> None:
+    """Told why, and hung up on."""
+    async with dialled(hub) as caller:
+        caller.say(hello)
+        frame = await caller.hear()
+        assert frame is not None and frame[0]["op"] == "refused"
+        assert why in str(frame[0]["message"]) and TOKEN not in str(frame[0]["message"])
+        assert await caller.hear() is None
+    assert not link.connected
+
+
+@pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100, bytes(8), b"\0\0\0\x02\0\0\0\0[]"])
+async def test_garbage_is_hung_up_on(hub: LinkHub, link: Link, garbage: bytes) -> None:
+    async with dialled(hub) as caller:
+        caller.writer.write(garbage)
+        assert await caller.hear() is None
+    assert not link.connected
+
+
+async def test_too_much_before_hello_is_hung_up_on(hub: LinkHub, link: Link) -> None:
+    async with dialled(hub) as caller:
+        packed = frames.encode(HELLO, bytes(1 << 20))
+        caller.writer.write(packed[: connections.HELLO_BYTES + 1000])
+        assert await caller.hear() is None
+    assert not link.connected
+
+
+async def test_silence_is_hung_up_on(hub: LinkHub, link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HELLO_SECONDS", 0.05)
+    async with dialled(hub) as silent:
+        assert await silent.hear() is None
+    async with runner(hub) as alive:
+        await asyncio.sleep(0.15)
+        assert link.connected, "who has said hello may be silent"
+        alive.say({"op": "unknown"})
+
+
+async def test_the_newest_replaces_the_older(hub: LinkHub, link: Link) -> None:
+    """The older is told so; its call goes to the newer one; what it still says is not believed."""
+    async with runner(hub) as older:
+        call = asyncio.create_task(link.call("ping", {}, timeout=10))
+        asked = await older.hear()
+        assert asked is not None and asked[0]["op"] == "ping"
+        async with runner(hub) as newer:
+            assert await older.hear_op() == "replaced"
+            assert await older.hear() is None
+            again = await newer.hear()
+            assert again is not None and again[0]["op"] == "ping"
+            assert not call.done()
+            newer.say({"id": again[0]["id"], "who": "newer"})
+            assert (await call)[0]["who"] == "newer"
+            assert link.connected
+
+
+async def test_a_call_outlives_a_cut(hub: LinkHub, link: Link) -> None:
+    async with runner(hub) as first:
+        call = asyncio.create_task(link.call("exec", {"exec_id": "e"}, b"body", timeout=10))
+        assert await first.hear_op() == "exec"
+    async with runner(hub) as second:
+        asked = await second.hear()
+        assert asked is not None and asked[1] == b"body"
+        second.say({"id": asked[0]["id"]}, b"answer")
+        assert (await call)[1] == b"answer"
+
+
+async def test_calls_are_answered_in_any_order(hub: LinkHub, link: Link) -> None:
+    async with runner(hub) as caller:
+        calls = [asyncio.create_task(link.call("op", {"n": number}, timeout=10)) for number in range(20)]
+        asked = [await caller.hear() for _ in calls]
+        for frame in reversed(asked):
+            assert frame is not None
+            caller.say({"id": frame[0]["id"], "n": frame[0]["n"]})
+        assert [(await call)[0]["n"] for call in calls] == list(range(20))
+
+
+async def test_answers_to_nobody_are_ignored(hub: LinkHub, link: Link) -> None:
+    async with runner(hub) as caller:
+        for header in ({"id": 999}, {"id": "1"}, {"id": None}, {}, {"id": [1]}, {"id": True}):
+            caller.say(dict(header))
+        call = asyncio.create_task(link.call("ping", {}, timeout=10))
+        asked = await caller.hear()
+        assert asked is not None
+        caller.say({"id": asked[0]["id"]})
+        caller.say({"id": asked[0]["id"], "twice": True})
+        assert "twice" not in (await call)[0]
+
+
+async def test_errors_come_back_as_their_classes(hub: LinkHub, link: Link) -> None:
+    async with runner(hub) as caller:
+        for told, expected in (
+            ({"code": "exec_not_found", "message": "no such"}, ExecNotFound),
+            ({"code": "of-a-newer-version", "message": "?"}, HoldfastError),
+            ("not an object", ProtocolError),
+        ):
+            call = asyncio.create_task(link.call("x", {}, timeout=10))
+            asked = await caller.hear()
+            assert asked is not None
+            caller.say({"id": asked[0]["id"], "error": told})
+            with pytest.raises(expected):
+                await call
+
+
+async def test_deadlines(hub: LinkHub, link: Link) -> None:
+    with pytest.raises(SandboxLost, match="answer"):
+        await link.call("ping", {}, timeout=0.05)
+    with pytest.raises(SandboxLost):
+        await link.wait_connected(0.05)
+    async with runner(hub) as caller:
+        with pytest.raises(SandboxLost, match="ping"):
+            await link.call("ping", {}, timeout=0.05)
+        assert link._calls == {}, "a call that was given up is forgotten"
+        late = await caller.hear()
+        assert late is not None
+        caller.say({"id": late[0]["id"]})
+        call = asyncio.create_task(link.call("ping", {}, timeout=10))
+        asked = await caller.hear()
+        assert asked is not None
+        caller.say({"id": asked[0]["id"]})
+        await call
+
+
+async def test_a_lost_link_ends_everything(hub: LinkHub, link: Link) -> None:
+    async with runner(hub) as caller:
+        waiting = asyncio.create_task(link.call("exec", {}, timeout=60))
+        stream = link.expect_stream("s")
+        assert await caller.hear_op() == "exec"
+        await hub.close(SESSION, SessionGone("destroyed"))
+        with pytest.raises(SessionGone):
+            await waiting
+        with pytest.raises(SessionGone):
+            await stream
+        with pytest.raises(SessionGone):
+            await link.call("ping", {}, timeout=60)
+        assert await caller.hear() is None
+    assert not hub.directory(SESSION).exists()
+    assert hub.get(SESSION) is None
+
+
+async def test_a_hub_that_shuts_down_keeps_the_socket_for_the_next(hub: LinkHub, link: Link) -> None:
+    async with runner(hub) as caller:
+        waiting = asyncio.create_task(link.call("exec", {}, timeout=60))
+        assert await caller.hear_op() == "exec"
+        await hub.shut_down()
+        with pytest.raises(Unavailable):
+            await waiting
+    assert hub.directory(SESSION).exists()
+    again = LinkHub(hub._root)
+    try:
+        link = await again.listen(SESSION, TOKEN)
+        async with runner(again):
+            await link.wait_connected(5)
+    finally:
+        await again.shut_down()
+
+
+async def test_somebody_is_told_when_the_runner_leaves(hub: LinkHub, link: Link) -> None:
+    left = asyncio.Event()
+    link.on_disconnect = left.set
+    async with runner(hub):
+        await link.wait_connected(5)
+        assert not left.is_set()
+    async with asyncio.timeout(5):
+        await left.wait()
+    assert not link.connected
+
+
+async def test_streams(hub: LinkHub, link: Link) -> None:
+    """A connection of its own; what came right behind its first frame is the stream's, not a frame."""
+    expected = link.expect_stream("s1")
+    async with runner(hub), dialled(hub) as caller:
+        first = frames.encode({"op": "stream", "v": VERSION, "token": TOKEN, "stream": "s1"})
+        caller.writer.write(first + b"\xff\xff\xff\xffraw bytes")
+        reader, writer = await asyncio.wait_for(expected, 5)
+        assert await reader.readexactly(13) == b"\xff\xff\xff\xffraw bytes"
+        caller.writer.write(bytes(3 << 20))
+        assert await reader.readexactly(3 << 20) == bytes(3 << 20)
+        writer.write(b"back")
+        assert await caller.reader.readexactly(4) == b"back"
+        writer.close()
+        assert link.connected, "the control connection is another one"
+
+
+async def test_a_stream_that_nobody_expects_is_closed(hub: LinkHub, link: Link) -> None:
+    forgotten = link.expect_stream("forgotten")
+    link.forget_stream("forgotten")
+    assert forgotten.cancelled()
+    for name in ("forgotten", "unknown"):
+        async with dialled(hub) as caller:
+            caller.say({"op": "stream", "v": VERSION, "token": TOKEN, "stream": name})
+            assert await caller.hear() is None
+
+
+async def test_a_sandbox_cannot_use_up_the_hosts_descriptors(hub: LinkHub, link: Link) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        callers = [await stack.enter_async_context(dialled(hub)) for _ in range(MAX_CONNECTIONS + 5)]
+        async with asyncio.timeout(10):
+            refused = [await caller.reader.read(1) for caller in callers[MAX_CONNECTIONS:]]
+        assert refused == [b""] * 5
+        callers[0].say(HELLO)
+        assert await callers[0].hear_op() == "welcome"
+
+
+async def test_listening_twice_is_one_link(hub: LinkHub, link: Link) -> None:
+    assert await hub.listen(SESSION, TOKEN) is link
+    assert hub.get(SESSION) is link

@@ -1,0 +1,50 @@
+"""Two streams put back in order: no byte is lost, made up or moved within its stream."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.runner.interleave import merge, pieces
+
+TEXT = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"line\n"]), max_size=12).map(b"".join)
+RUNS = st.lists(st.sampled_from([0, 1]), max_size=12)
+
+
+@given(TEXT, st.integers(1, 8))
+def test_pieces_are_the_whole_cut_at_line_ends(data: bytes, count: int) -> None:
+    parts = pieces(data, count)
+    assert b"".join(parts) == data
+    assert 1 <= len(parts) <= count
+    assert all(part.endswith(b"\n") for part in parts[:-1])
+    assert all(part.rstrip(b"\n").count(b"\n") == 0 for part in parts[1:])
+
+
+@given(TEXT, TEXT, RUNS)
+def test_each_stream_stays_what_it_was(out: bytes, err: bytes, runs: list[int]) -> None:
+    merged = merge((out, err), runs)
+    assert b"".join(piece for stream, piece in merged if stream == 0) == out
+    assert b"".join(piece for stream, piece in merged if stream == 1) == err
+
+
+@given(st.lists(st.sampled_from([0, 1]), min_size=1, max_size=20))
+def test_lines_come_in_the_order_of_their_runs(order: list[int]) -> None:
+    """One line per write: then the order is exactly known."""
+    lines = [(stream, f"{number}\n".encode()) for number, stream in enumerate(order)]
+    streams = tuple(b"".join(line for stream, line in lines if stream == wanted) for wanted in (0, 1))
+    merged = merge((streams[0], streams[1]), order)
+    assert b"".join(piece for _, piece in merged) == b"".join(line for _, line in lines)
+
+
+@given(TEXT.filter(bool), TEXT.filter(bool), RUNS)
+def test_the_order_follows_the_runs(out: bytes, err: bytes, runs: list[int]) -> None:
+    streams = [stream for stream, _ in merge((out, err), runs)]
+    told = iter(runs)
+    followed = [stream for stream in streams if any(stream == run for run in told)]
+    assert streams[: len(followed)] == followed, "what no run accounts for comes last"
+
+
+def test_more_writes_than_lines() -> None:
+    assert merge((b"a\nb", b"x\n"), [0, 1, 0]) == [(0, b"a\n"), (1, b"x\n"), (0, b"b")]
+    assert merge((b"ab", b"x"), [0, 1, 0]) == [(0, b"ab"), (1, b"x")]
+    assert merge((b"a\n", b"x\n"), []) == [(0, b"a\n"), (1, b"x\n")]
+    assert merge((b"", b"x"), [1, 1]) == [(1, b"x")]
+    assert merge((b"", b""), [0]) == []

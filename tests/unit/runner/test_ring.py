@@ -1,0 +1,46 @@
+"""The ring keeps the newest bytes, knows which stream they came from, and never more than it may."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.runner.ring import Ring
+
+WRITES = st.lists(st.tuples(st.sampled_from([0, 1]), st.binary(max_size=30)), max_size=40)
+
+
+@given(st.integers(1, 100), WRITES)
+def test_it_holds_the_end_of_what_was_appended(limit: int, writes: list[tuple[int, bytes]]) -> None:
+    ring = Ring(limit)
+    everything = b""
+    for stream, data in writes:
+        ring.append(stream, data)
+        everything += data
+        assert ring.content() == everything[-limit:]
+        assert ring.held == len(ring.content()) <= limit
+        assert ring.written == len(everything)
+        assert ring.truncated == (len(everything) > limit)
+
+
+@given(st.integers(1, 100), WRITES)
+def test_every_byte_knows_its_stream(limit: int, writes: list[tuple[int, bytes]]) -> None:
+    ring = Ring(limit)
+    for stream, data in writes:
+        ring.append(stream, data)
+    owners = [stream for stream, data in writes for _ in data][-limit:]
+    assert [stream for stream, length in ring.segments() for _ in range(length)] == owners
+    assert sum(length for _, length in ring.segments()) == ring.held
+
+
+def test_many_small_writes_to_one_stream_are_few_pieces() -> None:
+    ring = Ring(1 << 20)
+    for _ in range(50_000):
+        ring.append(0, b"x")
+    assert len(ring.segments()) < 10
+
+
+def test_one_write_far_over_the_limit() -> None:
+    ring = Ring(10)
+    ring.append(0, b"early")
+    ring.append(1, bytes(1 << 20) + b"0123456789")
+    assert (ring.content(), ring.segments()) == (b"0123456789", [(1, 10)])
+    assert ring.truncated and ring.written == 5 + (1 << 20) + 10
