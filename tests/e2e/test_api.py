@@ -292,6 +292,21 @@ def test_the_end_of_too_much_output_is_kept(api: Api, fresh: str) -> None:
     assert len(result["output"]) == 8 * MIB
 
 
+def test_output_that_changes_streams_all_the_time(api: Api) -> None:
+    """Half a million tiny writes, each to the other stream: little output, and the sandbox survives it."""
+    session_id = api.create(limits={"memory_mb": 64})["id"]
+    try:
+        count = 250_000
+        program = f"import os\nfor _ in range({count}):\n    os.write(1, b'\\n'); os.write(2, b'\\n')\n"
+        api.write(session_id, "/workspace/flicker.py", program)
+        result = api.exec(session_id, "python3 /workspace/flicker.py")
+        assert result["exit_code"] == 0
+        assert result["truncated"] or len(result["stdout"]) == len(result["stderr"]) == count
+        assert api.out(session_id, "echo alive") == "alive"
+    finally:
+        api.destroy(session_id)
+
+
 def test_an_exec_with_a_key_runs_once(api: Api, fresh: str) -> None:
     key = new_key()
     cmd = "echo ran >> /workspace/runs; sleep 0.3; echo $RANDOM$RANDOM"

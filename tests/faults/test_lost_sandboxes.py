@@ -94,6 +94,19 @@ def test_every_waiting_call_ends(daemon: DaemonProcess) -> None:
         assert_crashed(api, daemon, session_id)
 
 
+def test_it_runs_out_of_memory(daemon: DaemonProcess) -> None:
+    """The kernel takes the runner itself: whoever asks is told that it was memory, and not just that it is gone."""
+    with Api(daemon) as api:
+        session_id = api.create(limits={"memory_mb": 64})["id"]
+        pid = init_pid(daemon, session_id)
+        Path(f"/proc/{pid}/oom_score_adj").write_text("1000")  # the first one to go
+        response = api.try_exec(session_id, "head -c 200M /dev/zero | tail -c 200M | wc -c", timeout_ms=20_000)
+        assert code(response, 502) == "sandbox_lost"
+        wait_for(lambda: api.status(session_id) == "error", "the crash is noticed")
+        assert "memory" in api.session(session_id)["error"]
+        assert_crashed(api, daemon, session_id)
+
+
 def test_it_dies_while_nothing_runs(daemon: DaemonProcess) -> None:
     with Api(daemon) as api:
         session_id = api.create()["id"]

@@ -28,6 +28,19 @@ def _hierarchies() -> list[Path]:
         return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
 
 
+def ran_out_of_memory(session_id: str) -> bool:
+    """Whether the kernel has killed something of this session because its memory limit was reached."""
+    for path in of(session_id):
+        for name in ("memory.events", "memory.oom_control"):  # v2, v1
+            try:
+                lines = (path / name).read_text().splitlines()
+            except OSError:
+                continue
+            if any(line.startswith("oom_kill ") and line.split()[1] != "0" for line in lines):
+                return True
+    return False
+
+
 def remove(session_id: str) -> None:
     """Kill what is still in them and remove them. Raises OSError on one that resists."""
     for path in of(session_id):

@@ -12,6 +12,7 @@ import re
 import resource
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -284,8 +285,13 @@ class OciDriver(Driver):
         if self._directory(handle).exists() or (self._runtime_root / handle).exists():
             for found in await self.list():
                 if found.handle == handle:
-                    return found
+                    return self._with_cause_of_death(found)
         raise SandboxNotFound(f"there is no sandbox {handle}")
+
+    def _with_cause_of_death(self, info: SandboxInfo) -> SandboxInfo:
+        if info.state is SandboxState.STOPPED and not self._ready()[0].rootless:
+            return replace(info, oom_killed=cgroups.ran_out_of_memory(info.session_id))
+        return info
 
     async def list(self) -> Sequence[SandboxInfo]:
         containers = {found.handle: found for found in await self._containers()}

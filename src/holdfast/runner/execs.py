@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from holdfast.protocol.messages import pack_segments
 from holdfast.runner.ring import Ring
 
 TYPE_CHECKING = False
@@ -56,7 +55,7 @@ class Exec:
 
     def reply(self) -> tuple[dict[str, object], bytes]:
         """The result as a header and a body; only once it is done."""
-        segments = pack_segments(self.ring.segments())
+        segments = self.ring.packed_segments()
         header = dict(self.result or {})
         header["exec_id"] = self.exec_id
         header["truncated"] = self.ring.truncated

@@ -12,6 +12,8 @@ _CODES = {
     errno.ENOENT: "file_not_found",
     errno.ENOTDIR: "not_a_file",
     errno.EISDIR: "not_a_file",
+    errno.ENXIO: "not_a_file",
+    errno.ENODEV: "not_a_file",
     errno.EACCES: "forbidden",
     errno.EPERM: "forbidden",
     errno.EROFS: "forbidden",

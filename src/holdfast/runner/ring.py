@@ -1,8 +1,15 @@
-"""A bounded buffer for a command's output: keeps the newest bytes of both streams, in the order they came."""
+"""A bounded buffer for a command's output: keeps the newest bytes of both streams, in the order they came.
+
+It lives in the sandbox's own memory, so it must cost little more than it keeps, also for output that changes streams at
+every byte: the bytes are in one buffer, and each run of one stream is four more bytes in another.
+"""
 
 from __future__ import annotations
 
-from holdfast.runner.lean import deque
+import struct
+
+_RUN = struct.Struct(">I")  # as the protocol packs it: the length shifted left, the stream in the lowest bit
+MAX_RUNS = 1 << 18
 
 
 class Ring:
@@ -11,8 +18,12 @@ class Ring:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.written = 0
-        self.held = 0
-        self._pieces: deque[tuple[int, bytearray]] = deque()
+        self._data = bytearray()
+        self._runs = bytearray()
+
+    @property
+    def held(self) -> int:
+        return len(self._data)
 
     @property
     def truncated(self) -> bool:
@@ -22,26 +33,35 @@ class Ring:
         self.written += len(data)
         if len(data) > self.limit:
             data = data[-self.limit :]
-        if self._pieces and self._pieces[-1][0] == stream and len(self._pieces[-1][1]) < 1 << 16:
-            self._pieces[-1][1].extend(data)
+        if not data:
+            return
+        self._data += data
+        self._extend_run(stream, len(data))
+        while self.held > self.limit or len(self._runs) > MAX_RUNS * _RUN.size:
+            self._drop_from_first_run()
+
+    def _extend_run(self, stream: int, length: int) -> None:
+        if self._runs:
+            (last,) = _RUN.unpack_from(self._runs, len(self._runs) - _RUN.size)
+            if last & 1 == stream:
+                _RUN.pack_into(self._runs, len(self._runs) - _RUN.size, last + (length << 1))
+                return
+        self._runs += _RUN.pack(length << 1 | stream)
+
+    def _drop_from_first_run(self) -> None:
+        """The oldest run, or as much of it as is over the limit."""
+        (first,) = _RUN.unpack_from(self._runs)
+        length, surplus = first >> 1, self.held - self.limit
+        if 0 < surplus < length:
+            _RUN.pack_into(self._runs, 0, first - (surplus << 1))
+            del self._data[:surplus]
         else:
-            self._pieces.append((stream, bytearray(data)))
-        self.held += len(data)
-        self._drop_oldest()
+            del self._runs[: _RUN.size]
+            del self._data[:length]
 
-    def _drop_oldest(self) -> None:
-        while self.held > self.limit:
-            piece = self._pieces[0][1]
-            surplus = self.held - self.limit
-            if len(piece) <= surplus:
-                self._pieces.popleft()
-                self.held -= len(piece)
-            else:
-                del piece[:surplus]
-                self.held -= surplus
-
-    def segments(self) -> list[tuple[int, int]]:
-        return [(stream, len(piece)) for stream, piece in self._pieces]
+    def packed_segments(self) -> bytes:
+        """The runs as ``protocol.messages.pack_segments`` would write them."""
+        return bytes(self._runs)
 
     def content(self) -> bytes:
-        return b"".join(piece for _stream, piece in self._pieces)
+        return bytes(self._data)

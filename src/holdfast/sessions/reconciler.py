@@ -119,9 +119,9 @@ class Reconciler:
         for seconds in _LOOK_AGAIN_SECONDS:
             await asyncio.sleep(seconds)
             live = self._live.get(session_id)
-            if live is None:
-                continue  # it is still being made, or no more
-            if live.link.connected or await self._found_dead(session_id):
+            if live is None and self._operations.running(session_id):
+                continue  # it is still being made
+            if live is None or live.link.connected or await self._found_dead(session_id):
                 return
 
     async def _found_dead(self, session_id: str) -> bool:

@@ -76,20 +76,20 @@ class SessionService:
     async def running(self) -> AsyncIterator[None]:
         """Take up what an earlier daemon left, then watch over it until the end."""
         await self._reconciler.tick()
-        async with asyncio.TaskGroup() as group:
-            watchers = [
-                group.create_task(self._every(_SAVE_SECONDS, self._reaper.save_activity)),
-                group.create_task(self._every(self._settings.reap_interval_seconds, self._tick)),
-            ]
-            try:
-                yield
-            finally:
-                for watcher in watchers:
-                    watcher.cancel()
-                await self._operations.close(_CLOSE_SECONDS)
-                with contextlib.suppress(HoldfastError):
-                    await self._reaper.save_activity()
-                await self._hub.shut_down()
+        watchers = [
+            asyncio.create_task(self._every(_SAVE_SECONDS, self._reaper.save_activity)),
+            asyncio.create_task(self._every(self._settings.reap_interval_seconds, self._tick)),
+        ]
+        try:
+            yield
+        finally:
+            for watcher in watchers:
+                watcher.cancel()
+            await asyncio.gather(*watchers, return_exceptions=True)
+            await self._operations.close(_CLOSE_SECONDS)
+            with contextlib.suppress(HoldfastError):
+                await self._reaper.save_activity()
+            await self._hub.shut_down()
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         """For ever. One failure is logged and does not end the watch."""

@@ -1,9 +1,17 @@
 """The ring keeps the newest bytes, knows which stream they came from, and never more than it may."""
 
+import tracemalloc
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.runner.ring import Ring
+from holdfast.protocol.messages import unpack_segments
+from holdfast.runner.ring import MAX_RUNS, Ring
+
+
+def segments(ring: Ring) -> list[tuple[int, int]]:
+    return unpack_segments(ring.packed_segments())
+
 
 WRITES = st.lists(st.tuples(st.sampled_from([0, 1]), st.binary(max_size=30)), max_size=40)
 
@@ -27,20 +35,44 @@ def test_every_byte_knows_its_stream(limit: int, writes: list[tuple[int, bytes]]
     for stream, data in writes:
         ring.append(stream, data)
     owners = [stream for stream, data in writes for _ in data][-limit:]
-    assert [stream for stream, length in ring.segments() for _ in range(length)] == owners
-    assert sum(length for _, length in ring.segments()) == ring.held
+    assert [stream for stream, length in segments(ring) for _ in range(length)] == owners
+    assert sum(length for _, length in segments(ring)) == ring.held
 
 
 def test_many_small_writes_to_one_stream_are_few_pieces() -> None:
     ring = Ring(1 << 20)
     for _ in range(50_000):
         ring.append(0, b"x")
-    assert len(ring.segments()) < 10
+    assert len(segments(ring)) < 10
 
 
 def test_one_write_far_over_the_limit() -> None:
     ring = Ring(10)
     ring.append(0, b"early")
     ring.append(1, bytes(1 << 20) + b"0123456789")
-    assert (ring.content(), ring.segments()) == (b"0123456789", [(1, 10)])
+    assert (ring.content(), segments(ring)) == (b"0123456789", [(1, 10)])
     assert ring.truncated and ring.written == 5 + (1 << 20) + 10
+
+
+def test_streams_that_alternate_byte_by_byte_cost_little() -> None:
+    """The runner shares the sandbox's memory limit: what it keeps must be near what it may keep."""
+    limit = 100_000
+    ring = Ring(limit)
+    tracemalloc.start()
+    try:
+        for _ in range(limit):
+            ring.append(0, b"\n")
+            ring.append(1, b"\n")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 20 * limit, f"{peak} bytes of memory for {limit} bytes of output"
+
+
+def test_the_number_of_runs_is_bounded() -> None:
+    ring = Ring(1 << 30)
+    for _ in range(MAX_RUNS):
+        ring.append(0, b"o")
+        ring.append(1, b"e")
+    assert len(segments(ring)) == MAX_RUNS == ring.held
+    assert ring.truncated
