@@ -36,6 +36,13 @@ def unusable_driver() -> str:
     return "; ".join(f"{check.name}: {check.detail}. {check.remedy}" for check in failed)
 
 
+def unmount_below(directory: Path) -> None:
+    """The shifted view of /usr belongs to the state directory and not to any session."""
+    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+    for mount in sorted((m for m in mounts if m.startswith(f"{directory}/")), reverse=True):
+        subprocess.run(["umount", "--lazy", mount], check=False)
+
+
 class DaemonProcess:
     """``holdfast up`` on a state directory of its own, on a free port."""
 
@@ -134,11 +141,5 @@ class DaemonProcess:
             self.destroy_everything()
         finally:
             self.stop()
-            self._unmount()
+            unmount_below(self.state_dir)
             shutil.rmtree(self.state_dir, ignore_errors=True)
-
-    def _unmount(self) -> None:
-        """The shifted view of /usr belongs to the state directory and not to any session."""
-        mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-        for mount in sorted((m for m in mounts if m.startswith(str(self.state_dir))), reverse=True):
-            subprocess.run(["umount", "--lazy", mount], check=False)

@@ -11,6 +11,7 @@ import os
 import re
 import resource
 import signal
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from holdfast.drivers import cgroups, oci_config, runtime_bundle
+from holdfast.drivers import cgroups, runtime_bundle
 from holdfast.drivers.base import (
     Capabilities,
     Check,
@@ -33,7 +34,8 @@ from holdfast.drivers.commands import Outcome, run, uninterrupted
 from holdfast.drivers.disk import Disk, make_template
 from holdfast.drivers.host_processes import ProcessId
 from holdfast.drivers.mounts import is_mounted, mount_shifted
-from holdfast.drivers.oci_config import ID_BASE, ID_COUNT, Host, Places
+from holdfast.drivers.oci_config import ID_BASE, ID_COUNT, Host
+from holdfast.drivers.oci_home import SandboxHome
 from holdfast.drivers.oci_machine import Machine, examine
 from holdfast.drivers.tree_removal import remove_tree
 from holdfast.errors import DriverConflict, DriverTransient, DriverUnsupported, RuntimeUnavailable, SandboxNotFound
@@ -152,22 +154,21 @@ class OciDriver(Driver):
 
     async def _create(self, spec: SandboxSpec, handle: Handle, directory: Path) -> Handle:
         await self._remove_leftovers(handle)
+        machine, host = self._ready()
+        home = SandboxHome(directory, host)
+        disk = Disk(directory, limited=machine.loop_disks)
         try:
-            self._make_home(directory)
-            places = await self._make_places(spec, directory)
-            self._write_config(spec, places, directory)
+            await asyncio.to_thread(home.make)
+            template = await self._template(spec.limits.disk_mb) if machine.loop_disks else None
+            await disk.create(template)
+            await asyncio.to_thread(home.fill, spec, disk.path, self._home.parent)
             await self._start(handle, directory)
         except OSError as error:
             raise DriverTransient(f"cannot prepare the sandbox in {directory}: {error}") from error
         return handle
 
-    def _make_home(self, directory: Path) -> None:
-        """Open to the owner and to the sandbox's own root on its way in; other users of the host cannot enter."""
-        directory.mkdir(mode=0o700)
-        machine, host = self._ready()
-        if not machine.rootless:
-            os.chown(directory, 0, host.outside_id(0))
-            directory.chmod(0o710)
+    async def _template(self, size_mb: int) -> Path:
+        return await asyncio.to_thread(make_template, self._home / "templates", size_mb)
 
     async def _remove_leftovers(self, handle: Handle) -> None:
         with contextlib.suppress(SandboxNotFound):
@@ -176,75 +177,11 @@ class OciDriver(Driver):
                 raise DriverConflict(f"{handle} is running already")
             await self._destroy(handle)
 
-    async def _make_places(self, spec: SandboxSpec, directory: Path) -> Places:
-        machine, host = self._ready()
-        disk = Disk(directory, limited=machine.loop_disks)
-        template = await make_template(self._home / "templates", spec.limits.disk_mb) if machine.loop_disks else None
-        await disk.create(template)
-        places = Places(
-            root=disk.path / "root" if spec.writable_root else spec.image.layout,
-            workspace=disk.path / "workspace",
-            tmp=disk.path / "tmp",
-            upper=disk.path / "upper",
-            work=disk.path / "work",
-        )
-        user = host.outside_id(host.inside_user(writable_root=spec.writable_root))
-        self._make_directory(places.workspace, user, 0o755)
-        self._make_directory(places.tmp, user, 0o1777)
-        if spec.writable_root:
-            self._make_layers(spec, places)
-        return places
-
-    def _make_directory(self, path: Path, owner: int, mode: int) -> None:
-        path.mkdir(exist_ok=True)
-        if not self._ready()[0].rootless:
-            os.chown(path, owner, owner)
-        path.chmod(mode)
-
-    def _make_layers(self, spec: SandboxSpec, places: Places) -> None:
-        """The session's own root, with a place to write for each directory of the image."""
-        host = self._ready()[1]
-        root = host.outside_id(0)
-        for base in (places.root, places.upper, places.work):
-            self._make_directory(base, root, 0o755)
-        for name, lower in oci_config.layered_directories(spec.image, host.shifted).items():
-            mode = lower.stat().st_mode & 0o7777
-            self._make_directory(places.upper / name, root, mode)
-            self._make_directory(places.work / name, root, 0o700)
-            if lower in spec.image.binds.values():
-                self._own_directories(lower, places.upper / name)
-        for entry in os.scandir(spec.image.layout):
-            target = places.root / entry.name
-            if entry.is_symlink():
-                target.symlink_to(Path(entry.path).readlink())
-            elif entry.is_dir(follow_symlinks=False):
-                self._make_directory(target, root, 0o755)
-
-    def _own_directories(self, lower: Path, upper: Path, depth: int = 1) -> None:
-        """Where the host's owners cannot be shifted, new files still can be made, in directories that the session owns.
-
-        A directory in the upper layer gives the merged one its owner. The first level is enough for the system's
-        own places; ``local`` is where people and package managers write, so there it goes deeper.
-        """
-        root = self._ready()[1].outside_id(0)
-        for entry in os.scandir(lower):
-            if entry.is_dir(follow_symlinks=False):
-                self._make_directory(upper / entry.name, root, entry.stat().st_mode & 0o7777)
-                if depth > 1 or entry.name == "local":
-                    self._own_directories(Path(entry.path), upper / entry.name, depth - 1 if depth > 1 else 4)
-
-    def _write_config(self, spec: SandboxSpec, places: Places, directory: Path) -> None:
-        """Only the owner may read it: the link's token is inside."""
-        config = oci_config.build(spec, self._ready()[1], places, self._home.parent)
-        descriptor = os.open(directory / "config.json", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(config, file)
-
     async def _start(self, handle: Handle, directory: Path) -> None:
         """The runtime's detached containers inherit its stdio, so that must not be a pipe of ours."""
         machine = self._ready()[0]
         options = ("--root", str(self._runtime_root), "--log", str(directory / "runtime.log"))
-        with (directory / "runner.log").open("ab") as output:
+        with await asyncio.to_thread((directory / "runner.log").open, "ab") as output:
             pid_file = directory / "init.pid"
             # No keyring of its own: the kernel grants a user 200 of them, and sandboxes may not use theirs anyway.
             flags = ("--detach", "--no-new-keyring", "--bundle", str(directory), "--pid-file", str(pid_file))
@@ -259,34 +196,32 @@ class OciDriver(Driver):
 
     async def _destroy(self, handle: Handle) -> None:
         directory = self._directory(handle)
-        init = _init_process(directory)
-        if init is not None:  # a runtime's own way to kill waits a tenth of a second, or does not wait at all
-            await _kill_and_wait(init)
+        # Before the runtime, whose own way to kill waits a tenth of a second, or does not wait at all.
+        await asyncio.to_thread(_kill_init, directory)
         done = await self._runtime("delete", "--force", handle)
         if not done.ok and await self._exists_in_runtime(handle):
             raise DriverTransient(f"cannot delete the container {handle}: {done.complaint()}")
         try:
             if not self._ready()[0].rootless:
                 await asyncio.to_thread(cgroups.remove, handle)
-            await self._remove_directory(directory)
-        except OSError as error:
-            raise DriverTransient(f"cannot remove what is left of {handle}: {error}") from error
-
-    async def _remove_directory(self, directory: Path) -> None:
-        if directory.exists():
             await Disk(directory, limited=self._ready()[0].loop_disks).remove()
             await asyncio.to_thread(remove_tree, directory)
+        except OSError as error:
+            raise DriverTransient(f"cannot remove what is left of {handle}: {error}") from error
 
     async def _exists_in_runtime(self, handle: Handle) -> bool:
         return any(found.handle == handle for found in await self._containers())
 
     async def inspect(self, handle: Handle) -> SandboxInfo:
         # Without a directory of ours and of the runtime's there is nothing; asking the runtime costs a process.
-        if self._directory(handle).exists() or (self._runtime_root / handle).exists():
+        if await asyncio.to_thread(self._has_traces, handle):
             for found in await self.list():
                 if found.handle == handle:
-                    return self._with_cause_of_death(found)
+                    return await asyncio.to_thread(self._with_cause_of_death, found)
         raise SandboxNotFound(f"there is no sandbox {handle}")
+
+    def _has_traces(self, handle: Handle) -> bool:
+        return self._directory(handle).exists() or (self._runtime_root / handle).exists()
 
     def _with_cause_of_death(self, info: SandboxInfo) -> SandboxInfo:
         if info.state is SandboxState.STOPPED and not self._ready()[0].rootless:
@@ -296,7 +231,7 @@ class OciDriver(Driver):
     async def list(self) -> Sequence[SandboxInfo]:
         containers = {found.handle: found for found in await self._containers()}
         try:
-            names = [entry.name for entry in os.scandir(self._home) if entry.name.startswith("ses_")]
+            names = await asyncio.to_thread(self._session_directories)
         except OSError as error:
             raise DriverTransient(f"cannot read {self._home}: {error.strerror}") from error
         for name in names:
@@ -304,6 +239,9 @@ class OciDriver(Driver):
             if handle not in containers:
                 containers[handle] = SandboxInfo(handle=handle, session_id=name, state=SandboxState.STOPPED)
         return list(containers.values())
+
+    def _session_directories(self) -> Sequence[str]:
+        return [entry.name for entry in os.scandir(self._home) if entry.name.startswith("ses_")]
 
     async def _containers(self) -> Sequence[SandboxInfo]:
         """What the runtime itself knows."""
@@ -335,14 +273,17 @@ def _init_process(directory: Path) -> ProcessId | None:
     return process if process is not None and process.began() <= written + 1 else None
 
 
-async def _kill_and_wait(init: ProcessId) -> None:
-    """The first process takes all others of its namespace with it, and ends after them."""
+def _kill_init(directory: Path) -> None:
+    """Kill the sandbox's first process, which takes all others of its namespace with it and ends after them."""
+    init = _init_process(directory)
+    if init is None:
+        return
     init.send(signal.SIGKILL)
-    deadline = asyncio.get_running_loop().time() + _END_SECONDS
+    deadline = time.monotonic() + _END_SECONDS
     while init.is_alive():
-        if asyncio.get_running_loop().time() > deadline:
+        if time.monotonic() > deadline:
             raise DriverTransient(f"process {init.pid} was killed but has not ended after {_END_SECONDS:.0f} s")
-        await asyncio.sleep(0.002)
+        time.sleep(0.002)
 
 
 def _last_words(directory: Path) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import shutil
-from collections.abc import Callable
+import socket
 from pathlib import Path
 
 from holdfast.errors import HoldfastError, Unavailable
@@ -53,10 +53,8 @@ class LinkHub:
             return connection
 
         try:
-            for made in (self._root, directory):  # passable for sandboxes, not listable for anyone
-                made.mkdir(parents=True, exist_ok=True)
-                made.chmod(0o711)
-            server = await self._serve(directory, accept)
+            listening = await asyncio.to_thread(self._bind, directory)
+            server = await asyncio.get_running_loop().create_unix_server(accept, sock=listening)
         except OSError as error:
             raise Unavailable(f"cannot open the link socket in {directory}: {error.strerror}") from error
         listener = _Listener(link, server)
@@ -64,17 +62,25 @@ class LinkHub:
         self._listeners[session_id] = listener
         return link
 
-    async def _serve(self, directory: Path, accept: Callable[[], Connection]) -> asyncio.Server:
+    def _bind(self, directory: Path) -> socket.socket:
         """Bind by the directory's descriptor: a socket's path may have only 107 bytes, a state directory has more."""
+        for made in (self._root, directory):  # passable for sandboxes, not listable for anyone
+            made.mkdir(parents=True, exist_ok=True)
+            made.chmod(0o711)
         descriptor = os.open(directory, os.O_DIRECTORY | os.O_CLOEXEC)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             path = Path(f"/proc/self/fd/{descriptor}/{SOCKET_NAME}")
             path.unlink(missing_ok=True)
-            server = await asyncio.get_running_loop().create_unix_server(accept, str(path), backlog=16)
+            listening.bind(str(path))
             path.chmod(0o666)  # the sandbox's user has another id; the token is what counts
-            return server
+            listening.listen(16)
+        except OSError:
+            listening.close()
+            raise
         finally:
             os.close(descriptor)
+        return listening
 
     async def close(self, session_id: str, error: HoldfastError) -> None:
         """End a session's link for good: its calls fail with ``error``, its directory goes."""
@@ -82,7 +88,7 @@ class LinkHub:
         if listener is not None:
             listener.link.lose(error)
             _hang_up(listener)
-        shutil.rmtree(self.directory(session_id), ignore_errors=True)
+        await asyncio.to_thread(shutil.rmtree, self.directory(session_id), ignore_errors=True)
 
     async def shut_down(self) -> None:
         """The daemon stops: hang up on everybody; sockets and sandboxes stay for the next daemon."""

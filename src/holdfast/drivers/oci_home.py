@@ -1,0 +1,91 @@
+"""One sandbox's own directory on the host: who may enter it, what is in it, and its OCI configuration.
+
+Everything here blocks, for a few milliseconds; the driver calls it in a thread.
+"""
+
+import json
+import os
+from pathlib import Path
+
+from holdfast.drivers import oci_config
+from holdfast.drivers.base import SandboxSpec
+from holdfast.drivers.oci_config import Host, Places
+
+_LOCAL_DEPTH = 4
+
+
+class SandboxHome:
+    """``<state>/oci/<session id>``: the disk, the configuration and the logs of one sandbox."""
+
+    def __init__(self, directory: Path, host: Host) -> None:
+        self._directory = directory
+        self._host = host
+
+    def make(self) -> None:
+        """Open to the owner and to the sandbox's own root on its way in; other users of the host cannot enter."""
+        self._directory.mkdir(mode=0o700)
+        if not self._host.rootless:
+            os.chown(self._directory, 0, self._host.outside_id(0))
+            self._directory.chmod(0o710)
+
+    def fill(self, spec: SandboxSpec, disk: Path, state_dir: Path) -> None:
+        """Lay out the writable space on its disk, and write the configuration that the runtime starts from."""
+        places = Places(
+            root=disk / "root" if spec.writable_root else spec.image.layout,
+            workspace=disk / "workspace",
+            tmp=disk / "tmp",
+            upper=disk / "upper",
+            work=disk / "work",
+        )
+        user = self._host.outside_id(self._host.inside_user(writable_root=spec.writable_root))
+        self._make_directory(places.workspace, user, 0o755)
+        self._make_directory(places.tmp, user, 0o1777)
+        if spec.writable_root:
+            self._make_layers(spec, places)
+        self._write_config(oci_config.build(spec, self._host, places, state_dir))
+
+    def _make_directory(self, path: Path, owner: int, mode: int) -> None:
+        path.mkdir(exist_ok=True)
+        if not self._host.rootless:
+            os.chown(path, owner, owner)
+        path.chmod(mode)
+
+    def _make_layers(self, spec: SandboxSpec, places: Places) -> None:
+        """The session's own root, with a place to write for each directory of the image."""
+        host = self._host
+        root = host.outside_id(0)
+        for base in (places.root, places.upper, places.work):
+            self._make_directory(base, root, 0o755)
+        for name, lower in oci_config.layered_directories(spec.image, host.shifted).items():
+            mode = lower.stat().st_mode & 0o7777
+            self._make_directory(places.upper / name, root, mode)
+            self._make_directory(places.work / name, root, 0o700)
+            if lower in spec.image.binds.values():
+                self._own_directories(lower, places.upper / name)
+        for entry in os.scandir(spec.image.layout):
+            target = places.root / entry.name
+            if entry.is_symlink():
+                target.symlink_to(Path(entry.path).readlink())
+            elif entry.is_dir(follow_symlinks=False):
+                self._make_directory(target, root, 0o755)
+
+    def _own_directories(self, lower: Path, upper: Path, depth: int = 1) -> None:
+        """Where the host's owners cannot be shifted, new files still can be made, in directories that the session owns.
+
+        A directory in the upper layer gives the merged one its owner. The first level is enough for the system's
+        own places; ``local`` is where people and package managers write, so there it goes deeper.
+        """
+        root = self._host.outside_id(0)
+        for entry in os.scandir(lower):
+            if entry.is_dir(follow_symlinks=False):
+                self._make_directory(upper / entry.name, root, entry.stat().st_mode & 0o7777)
+                if depth > 1 or entry.name == "local":
+                    self._own_directories(
+                        Path(entry.path), upper / entry.name, depth - 1 if depth > 1 else _LOCAL_DEPTH
+                    )
+
+    def _write_config(self, config: oci_config.Json) -> None:
+        """Only the owner may read it: the link's token is inside."""
+        descriptor = os.open(self._directory / "config.json", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(config, file)

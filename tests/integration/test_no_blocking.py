@@ -1,0 +1,53 @@
+"""Nothing in the daemon blocks its event loop: one slow disk must not stop every session.
+
+The whole daemon runs inside the test, on the real driver where this machine has one, with BlockBuster watching.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+from blockbuster import blockbuster_ctx
+
+from holdfast.daemon import wiring
+from holdfast.daemon.config import Config
+from holdfast.sessions.types import CreateRequest, ExecRequest
+from support.daemon import unmount_below, unusable_driver
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def state_dir() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="hf-", dir="/var/tmp"))
+    path.chmod(0o711)
+    yield path
+    unmount_below(path)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.mark.parametrize("driver", ["oci", "process"])
+async def test_the_life_of_a_session(driver: str, state_dir: Path) -> None:
+    if driver == "oci":
+        reason = await anyio.to_thread.run_sync(unusable_driver)
+        if reason:
+            pytest.skip(reason)
+    config = Config.model_validate({"state_dir": state_dir, "driver": driver, "api_key": "k" * 32})
+    async with wiring.running(config) as daemon:  # starting up may take its time; serving may not
+        with blockbuster_ctx("holdfast"):
+            service = daemon.service
+            session = await service.create(CreateRequest(writable_root=driver == "oci" or None), idempotency_key="one")
+            result = await service.exec(session.id, ExecRequest("echo hello; pwd"), idempotency_key="two")
+            assert result.stdout.startswith(b"hello\n")
+            home = result.cwd
+            for size in (10, 3 << 20):
+                await service.write_file(session.id, f"{home}/file", b"x" * size, mode=None)
+                data, _ = await service.read_file(session.id, f"{home}/file", max_bytes=None)
+                assert data == b"x" * size
+            assert (await service.exec_result(session.id, result.exec_id)).stdout == result.stdout
+            await service.list(status=None, limit=10, cursor=None)
+            await service._tick()
+            await service.destroy(session.id)
