@@ -62,6 +62,19 @@ def carriers_of(entry: str) -> set[int]:
     return {pid for pid, seen in _all().items() if seen.alive and mark in _environment(pid)}
 
 
+def mentioning(argument: str) -> set[int]:
+    """Living processes that have ``argument`` among the words of their command line."""
+    word = argument.encode()
+    return {pid for pid, seen in _all().items() if seen.alive and word in _words(pid)}
+
+
+def _words(pid: int) -> list[bytes]:
+    try:
+        return (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
 def descendants_of(root: int) -> set[int]:
     """Everything living below a process, without itself."""
     everything = _all()

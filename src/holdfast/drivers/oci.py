@@ -32,7 +32,7 @@ from holdfast.drivers.base import (
 )
 from holdfast.drivers.commands import Outcome, run, uninterrupted
 from holdfast.drivers.disk import Disk, make_template
-from holdfast.drivers.host_processes import ProcessId
+from holdfast.drivers.host_processes import ProcessId, kill_until_gone, mentioning
 from holdfast.drivers.mounts import is_mounted, mount_shifted
 from holdfast.drivers.oci_config import ID_BASE, ID_COUNT, Host
 from holdfast.drivers.oci_home import SandboxHome
@@ -274,9 +274,13 @@ def _init_process(directory: Path) -> ProcessId | None:
 
 
 def _kill_init(directory: Path) -> None:
-    """Kill the sandbox's first process, which takes all others of its namespace with it and ends after them."""
+    """Kill the sandbox's first process, which takes all others of its namespace with it and ends after them.
+
+    Without one, a runtime may still be about to start it: one that a daemon has called and not outlived.
+    """
     init = _init_process(directory)
     if init is None:
+        kill_until_gone(lambda: mentioning(str(directory)), time.monotonic() + _END_SECONDS)
         return
     init.send(signal.SIGKILL)
     deadline = time.monotonic() + _END_SECONDS

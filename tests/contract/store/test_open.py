@@ -24,6 +24,7 @@ from holdfast.store.database import database_for
 from holdfast.store.engine import parse_url
 from holdfast.store.tables import metadata
 from support.postgres import Postgres
+from support.store_child import open_and_insert
 
 pytestmark = pytest.mark.anyio
 
@@ -86,7 +87,7 @@ async def test_many_open_an_empty_database_at_once(url: str) -> None:
 
 async def test_many_processes_open_an_empty_database_at_once(url: str) -> None:
     spawn = multiprocessing.get_context("spawn")
-    children = [spawn.Process(target=_open_and_insert, args=(url, sys.path, n)) for n in range(6)]
+    children = [spawn.Process(target=open_and_insert, args=(url, a_row(n))) for n in range(6)]
     for child in children:
         child.start()
     for child in children:
@@ -95,17 +96,6 @@ async def test_many_processes_open_an_empty_database_at_once(url: str) -> None:
     store = await Store.open(url)
     assert len(await store.sessions.by_status(["active"], node=NODE)) == 6
     await store.close()
-
-
-def _open_and_insert(url: str, path: list[str], number: int) -> None:
-    sys.path[:] = path
-
-    async def run() -> None:
-        store = await Store.open(url)
-        await store.sessions.insert(a_row(number), max_live=None)
-        await store.close()
-
-    asyncio.run(run())
 
 
 async def test_a_database_of_a_newer_version_is_refused(url: str) -> None:
