@@ -57,6 +57,7 @@ async def _serve(config: Config) -> None:
                     timeout_keep_alive=30,
                     timeout_graceful_shutdown=5,
                     server_header=False,
+                    proxy_headers=False,  # who is calling is decided by the connection, not by a header
                 )
             )
             async with _announced(config, url):

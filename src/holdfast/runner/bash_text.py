@@ -135,7 +135,14 @@ class State:
 
 
 def command_line(
-    directory: str, env: dict[str, str], cwd: str | None, return_to: str, state: State | None, *, recall: bool
+    directory: str,
+    stdin: str,
+    env: dict[str, str],
+    cwd: str | None,
+    return_to: str,
+    state: State | None,
+    *,
+    recall: bool,
 ) -> str:
     """All that bash reads for one command; the command itself is in ``directory/cmd``.
 
@@ -149,7 +156,7 @@ def command_line(
     remember = f"\\. {directory}/status; " if recall else ""
     report = _report(directory, in_fork=state is not None and state.bends_groups)
     return (
-        f"__hf=; {go}{remember}{run}<{directory}/in >{directory}/out 2>{directory}/err; "
+        f"__hf=; {go}{remember}{run}<{stdin} >{directory}/out 2>{directory}/err; "
         f"__hf=$?; {back}{_RECORD}>|{directory}/result; {report}\n"
     )
 

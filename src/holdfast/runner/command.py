@@ -62,8 +62,7 @@ class Command:
             _write_file(f"{directory}/status", f"\\builtin return {last_status}\n".encode())
         if job.stdin:
             _write_file(f"{directory}/in", job.stdin)
-        else:
-            os.symlink("/dev/null", f"{directory}/in")
+        self.stdin = f"{directory}/in" if job.stdin else "/dev/null"
         self._result = self._open_pipe("result", self._on_result)
         # Bash writes its state line by line. To be told of the end is enough, as long as it all fits into the pipe.
         self._state = self._open_pipe("state", self._on_state, NOTHING_BUT_THE_END)
@@ -230,15 +229,12 @@ class Command:
                 self._loop.unwatch(fd)
                 os.close(fd)
             self._outputs = {}
-        for name in FILES:
-            try:
-                os.unlink(f"{self.directory}/{name}")
-            except OSError:
-                continue
         try:
+            for name in os.listdir(self.directory):
+                os.unlink(f"{self.directory}/{name}")
             os.rmdir(self.directory)
         except OSError:
-            return  # a command put something of its own there; the directory goes with the sandbox
+            return  # a command has been there; the directory goes when order is made, or with the sandbox
 
 
 def _write_file(path: str, data: bytes) -> None:

@@ -124,7 +124,7 @@ class Shell:
         )
         self._tick = self._loop.after(TICK_SECONDS, self._look)
         recall = last_status != 0
-        line = bash_text.command_line(directory, job.env, job.cwd, self._cwd, self._state, recall=recall)
+        line = bash_text.command_line(directory, command.stdin, job.env, job.cwd, self._cwd, self._state, recall=recall)
         bash.say(command.give(line))
 
     def _on_report(self, command: Command) -> None:
