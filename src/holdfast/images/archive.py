@@ -52,7 +52,7 @@ def _members(stream: TarStream) -> Iterator[tarfile.TarInfo]:
         while (member := tar.next()) is not None:
             yield member
             # tarfile remembers all that it has seen, for a second look that we never take
-            tar.members = []  # type: ignore[attr-defined]
+            tar.members = []  # type: ignore[attr-defined]  # public, but not in the stubs
             tar.pax_headers = {}
             stream.new_header()
 

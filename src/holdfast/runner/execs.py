@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.protocol import fields
 from holdfast.runner.ring import Ring
 
 TYPE_CHECKING = False
@@ -19,11 +20,11 @@ class Exec:
         self.exec_id = exec_id
         self.cmd = cmd
         self.stdin = stdin
-        self.env: dict[str, str] = options.get("env") or {}  # type: ignore[assignment]  # the host checked it
-        self.cwd: str | None = options.get("cwd")  # type: ignore[assignment]
-        self.timeout = int(options["timeout_ms"]) / 1000  # type: ignore[call-overload]
+        self.env = fields.texts(options, "env")
+        self.cwd = fields.optional_text(options, "cwd")
+        self.timeout = fields.integer(options, "timeout_ms") / 1000
         self.request = hash((cmd, stdin, tuple(self.env.items()), self.cwd, options.get("shell")))
-        self.ring = Ring(int(options["limit"]))  # type: ignore[call-overload]
+        self.ring = Ring(fields.integer(options, "limit"))
         self.result: dict[str, object] | None = None
         self.error: tuple[str, str] | None = None
         self._waiters: list[Callable[[Exec], None]] = []

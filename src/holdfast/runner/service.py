@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from holdfast.protocol import frames
+from holdfast.protocol import fields, frames
 from holdfast.protocol.messages import INLINE_FILE_BYTES
 from holdfast.runner import files
 from holdfast.runner.bulk import Bulk
@@ -50,7 +50,7 @@ class Service:
             self._shell(DEFAULT_SHELL).warm_up()
 
     def serve(self, header: frames.Header, body: bytes, reply: Reply) -> None:
-        call = self._calls.get(header.get("op"))  # type: ignore[call-overload]
+        call = self._calls.get(str(header.get("op")))
         if call is None:
             _refuse(reply, "protocol_error", f"this runner does not know the op {header.get('op')!r}")
             return
@@ -88,8 +88,8 @@ class Service:
         if not self._argv:
             _refuse(reply, "shell_unavailable", "the image has no bash, and the runtime bundle was built without one")
             return
-        cut = int(header["cmd_bytes"])  # type: ignore[call-overload]
-        job = Exec(str(header["exec_id"]), body[:cut], body[cut:], header)
+        cut = fields.integer(header, "cmd_bytes")
+        job = Exec(fields.text(header, "exec_id"), body[:cut], body[cut:], header)
         known = self.execs.get(job.exec_id)
         if known is not None and known.request != job.request:
             _refuse(reply, "idempotency_mismatch", "this Idempotency-Key was used for another command")
@@ -101,27 +101,27 @@ class Service:
             shell.submit(job)
 
     def _exec_get(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
-        job = self.execs.get(str(header["exec_id"]))
+        job = self.execs.get(fields.text(header, "exec_id"))
         if job is None:
             _refuse(reply, "exec_not_found", f"no command {header['exec_id']} in this session, or it was long ago")
         else:
             job.when_done(lambda done: _answer(done, reply))
 
     def _fs_read(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
-        reply(*files.read(str(header["path"]), int(header["limit"])))  # type: ignore[call-overload]
+        reply(*files.read(fields.text(header, "path"), fields.integer(header, "limit")))
 
     def _fs_write(self, header: frames.Header, body: bytes, reply: Reply) -> None:
-        files.write(str(header["path"]), body, header.get("mode"))  # type: ignore[arg-type]
+        files.write(fields.text(header, "path"), body, fields.optional_integer(header, "mode"))
         reply({})
 
     def _fs_pull(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
-        limit = int(header["limit"])  # type: ignore[call-overload]
-        self._bulk.pull(str(header["path"]), max(limit, INLINE_FILE_BYTES), str(header["stream"]))
+        limit = max(fields.integer(header, "limit"), INLINE_FILE_BYTES)
+        self._bulk.pull(fields.text(header, "path"), limit, fields.text(header, "stream"))
         reply({})
 
     def _fs_push(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
-        size = int(header["size"])  # type: ignore[call-overload]
-        self._bulk.push(str(header["path"]), header.get("mode"), size, str(header["stream"]))  # type: ignore[arg-type]
+        mode, size = fields.optional_integer(header, "mode"), fields.integer(header, "size")
+        self._bulk.push(fields.text(header, "path"), mode, size, fields.text(header, "stream"))
         reply({})
 
 

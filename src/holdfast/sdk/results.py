@@ -86,7 +86,8 @@ class ImageInfo:
 
 def of_wire(cls: type[T], data: Mapping[str, Any]) -> T:
     """Builds ``cls`` from a reply; fields of a newer daemon are ignored."""
-    values = {field.name: data[field.name] for field in fields(cls) if field.name in data}  # type: ignore[arg-type]
+    known = fields(cls)  # type: ignore[arg-type]  # every T here is a dataclass, which no bound can say
+    values = {field.name: data[field.name] for field in known if field.name in data}
     for name, value in values.items():
         if name.endswith("_at"):
             values[name] = datetime.fromisoformat(value)

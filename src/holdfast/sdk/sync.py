@@ -37,7 +37,7 @@ def forward(method: Callable[Concatenate[A, P], Awaitable[R]]) -> Callable[Conca
     def call(self: _Sync[A], *args: P.args, **kwargs: P.kwargs) -> R:
         return self._portal.call(partial(_finish, method, self._inner, args, kwargs))
 
-    return call  # type: ignore[return-value]
+    return call  # type: ignore[return-value]  # wraps() hides that self has another type
 
 
 def forward_session(
@@ -49,7 +49,7 @@ def forward_session(
     def call(self: _Sync[A], *args: P.args, **kwargs: P.kwargs) -> "SyncSession":
         return SyncSession(self._portal, self._portal.call(partial(_finish, method, self._inner, args, kwargs)))
 
-    return call  # type: ignore[return-value]
+    return call  # type: ignore[return-value]  # wraps() hides that self has another type
 
 
 async def _finish(method: Callable[..., Awaitable[R]], inner: object, args: tuple[Any, ...], named: Any) -> R:
