@@ -175,7 +175,7 @@ async def test_a_caller_cancelled_behind_a_lock_goes_within_the_grace(
 
 
 def _checked_out(store: Store) -> int:
-    engine = store._database._engine  # type: ignore[attr-defined]
+    engine = store._database._engine  # type: ignore[attr-defined]  # both kinds of database have one
     pool: sa.QueuePool = engine.pool
     return pool.checkedout()
 

@@ -5,6 +5,7 @@ import dataclasses
 
 import pytest
 
+from holdfast.drivers.fake import Moment
 from holdfast.errors import (
     BadInput,
     DriverQuota,
@@ -45,10 +46,10 @@ async def test_a_session_is_made_used_and_destroyed(house: House) -> None:
     ids=lambda error: error.code,
 )
 @pytest.mark.parametrize("moment", ["before", "middle", "after"])
-async def test_a_driver_that_fails(house: House, error: HoldfastError, moment: str) -> None:
+async def test_a_driver_that_fails(house: House, error: HoldfastError, moment: Moment) -> None:
     """The caller gets the driver's own error; the row tells it too; nothing is left."""
     async with house.daemon() as service:
-        house.driver.inject("create", error=error, moment=moment)  # type: ignore[arg-type]
+        house.driver.inject("create", error=error, moment=moment)
         with pytest.raises(type(error), match=error.message):
             await new(service)
         [row] = await house.rows()
@@ -117,7 +118,7 @@ async def test_a_sandbox_that_dies_as_soon_as_it_is_made(house: House) -> None:
                 await until(lambda: not link.connected, "it has hung up")
             return await original(row, event, **fields)
 
-        service._lifecycle._change = die_first  # type: ignore[method-assign]
+        service._lifecycle._change = die_first  # type: ignore[method-assign]  # the moment that is tested
         session_id = await new(service)
         await until(lambda: house.is_in(session_id, Status.ERROR), "the crash is noticed")
 
@@ -228,10 +229,10 @@ async def test_destroy_during_create(house: House) -> None:
 
 
 @pytest.mark.parametrize("moment", ["before", "middle", "after"])
-async def test_the_daemon_ends_in_the_middle_and_the_next_one_finishes(house: House, moment: str) -> None:
+async def test_the_daemon_ends_in_the_middle_and_the_next_one_finishes(house: House, moment: Moment) -> None:
     service = house.make_service()
     async with service.running():
-        house.driver.inject("create", hang=True, moment=moment)  # type: ignore[arg-type]
+        house.driver.inject("create", hang=True, moment=moment)
         caller = asyncio.create_task(new(service, "one"))
         await until(lambda: house.count("create") == 1, "the create is under way")
         for task in service._operations._tasks.values():

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from holdfast.drivers.fake import Moment
 from holdfast.errors import DriverTransient, RuntimeUnavailable, SessionGone, SessionNotFound
 from holdfast.sessions.machine import LIVE, Reason, Status
 from support.house import House, new, run, tick, until
@@ -145,11 +146,11 @@ async def test_a_caller_that_goes_away_does_not_stop_it(house: House) -> None:
 
 
 @pytest.mark.parametrize("moment", ["before", "middle", "after"])
-async def test_the_daemon_ends_in_the_middle_and_the_next_one_finishes(house: House, moment: str) -> None:
+async def test_the_daemon_ends_in_the_middle_and_the_next_one_finishes(house: House, moment: Moment) -> None:
     service = house.make_service()
     async with service.running():
         session_id = await new(service)
-        house.driver.inject("destroy", hang=True, moment=moment)  # type: ignore[arg-type]
+        house.driver.inject("destroy", hang=True, moment=moment)
         caller = asyncio.create_task(service.destroy(session_id))
         await until(lambda: house.count("destroy") == 1, "the destroy is under way")
         for task in service._operations._tasks.values():

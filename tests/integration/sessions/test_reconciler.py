@@ -79,7 +79,9 @@ async def test_active_and_dead(house: House, sandbox: str, moment: str) -> None:
     async with service.running():
         session_id = await new(service)
         if moment == "on a tick":
-            service._live.get(session_id).link.on_disconnect = None  # type: ignore[union-attr]
+            live = service._live.get(session_id)
+            assert live is not None
+            live.link.on_disconnect = None
             await _kill(house, session_id, sandbox)
             await tick(service)
             await _assert_crashed(house, service, session_id)

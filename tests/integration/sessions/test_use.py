@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+from collections.abc import Sequence
 
 import pytest
 
@@ -190,7 +191,7 @@ async def test_used_in_the_very_moment_of_the_sweep(house: House) -> None:
 
     class Racing(SessionStore):
         async def expired(self, **wanted: object) -> list[SessionRow]:
-            found = await SessionStore.expired(self, **wanted)  # type: ignore[arg-type]
+            found = await SessionStore.expired(self, **wanted)  # type: ignore[arg-type]  # passed on as it came
             await run(service, session_id, "true")
             return found
 
@@ -272,10 +273,10 @@ async def test_a_store_that_fails_for_a_while_loses_no_activity(house: House) ->
     class Flaky(SessionStore):
         broken = False
 
-        async def touch(self, rows: object) -> None:
+        async def touch(self, rows: Sequence[tuple[str, float, float, str]]) -> None:
             if self.broken:
                 raise Unavailable("the database is away")
-            await SessionStore.touch(self, rows)  # type: ignore[arg-type]
+            await SessionStore.touch(self, rows)
 
     store = Flaky(house.store._database)
     async with house.daemon(store=store) as service:

@@ -46,7 +46,7 @@ ROOT_DIRS: tuple[Member, ...] = (folder("usr"), folder("bin"), Member("bin/sh", 
 
 def make_tar(path: Path, members: Sequence[Member], mode: str = "w") -> Path:
     """Write a tar; ``mode`` is tarfile's, such as ``w:gz``."""
-    with tarfile.open(path, mode, format=tarfile.PAX_FORMAT) as tar:  # type: ignore[call-overload]
+    with tarfile.open(path, mode, format=tarfile.PAX_FORMAT) as tar:  # type: ignore[call-overload]  # any mode
         for member in members:
             info = tarfile.TarInfo(member.name)
             info.type, info.linkname, info.mode = member.kind, member.link, member.mode
