@@ -42,7 +42,7 @@ async def container() -> AsyncIterator[DockerContainer]:
         _write_root(root)
         await run_program("docker", "import", str(root), name)
     try:
-        options = ("--detach", "--rm", "--init", "--network", "none", "--volume", "/usr:/usr:ro", "--name", name)
+        options = ("--detach", "--rm", "--network", "none", "--volume", "/usr:/usr:ro", "--name", name)
         await run_program("docker", "run", *options, name, "/bin/sleep", "infinity")
         try:
             yield DockerContainer(name)
