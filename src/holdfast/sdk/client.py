@@ -6,8 +6,6 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
-import httpx2
-
 from holdfast.sdk.discovery import find
 from holdfast.sdk.images import Images
 from holdfast.sdk.results import Limits, SessionInfo, of_wire
@@ -24,7 +22,6 @@ class Client:
 
     ``timeout`` (seconds) bounds each call but exec, which is bounded by its own ``timeout_ms``. ``retries`` is how
     often a call is repeated that found no daemon or a busy one; only calls that are safe to repeat are.
-    ``transport`` is for tests.
     """
 
     def __init__(
@@ -34,9 +31,8 @@ class Client:
         *,
         timeout: float = DEFAULT_SECONDS,
         retries: int = DEFAULT_RETRIES,
-        transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        self._transport = Transport(find(url, api_key), timeout=timeout, retries=retries, via=transport)
+        self._transport = Transport(find(url, api_key), timeout=timeout, retries=retries)
         self.images = Images(self._transport)
 
     @property

@@ -23,6 +23,11 @@ def new_key() -> str:
     return uuid.uuid4().hex
 
 
+def patience(timeout_ms: int | None) -> float:
+    """How many seconds to wait for the answer to an exec: as long as the command may take, and no longer."""
+    return max(DEFAULT_EXEC_MS if timeout_ms is None else timeout_ms, 0) / 1000 + EXEC_GRACE_SECONDS
+
+
 class Session:
     """One sandbox. As an async context manager it is destroyed at the end of the block."""
 
@@ -63,20 +68,19 @@ class Session:
         body: dict[str, object] = {"cmd": cmd}
         optional = {"timeout_ms": timeout_ms, "stdin": stdin, "env": env and dict(env), "cwd": cwd, "shell": shell}
         body.update((name, value) for name, value in optional.items() if value is not None)
-        seconds = (DEFAULT_EXEC_MS if timeout_ms is None else timeout_ms) / 1000 + EXEC_GRACE_SECONDS
         data = await self._transport.call(
             "POST",
             self._path + "/exec",
             json_body=body,
             idempotency_key=idempotency_key or new_key(),
-            timeout=max(seconds, EXEC_GRACE_SECONDS),
+            timeout=patience(timeout_ms),
         )
         return of_wire(ExecResult, data)
 
     async def exec_result(self, exec_id: str) -> ExecResult:
         """The result of an earlier command again; waits if it still runs."""
         path = f"{self._path}/exec/{quote(exec_id, safe='')}"
-        data = await self._transport.call("GET", path, timeout=DEFAULT_EXEC_MS / 1000 + EXEC_GRACE_SECONDS)
+        data = await self._transport.call("GET", path, timeout=patience(None))
         return of_wire(ExecResult, data)
 
     async def write(self, path: str, data: str | bytes | bytearray | memoryview, *, mode: int | None = None) -> None:

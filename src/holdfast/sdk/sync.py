@@ -4,6 +4,7 @@ There is no second implementation: one thread runs an event loop, and every meth
 of the same name on the async object. ``forward`` keeps the signature, so editors and type checkers see the real one.
 """
 
+import importlib.util
 import weakref
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial, wraps
@@ -114,7 +115,7 @@ class SyncClient(_Sync[Client]):
         retries: int = DEFAULT_RETRIES,
     ) -> None:
         client = Client(url, api_key, timeout=timeout, retries=retries)
-        running = start_blocking_portal("asyncio", name="holdfast-sdk")
+        running = start_blocking_portal("asyncio", {"use_uvloop": _has_uvloop()}, name="holdfast-sdk")
         super().__init__(running.__enter__(), client)
         self.images = SyncImages(self._portal, client.images)
         self._stop = weakref.finalize(self, _shut, self._portal, client, running)
@@ -138,6 +139,10 @@ class SyncClient(_Sync[Client]):
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _has_uvloop() -> bool:
+    return importlib.util.find_spec("uvloop") is not None
 
 
 def _shut(portal: BlockingPortal, client: Client, running: Any) -> None:

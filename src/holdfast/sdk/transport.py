@@ -1,15 +1,19 @@
-"""One HTTP exchange with the daemon: retries where they are safe, and errors as our own classes.
+"""The way to the daemon: one pool of connections, retries where they are safe, and errors as our own classes.
 
 A request is retried only if doing it twice does no harm: it reads, it destroys, or it carries an Idempotency-Key.
 """
 
+import asyncio
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from enum import Enum, auto
 from typing import Any
+from urllib.parse import urlencode
 
-import anyio
-import httpx2
+import aiohttp
+from yarl import URL
 
 from holdfast.errors import HoldfastError, Unavailable, by_code
 from holdfast.sdk.discovery import Endpoint
@@ -17,11 +21,12 @@ from holdfast.sdk.discovery import Endpoint
 CONNECT_SECONDS = 5.0
 KEEP_ALIVE_SECONDS = 4.0  # shorter than a server's own patience, so that it never hangs up on us first
 BACKOFF_SECONDS = 0.1
+READ_BUFFER = 1 << 18
 
 _WORTH_A_RETRY = frozenset({"unavailable", "driver_transient", "driver_error"})
-_BROKEN = (httpx2.ConnectError, httpx2.ReadError, httpx2.WriteError, httpx2.CloseError, httpx2.RemoteProtocolError)
 
 Params = Mapping[str, str | list[str]]
+Body = bytes | AsyncIterable[bytes]
 
 
 def request_id(error: HoldfastError) -> str | None:
@@ -33,24 +38,32 @@ def request_id(error: HoldfastError) -> str | None:
 class Transport:
     """A connection pool for one daemon. It ignores proxy settings: the key goes to the daemon and nowhere else."""
 
-    def __init__(
-        self, endpoint: Endpoint, *, timeout: float, retries: int, via: httpx2.AsyncBaseTransport | None = None
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, *, timeout: float, retries: int) -> None:
         self.url = endpoint.url
         self._timeout = timeout
         self._retries = retries
         self._headers = {
-            b"Authorization": b"Bearer " + endpoint.api_key.encode(),
-            b"User-Agent": b"holdfast-sdk",
-            b"Accept-Encoding": b"identity",
+            "Authorization": f"Bearer {endpoint.api_key}",
+            "User-Agent": "holdfast-sdk",
+            "Accept-Encoding": "identity",
         }
-        # The layer below httpx's client: we want no cookies, redirects or auth flows, and they take half of its time.
-        self._http = via or httpx2.AsyncHTTPTransport(
-            limits=httpx2.Limits(max_connections=None, keepalive_expiry=KEEP_ALIVE_SECONDS), trust_env=False
-        )
+        self._http: aiohttp.ClientSession | None = None
+
+    def _session(self) -> aiohttp.ClientSession:
+        """Made at the first call: it belongs to the loop that this runs in."""
+        if self._http is None or self._http.closed:
+            self._http = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS),
+                headers=self._headers,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                read_bufsize=READ_BUFFER,
+            )
+        return self._http
 
     async def close(self) -> None:
-        await self._http.aclose()
+        if self._http is not None:
+            await self._http.close()
 
     async def call(
         self,
@@ -67,7 +80,7 @@ class Transport:
         body = b""
         if json_body is not None:
             headers["Content-Type"] = "application/json"
-            body = json.dumps(json_body, ensure_ascii=False, separators=(",", ":")).encode()
+            body = to_json(json_body)
         if idempotency_key is not None:
             headers["Idempotency-Key"] = idempotency_key
         safe = idempotency_key is not None or method in ("GET", "DELETE")
@@ -78,7 +91,7 @@ class Transport:
         self,
         method: str,
         path: str,
-        body: bytes,
+        body: Body,
         headers: Mapping[str, str],
         *,
         params: Params | None = None,
@@ -86,73 +99,143 @@ class Transport:
         safe: bool = False,
     ) -> bytes:
         """The reply's bytes. ``safe``: doing it twice does no harm. Raises ``HoldfastError`` and nothing else."""
-        seconds = timeout or self._timeout
-        limit = httpx2.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds), pool=None)
         attempt = 0
         while True:
-            error: HoldfastError
             try:
-                response = await self._exchange(method, path, body, headers, params, limit)
-                if response.is_success:
-                    return response.content
-                error = _error_of(response)
-                again = safe and error.code in _WORTH_A_RETRY
-            except httpx2.ConnectError as exc:  # nothing was sent, so trying again is always safe
-                error, again = self._no_answer(exc), True
-            except httpx2.ConnectTimeout as exc:
-                error, again = self._no_answer(exc), False
-            except httpx2.TimeoutException:
-                error, again = self._too_slow(seconds), False
-            except httpx2.HTTPError as exc:
-                error = Unavailable(f"the connection to the daemon at {self.url} broke: {_say(exc)}")
-                again = safe and isinstance(exc, _BROKEN)
-            if not again or attempt >= self._retries:
-                raise error
-            await anyio.sleep(BACKOFF_SECONDS * 2**attempt * random.uniform(0.8, 1.2))  # noqa: S311
+                async with self._exchange(method, path, body, headers, params, timeout) as response:
+                    return await response.read()
+            except _Failed as failed:
+                again = failed.repeat is Repeat.ALWAYS or (safe and failed.repeat is Repeat.IF_SAFE)
+                if not again or attempt >= self._retries:
+                    raise failed.error from None
+            await asyncio.sleep(BACKOFF_SECONDS * 2**attempt * random.uniform(0.8, 1.2))  # noqa: S311
             attempt += 1
 
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Body = b"",
+        headers: Mapping[str, str] | None = None,
+        params: Params | None = None,
+        timeout: float | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A reply that is read as it comes; ``timeout`` is how long it may be silent. Sent once, never repeated.
+
+        Raises ``HoldfastError`` and nothing else, also for what goes wrong inside the block while reading from it.
+        """
+        try:
+            async with self._exchange(method, path, body, headers or {}, params, timeout) as response:
+                yield response
+        except _Failed as failed:
+            raise failed.error from None
+
+    @asynccontextmanager
+    async def websocket(
+        self, path: str, params: Params | None = None
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """A WebSocket to the daemon, closed at the end of the block."""
+        try:
+            async with self._session().ws_connect(
+                self._address(path, params),
+                max_msg_size=0,
+                heartbeat=20.0,
+                timeout=aiohttp.ClientWSTimeout(ws_close=CONNECT_SECONDS),
+            ) as socket:
+                yield socket
+        except aiohttp.WSServerHandshakeError as exc:
+            raise _refusal(exc.status, exc.message, self.url) from None
+        except (aiohttp.ClientError, TimeoutError) as exc:
+            raise self._broken(exc, CONNECT_SECONDS).error from None
+
+    def _address(self, path: str, params: Params | None) -> URL:
+        query = f"?{urlencode(params, doseq=True)}" if params else ""
+        return URL(self.url + path + query, encoded=True)
+
+    @asynccontextmanager
     async def _exchange(
         self,
         method: str,
         path: str,
-        body: bytes,
+        body: Body,
         headers: Mapping[str, str],
         params: Params | None,
-        limit: httpx2.Timeout,
-    ) -> httpx2.Response:
-        request = httpx2.Request(
-            method,
-            self.url + path,
-            params=params,
-            headers={**self._headers, **{name.encode(): value.encode() for name, value in headers.items()}},
-            content=body,
-            extensions={"timeout": limit.as_dict()},
-        )
-        response = await self._http.handle_async_request(request)
-        response.request = request
+        timeout: float | None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """One request and its good answer; everything else is ``_Failed``."""
+        seconds = timeout or self._timeout
+        limit = aiohttp.ClientTimeout(None, sock_connect=min(CONNECT_SECONDS, seconds), sock_read=seconds)
         try:
-            await response.aread()
-        finally:
-            await response.aclose()
-        return response
+            async with self._session().request(
+                method,
+                self._address(path, params),
+                data=body or None,
+                headers=headers,
+                timeout=limit,
+                allow_redirects=False,
+            ) as response:
+                if not 200 <= response.status < 300:
+                    error = _error_of(response.status, await response.read(), self.url)
+                    raise _Failed(error, Repeat.IF_SAFE if error.code in _WORTH_A_RETRY else Repeat.NEVER)
+                yield response
+        except (aiohttp.ClientError, TimeoutError, ConnectionError) as exc:
+            raise self._broken(exc, seconds) from None
+
+    def _broken(self, exc: Exception, seconds: float) -> "_Failed":
+        if isinstance(exc, aiohttp.ConnectionTimeoutError):
+            return _Failed(self._no_answer(exc), Repeat.NEVER)
+        if isinstance(exc, aiohttp.ClientConnectorError):  # nothing was sent
+            return _Failed(self._no_answer(exc.os_error), Repeat.ALWAYS)
+        if isinstance(exc, TimeoutError):
+            slow = Unavailable(f"the daemon at {self.url} did not answer within {seconds:g} s; see its log")
+            return _Failed(slow, Repeat.NEVER)
+        broken = Unavailable(f"the connection to the daemon at {self.url} broke: {_say(exc)}")
+        return _Failed(broken, Repeat.IF_SAFE)
 
     def _no_answer(self, exc: Exception) -> Unavailable:
         return Unavailable(f"no daemon answers at {self.url} ({_say(exc)}); start one with `holdfast up`")
 
-    def _too_slow(self, seconds: float) -> Unavailable:
-        return Unavailable(f"the daemon at {self.url} did not answer within {seconds:g} s; see its log")
+
+class Repeat(Enum):
+    """Whether the same request may be sent again after a failure."""
+
+    NEVER = auto()
+    IF_SAFE = auto()
+    ALWAYS = auto()
 
 
-def _error_of(response: httpx2.Response) -> HoldfastError:
+class _Failed(Exception):
+    """How a request failed."""
+
+    def __init__(self, error: HoldfastError, repeat: Repeat) -> None:
+        self.error = error
+        self.repeat = repeat
+
+
+def to_json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _error_of(status: int, content: bytes, url: str) -> HoldfastError:
     """The daemon's error as our class; a proxy's own error page becomes ``Unavailable`` or the root class."""
     try:
-        told = json.loads(response.content)["error"]
+        told = json.loads(content)["error"]
         code, message, rid = str(told["code"]), str(told["message"]), told.get("request_id")
     except (ValueError, KeyError, TypeError, AttributeError):
-        code = "unavailable" if response.status_code in (502, 503, 504) else "internal"
-        message, rid = f"unexpected answer {response.status_code}; is there a daemon at {response.url.host}?", None
+        return _refusal(status, "", url)
     error = by_code(code)(message)
-    vars(error).update(code=code, status=response.status_code, request_id=rid)
+    vars(error).update(code=code, status=status, request_id=rid)
+    return error
+
+
+def _refusal(status: int, detail: str, url: str) -> HoldfastError:
+    """An answer that is not in the daemon's own words."""
+    code = {401: "unauthorized", 403: "forbidden", 404: "not_found"}.get(status, "internal")
+    code = "unavailable" if status in (502, 503, 504) else code
+    error = by_code(code)(f"unexpected answer {status}{f' ({detail})' if detail else ''}; is there a daemon at {url}?")
+    vars(error).update(code=code, status=status, request_id=None)
     return error
 
 

@@ -2,11 +2,11 @@
 
 import asyncio
 import contextlib
-import secrets
 from collections.abc import AsyncIterator, Coroutine
 
-from holdfast.errors import ProtocolError, SandboxLost, TooLarge, by_code
+from holdfast.errors import ProtocolError, SandboxLost, TooLarge
 from holdfast.link.link import Link, Stream
+from holdfast.link.streams import check, open_stream, read_frame
 from holdfast.protocol import frames
 from holdfast.protocol.messages import INLINE_FILE_BYTES, STDOUT, unpack_segments
 from holdfast.sessions.types import ExecRequest, ExecResult
@@ -112,8 +112,8 @@ async def read_file(link: Link, path: str, *, limit: int, refuse_larger: bool) -
 
 
 async def _pull(link: Link, path: str, limit: int) -> tuple[bytes, bool]:
-    async with _stream(link, "fs.pull", {"path": path, "limit": limit}) as (reader, _writer):
-        header = await _read_header(reader)
+    async with _file_stream(link, "fs.pull", {"path": path, "limit": limit}) as (reader, _writer):
+        header, _ = await read_frame(reader)
         size = header.get("size")
         if not isinstance(size, int) or not 0 <= size <= max(limit, INLINE_FILE_BYTES):
             raise ProtocolError("the runner announced a file of no sensible size")
@@ -129,7 +129,7 @@ async def write_file(link: Link, path: str, data: bytes, *, mode: int | None) ->
     if len(data) <= INLINE_FILE_BYTES:
         await link.call("fs.write", {"path": path, "mode": mode}, data, timeout=FILE_SECONDS)
         return
-    async with _stream(link, "fs.push", {"path": path, "mode": mode, "size": len(data)}) as (reader, writer):
+    async with _file_stream(link, "fs.push", {"path": path, "mode": mode, "size": len(data)}) as (reader, writer):
         try:
             view = memoryview(data)
             for start in range(0, len(view), 1 << 20):
@@ -137,37 +137,14 @@ async def write_file(link: Link, path: str, data: bytes, *, mode: int | None) ->
                 await writer.drain()
         except OSError:
             pass  # the runner hung up early; its reason follows
-        header = await _read_header(reader)
-        error = header.get("error")
-        if isinstance(error, dict):
-            raise by_code(str(error.get("code")))(str(error.get("message")))
+        check((await read_frame(reader))[0])
 
 
 @contextlib.asynccontextmanager
-async def _stream(link: Link, op: str, fields: frames.Header) -> AsyncIterator[Stream]:
-    """A connection of its own for one transfer, with a deadline on everything, closed in any case."""
-    stream = secrets.token_hex(16)
-    arrived = link.expect_stream(stream)
+async def _file_stream(link: Link, op: str, fields: frames.Header) -> AsyncIterator[Stream]:
+    """A stream for one file, with a deadline on the whole transfer."""
     try:
-        async with asyncio.timeout(FILE_SECONDS):
-            await link.call(op, {**fields, "stream": stream}, timeout=FILE_SECONDS)
-            reader, writer = await arrived
-            try:
-                yield reader, writer
-            finally:
-                writer.close()
+        async with asyncio.timeout(FILE_SECONDS), open_stream(link, op, fields) as stream:
+            yield stream
     except TimeoutError:
         raise SandboxLost(f"{op} did not end within {FILE_SECONDS:.0f} s") from None
-    finally:
-        link.forget_stream(stream)
-
-
-async def _read_header(reader: asyncio.StreamReader) -> frames.Header:
-    """One frame without a body."""
-    try:
-        lengths = await reader.readexactly(8)
-        header, body = int.from_bytes(lengths[:4]), int.from_bytes(lengths[4:])
-        frames.check_lengths(header, body)
-        return frames.decode_header(await reader.readexactly(header))
-    except (asyncio.IncompleteReadError, OSError):
-        raise SandboxLost("the sandbox hung up in the middle of a file") from None

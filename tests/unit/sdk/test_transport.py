@@ -1,12 +1,18 @@
 """What the client does when the network, or what stands in it, misbehaves."""
 
-from collections.abc import Callable
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
 
-import httpx2
+import h11
 import pytest
 
 from holdfast import errors
 from holdfast.sdk import Client
+from holdfast.sdk.session import patience
 
 pytestmark = pytest.mark.anyio
 
@@ -42,21 +48,91 @@ SESSION = {
 }
 
 
-def talking_to(handler: Callable[[httpx2.Request], httpx2.Response], retries: int = 3) -> Client:
-    def route(request: httpx2.Request) -> httpx2.Response:
-        return httpx2.Response(200, json=SESSION) if request.url.path == "/v1/sessions/ses_1" else handler(request)
+@dataclass(frozen=True)
+class Seen:
+    """A request as it arrived."""
 
-    return Client("http://daemon", "key", retries=retries, transport=httpx2.MockTransport(route))
+    method: str
+    path: str
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    body: object = None
+    headers: Mapping[str, str] | None = None
+
+    def encoded(self) -> bytes:
+        text = self.body if isinstance(self.body, str) else json.dumps(self.body)
+        extra = "".join(f"{name}: {value}\r\n" for name, value in (self.headers or {}).items())
+        return f"HTTP/1.1 {self.status} X\r\ncontent-length: {len(text)}\r\n{extra}\r\n{text}".encode()
+
+
+RESET, SILENCE = object(), object()
+Handler = Callable[[Seen], Answer | object]
+
+
+class Server:
+    """Answers as the handler says: with an answer, by hanging up, or never."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self._hang = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer), contextlib.suppress(ConnectionError):
+            while seen := await _request(reader):
+                if seen.path == "/v1/sessions/ses_1":
+                    answer: object = Answer(200, SESSION)
+                else:
+                    answer = self._handler(seen)
+                if answer is SILENCE:
+                    await self._hang.wait()
+                if not isinstance(answer, Answer):
+                    writer.transport.abort()
+                    return
+                writer.write(answer.encoded())
+                await writer.drain()
+
+    def stop(self) -> None:
+        self._hang.set()
+
+
+async def _request(reader: asyncio.StreamReader) -> Seen | None:
+    parser = h11.Connection(h11.SERVER)
+    head = None
+    while True:
+        event = parser.next_event()
+        if event is h11.NEED_DATA:
+            parser.receive_data(await reader.read(65536))
+        elif isinstance(event, h11.Request):
+            head = event
+        elif isinstance(event, h11.EndOfMessage) and head is not None:
+            headers = {name.decode(): value.decode() for name, value in head.headers}
+            return Seen(head.method.decode(), head.target.decode().partition("?")[0], headers)
+        elif isinstance(event, h11.ConnectionClosed):
+            return None
+
+
+@contextlib.asynccontextmanager
+async def talking_to(handler: Handler, *, retries: int = 3, timeout: float = 60) -> AsyncIterator[Client]:
+    script = Server(handler)
+    server = await asyncio.start_server(script.serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with Client(f"http://127.0.0.1:{port}", "key", retries=retries, timeout=timeout) as client:
+        yield client
+    script.stop()
+    server.close()
+    await server.wait_closed()
 
 
 async def test_a_reset_is_retried_under_the_same_key() -> None:
     keys = []
 
-    def handler(request: httpx2.Request) -> httpx2.Response:
+    def handler(request: Seen) -> object:
         keys.append(request.headers["idempotency-key"])
-        if len(keys) < 3:
-            raise httpx2.ReadError("reset")
-        return httpx2.Response(200, json=RESULT)
+        return RESET if len(keys) < 3 else Answer(200, RESULT)
 
     async with talking_to(handler) as client:
         session = await client.get_session("ses_1")
@@ -69,16 +145,24 @@ async def test_a_reset_is_retried_under_the_same_key() -> None:
         assert keys[4] == "mine"
 
 
+async def test_nobody_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    async with Client(f"http://127.0.0.1:{port}", "key", retries=1) as client:
+        with pytest.raises(errors.Unavailable, match=rf"no daemon answers at http://127.0.0.1:{port} .*holdfast up"):
+            await client.list_sessions()
+
+
 async def test_retries_end() -> None:
     calls = 0
 
-    def handler(request: httpx2.Request) -> httpx2.Response:
+    def handler(_request: Seen) -> object:
         nonlocal calls
         calls += 1
-        raise httpx2.ConnectError("refused")
+        return Answer(503, {"error": {"code": "unavailable", "message": "busy"}})
 
     async with talking_to(handler, retries=2) as client:
-        with pytest.raises(errors.Unavailable, match=r"no daemon answers at http://daemon .*holdfast up"):
+        with pytest.raises(errors.Unavailable, match="busy"):
             await client.list_sessions()
     assert calls == 3
 
@@ -86,10 +170,10 @@ async def test_retries_end() -> None:
 async def test_a_write_is_not_sent_twice() -> None:
     calls = 0
 
-    def handler(request: httpx2.Request) -> httpx2.Response:
+    def handler(_request: Seen) -> object:
         nonlocal calls
         calls += 1
-        raise httpx2.ReadError("reset")
+        return RESET
 
     async with talking_to(handler) as client:
         session = await client.get_session("ses_1")
@@ -98,33 +182,36 @@ async def test_a_write_is_not_sent_twice() -> None:
     assert calls == 1
 
 
-async def test_exec_waits_as_long_as_the_command_may_take_and_no_longer() -> None:
-    seen = []
+async def test_silence_ends_a_call_and_is_not_asked_for_twice() -> None:
+    calls = 0
 
-    def handler(request: httpx2.Request) -> httpx2.Response:
-        seen.append(request.extensions["timeout"]["read"])
-        raise httpx2.ReadTimeout("slow")
+    def handler(_request: Seen) -> object:
+        nonlocal calls
+        calls += 1
+        return SILENCE
 
-    async with talking_to(handler) as client:
-        session = await client.get_session("ses_1")
-        for timeout in (1000, 100_000, None):
-            with pytest.raises(errors.Unavailable, match="did not answer within"):
-                await session.exec("true", timeout_ms=timeout)
-    assert seen == [151, 250, 750]
+    async with talking_to(handler, timeout=0.2) as client:
+        with pytest.raises(errors.Unavailable, match=r"did not answer within 0\.2 s"):
+            await client.list_sessions()
+    assert calls == 1
+
+
+def test_exec_is_waited_for_as_long_as_the_command_may_take() -> None:
+    assert [patience(timeout) for timeout in (1000, 100_000, None, -5)] == [151, 250, 750, 150]
 
 
 @pytest.mark.parametrize(
     ("reply", "kind"),
     [
-        (httpx2.Response(404, text="<html>not ours</html>"), errors.HoldfastError),
-        (httpx2.Response(500, json=["odd"]), errors.HoldfastError),
-        (httpx2.Response(504, text="gateway"), errors.Unavailable),
-        (httpx2.Response(418, json={"error": {"code": "teapot", "message": "new"}}), errors.HoldfastError),
-        (httpx2.Response(302, headers={"location": "http://elsewhere"}), errors.HoldfastError),
+        (Answer(404, "<html>not ours</html>"), errors.HoldfastError),
+        (Answer(500, ["odd"]), errors.HoldfastError),
+        (Answer(504, "gateway"), errors.Unavailable),
+        (Answer(418, {"error": {"code": "teapot", "message": "new"}}), errors.HoldfastError),
+        (Answer(302, "", {"location": "http://elsewhere"}), errors.HoldfastError),
     ],
 )
-async def test_answers_that_are_not_the_daemons(reply: httpx2.Response, kind: type[errors.HoldfastError]) -> None:
+async def test_answers_that_are_not_the_daemons(reply: Answer, kind: type[errors.HoldfastError]) -> None:
     async with talking_to(lambda _: reply, retries=0) as client:
         with pytest.raises(kind) as caught:
             await client.list_sessions()
-        assert caught.value.status == reply.status_code
+        assert caught.value.status == reply.status

@@ -1,0 +1,67 @@
+"""Streams of a link: a connection of its own for what is large or long, opened by the runner on request.
+
+The kernel does the back-pressure. Whoever opens a stream closes it; what the runner says at its end comes as a frame.
+"""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator
+
+from holdfast.errors import SandboxLost, by_code
+from holdfast.link.link import Link, Stream
+from holdfast.protocol import frames
+
+OPEN_SECONDS = 20.0
+
+
+@contextlib.asynccontextmanager
+async def open_stream(link: Link, op: str, fields: frames.Header) -> AsyncIterator[Stream]:
+    """Ask the runner for ``op``, take the connection that it opens, and close it at the end of the block.
+
+    There is a deadline on the opening only: what is read and written in the block has deadlines of its own.
+    """
+    stream = secrets.token_hex(16)
+    arrived = link.expect_stream(stream)
+    try:
+        try:
+            async with asyncio.timeout(OPEN_SECONDS):
+                await link.call(op, {**fields, "stream": stream}, timeout=OPEN_SECONDS)
+                reader, writer = await arrived
+        except TimeoutError:
+            raise SandboxLost(f"the runner opened no stream for {op} within {OPEN_SECONDS:.0f} s") from None
+        try:
+            yield reader, writer
+        finally:
+            writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
+    finally:
+        link.forget_stream(stream)
+
+
+async def read_frame(reader: asyncio.StreamReader) -> frames.Frame:
+    """The next frame. Raises ``SandboxLost`` if the stream ends before it is whole."""
+    try:
+        lengths = await reader.readexactly(8)
+        header, body = int.from_bytes(lengths[:4]), int.from_bytes(lengths[4:])
+        frames.check_lengths(header, body)
+        packed = await reader.readexactly(header)
+        return frames.decode_header(packed), await reader.readexactly(body) if body else b""
+    except (asyncio.IncompleteReadError, OSError):
+        raise SandboxLost("the sandbox hung up in the middle of a stream") from None
+
+
+def check(header: frames.Header) -> frames.Header:
+    """The header itself, unless it tells of an error: that is raised by its code."""
+    error = header.get("error")
+    if isinstance(error, dict):
+        raise by_code(str(error.get("code")))(str(error.get("message")))
+    return header
+
+
+async def send_frame(writer: asyncio.StreamWriter, header: frames.Header, body: bytes = b"") -> None:
+    """Returns when the kernel has taken most of it. Raises ``SandboxLost`` if the other end is gone."""
+    try:
+        writer.write(frames.encode(header, body))
+        await writer.drain()
+    except OSError:
+        raise SandboxLost("the sandbox hung up in the middle of a stream") from None
