@@ -11,6 +11,7 @@
     ├── NotFound                       not_found            404
     │   ├── SessionNotFound            session_not_found    404
     │   ├── ExecNotFound               exec_not_found       404
+    │   ├── ProcessNotFound            process_not_found    404
     │   ├── FileMissing                file_not_found       404
     │   └── ImageNotFound              image_not_found      404
     ├── Conflict                       conflict             409
@@ -99,6 +100,10 @@ class SessionNotFound(NotFound):
 
 class ExecNotFound(NotFound):
     code = "exec_not_found"
+
+
+class ProcessNotFound(NotFound):
+    code = "process_not_found"
 
 
 class FileMissing(NotFound):

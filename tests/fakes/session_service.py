@@ -156,6 +156,7 @@ class FakeSessions:
             stderr=err,
             truncated=False,
             timed_out=timed_out,
+            cancelled=False,
             duration_ms=1,
             shell_restarted=False,
         )

@@ -15,9 +15,12 @@ from holdfast.api.body_limit import BodyLimit
 from holdfast.api.metrics import HttpMetrics
 from holdfast.api.ports import ImageService, SessionService
 from holdfast.api.request_context import RequestContext
-from holdfast.api.routes import execs, files, sessions, system
+from holdfast.api.routes import exec_streams, execs, files, sessions, system, terminal
 from holdfast.api.routes import images as image_routes
+from holdfast.api.routes import processes as process_routes
 from holdfast.api.settings import ApiSettings
+from holdfast.sessions.commands import Commands
+from holdfast.sessions.processes import Processes
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
@@ -28,10 +31,12 @@ def create_app(
     api_key: str,
     settings: ApiSettings,
     images: ImageService | None = None,
+    commands: Commands | None = None,
+    processes: Processes | None = None,
     registry: CollectorRegistry | None = None,
     lifespan: Lifespan | None = None,
 ) -> FastAPI:
-    """The whole API. Without ``images`` there are no image routes; ``registry`` is what /metrics shows."""
+    """The whole API. A service that is not given has no routes; ``registry`` is what /metrics shows."""
     registry = registry if registry is not None else CollectorRegistry()
     app = FastAPI(
         title="Holdfast",
@@ -51,6 +56,11 @@ def create_app(
     app.include_router(sessions.router(service, settings))
     app.include_router(execs.router(service))
     app.include_router(files.router(service))
+    if commands is not None:
+        app.include_router(exec_streams.router(commands))
+    if processes is not None:
+        app.include_router(process_routes.router(processes))
+        app.include_router(terminal.router(processes))
     if images is not None:
         app.include_router(image_routes.router(images))
     app.include_router(system.router(registry))

@@ -142,6 +142,7 @@ class ExecOut(BaseModel):
     stderr: str
     truncated: bool
     timed_out: bool
+    cancelled: bool
     duration_ms: int
     shell_restarted: bool
 
@@ -156,6 +157,33 @@ class ExecOut(BaseModel):
             stderr=result.stderr.decode(errors="replace"),
             truncated=result.truncated,
             timed_out=result.timed_out,
+            cancelled=result.cancelled,
+            duration_ms=result.duration_ms,
+            shell_restarted=result.shell_restarted,
+        )
+
+
+class ExecEnd(BaseModel):
+    """How a followed command ended; its output came before."""
+
+    exec_id: str
+    exit_code: int
+    cwd: str
+    truncated: bool = Field(description="Whether output is gone that a follower from offset 0 would not see any more")
+    timed_out: bool
+    cancelled: bool
+    duration_ms: int
+    shell_restarted: bool
+
+    @classmethod
+    def of(cls, result: ExecResult) -> "ExecEnd":
+        return cls.model_construct(
+            exec_id=result.exec_id,
+            exit_code=result.exit_code,
+            cwd=result.cwd,
+            truncated=result.truncated,
+            timed_out=result.timed_out,
+            cancelled=result.cancelled,
             duration_ms=result.duration_ms,
             shell_restarted=result.shell_restarted,
         )

@@ -1,15 +1,17 @@
 """``holdfast exec``: run a command in a session."""
 
+import asyncio
 import shlex
+import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.common import ask, connection, find_session, pairs, show_json, wants_json
 
 if TYPE_CHECKING:
-    from holdfast.sdk import Client, ExecResult
+    from holdfast.sdk import Client, ExecEnd, ExecResult, ExecStream, Session
 
 TIMED_OUT = 124  # as timeout(1) has it
 
@@ -40,30 +42,65 @@ def command(
     holdfast exec ID -- 'cd /tmp && ls | wc -l'
     holdfast exec ID -- ls -l "a file"
 
-    Exits with 124 if the command timed out.
+    Output is shown as it is written; with --json, as one object at the end. Ctrl-C ends the command. Exits with 124 if
+    the command timed out.
     """
     line = words[0] if len(words) == 1 else shlex.join(words)
     variables, stdin = pairs(env, "--env"), _stdin() if forward else None
-
-    async def run(client: "Client") -> "ExecResult":
-        found = await find_session(client, session)
-        return await found.exec(
-            line,
-            timeout_ms=None if timeout is None else max(1, round(timeout * 1000)),
-            stdin=stdin,
-            env=variables or None,
-            cwd=cwd,
-            shell=shell,
-        )
-
-    result = ask(run)
+    wish: dict[str, Any] = {
+        "timeout_ms": None if timeout is None else max(1, round(timeout * 1000)),
+        "stdin": stdin,
+        "env": variables or None,
+        "cwd": cwd,
+        "shell": shell,
+    }
     if wants_json():
+        result = ask(lambda client: _run(client, session, line, wish))
         show_json(result)
-    else:
-        click.echo(result.stdout, nl=False)
-        click.echo(result.stderr, nl=False, err=True)
-        if result.timed_out:
-            click.echo("holdfast: the command timed out", err=True)
+        return _code(result)
+    end = ask(lambda client: _follow(client, session, line, wish))
+    if end.timed_out:
+        click.echo("holdfast: the command timed out", err=True)
+    return _code(end)
+
+
+async def _run(client: "Client", session: str, line: str, wish: dict[str, Any]) -> "ExecResult":
+    return await (await find_session(client, session)).exec(line, **wish)
+
+
+async def _follow(client: "Client", session: str, line: str, wish: dict[str, Any]) -> "ExecEnd":
+    found: Session = await find_session(client, session)
+    stream = found.exec_stream(line, **wish)
+    with _Interrupt(stream):
+        async for chunk in stream:
+            target = sys.stdout.buffer if chunk.stream == "stdout" else sys.stderr.buffer
+            target.write(chunk.data)
+            target.flush()
+    return stream.result
+
+
+class _Interrupt:
+    """While a command is followed, Ctrl-C is for the command; a second one is for us."""
+
+    def __init__(self, stream: "ExecStream") -> None:
+        self._stream = stream
+        self._cancelling: asyncio.Task[ExecResult] | None = None
+
+    def __enter__(self) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._interrupt)
+
+    def _interrupt(self) -> None:
+        if self._stream.exec_id is None or self._cancelling is not None:
+            raise KeyboardInterrupt
+        self._cancelling = asyncio.ensure_future(self._stream.cancel())
+
+    def __exit__(self, *_exc: object) -> None:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+        if self._cancelling is not None:
+            self._cancelling.cancel()
+
+
+def _code(result: "ExecResult | ExecEnd") -> int:
     return TIMED_OUT if result.timed_out else result.exit_code & 0xFF
 
 

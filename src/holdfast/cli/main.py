@@ -15,6 +15,7 @@ VERBS = {
     "new": "new",
     "ls": "ls",
     "exec": "exec",
+    "sh": "sh",
     "cp": "cp",
     "rm": "rm",
     "image": "image",

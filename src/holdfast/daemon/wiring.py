@@ -84,6 +84,8 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             api_key=api_key,
             settings=ApiSettings(max_body_bytes=config.max_file_bytes * 4 // 3 + (1 << 20)),
             registry=registry,
+            commands=service.commands,
+            processes=service.processes,
             images=HostImages(images, store, node.node_id(config.state_dir)),
         )
         yield Daemon(app=app, service=service, driver=driver)

@@ -13,7 +13,19 @@ Calls:
 
     ping                                                     -> {}
     exec        exec_id timeout_ms limit shell env cwd cmd_bytes + body(cmd, stdin)   -> result + body(segments, output)
+    exec.start  as exec                                      -> {exec_id} at once
     exec.get    exec_id                                      -> the same result, when there is one
+    exec.cancel exec_id                                      -> the same result, which comes soon
+    exec.attach exec_id offset stream                        -> {}   its output comes as frames on a stream (feed.py)
+    proc.start  process_id cmd|argv env cwd size input limit -> the process
+    proc.list                                                -> {processes}
+    proc.get    process_id wait_ms                           -> the process, at its end or after that time
+    proc.read   process_id offset limit                      -> {offset, pieces, …} + body
+    proc.attach process_id offset stream                     -> the process; a stream as for exec.attach, both ways
+    proc.input  process_id eof + body                        -> {}   when the program's pipe has taken it
+    proc.signal process_id signal                            -> {}
+    proc.resize process_id size                              -> {}
+    proc.remove process_id                                   -> {}   it is killed and forgotten
     fs.read     path limit                                   -> {size, truncated} + body, or {"stream": true, size}
     fs.write    path mode + body                             -> {}
     fs.pull     path limit stream                            -> {}   the file comes on a connection of its own

@@ -18,7 +18,7 @@ from holdfast.runner.lean import signals
 from holdfast.runner.loop import Loop
 from holdfast.runner.service import Service
 
-CAPABILITIES = ["exec", "files"]
+CAPABILITIES = ["exec", "files", "processes"]
 BASH_OPTIONS = ["--norc", "--noprofile", "--noediting", "-i"]
 BASH_PLACES = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
 
@@ -48,8 +48,9 @@ def main() -> None:
     loop = Loop()
     dialer = Dialer(settings["HOLDFAST_SOCKET"], settings["HOLDFAST_SESSION"], settings["HOLDFAST_TOKEN"])
     argv = find_bash(settings.get("HOLDFAST_BASH", ""))
+    shell = [argv[0], *argv[2 : -len(BASH_OPTIONS)]] if argv else []
     environment = {**os.environ, **_extra_environment(settings.get("HOLDFAST_ENV", ""))}
-    service = Service(loop, Bulk(loop, dialer), argv, environment, home, settings["HOLDFAST_RUN_DIR"])
+    service = Service(loop, dialer, Bulk(loop, dialer), argv, shell, environment, home, settings["HOLDFAST_RUN_DIR"])
     control = Control(loop, dialer, CAPABILITIES, service.execs.running, service.serve)
     control.dial()
     loop.run_forever()

@@ -83,8 +83,22 @@ class Command:
         data = (self._take(STDOUT), self._take(STDERR))
         if not self.finished:
             self._keep(data)
+            if self.job.output.is_ahead():
+                self._pause()
+                return
         if events & HANG_UP and not data[0] and not data[1]:
             self._look_for_ends()
+
+    def _pause(self) -> None:
+        """Somebody follows the output and is slower than the command: let the command wait for them."""
+        for fd in self._outputs.values():
+            self._loop.unwatch(fd)
+        self.job.output.wait_for_room(self._read_on)
+
+    def _read_on(self) -> None:
+        for stream, fd in self._outputs.items():
+            if stream not in self._ended:
+                self._loop.watch(fd, READ, self._on_output)
 
     def _take(self, stream: int) -> bytes:
         fd = self._outputs.get(stream, -1)
@@ -94,7 +108,7 @@ class Command:
         """Add to the output what was read of both streams at once, in the order in which it was written."""
         self._begun = self._begun or bool(data[0] or data[1])
         for stream, piece in merge(data, self._order.runs()):
-            self.job.ring.append(stream, piece)
+            self.job.output.add(stream, piece)
 
     def _look_for_ends(self) -> None:
         """Stop watching pipes whose last writer is gone; only after the command's end can no other come."""
@@ -130,7 +144,7 @@ class Command:
         fd = self._outputs[stream]
         data = _read(fd, CHUNK)
         if data:
-            self.job.ring.append(stream, data)
+            self.job.output.add(stream, data)
         if data is None or data or stream in self._ended:
             return True
         poll = select.poll()

@@ -52,6 +52,12 @@ class Deadline:
     def cancel(self) -> None:
         self._timer.cancel()
 
+    def pass_now(self) -> None:
+        """End the command before its time."""
+        if not self.passed:
+            self._timer.cancel()
+            self._pass()
+
     def nothing_left(self) -> bool:
         """Whether all that the command started is gone."""
         return not self._find_victims()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.protocol import fields
-from holdfast.runner.ring import Ring
+from holdfast.runner.output import Output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ class Exec:
         self.cwd = fields.optional_text(options, "cwd")
         self.timeout = fields.integer(options, "timeout_ms") / 1000
         self.request = hash((cmd, stdin, tuple(self.env.items()), self.cwd, options.get("shell")))
-        self.ring = Ring(fields.integer(options, "limit"))
+        self.output = Output(fields.integer(options, "limit"))
+        self.cancelled = False
+        self.on_cancel: Callable[[], None] | None = None
         self.result: dict[str, object] | None = None
         self.error: tuple[str, str] | None = None
         self._waiters: list[Callable[[Exec], None]] = []
@@ -48,20 +50,35 @@ class Exec:
         self.error = (code, message)
         self._tell()
 
+    def cancel(self) -> None:
+        """Have it end, if it has not yet. Whoever runs it, or will, is told; its result says ``cancelled``."""
+        if not self.done and not self.cancelled:
+            self.cancelled = True
+            if self.on_cancel is not None:
+                self.on_cancel()
+
     def _tell(self) -> None:
+        self.output.finish(self._end())
         self.cmd = self.stdin = b""
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             waiter(self)
 
-    def reply(self) -> tuple[dict[str, object], bytes]:
-        """The result as a header and a body; only once it is done."""
-        segments = self.ring.packed_segments()
-        header = dict(self.result or {})
-        header["exec_id"] = self.exec_id
-        header["truncated"] = self.ring.truncated
-        header["segment_bytes"] = len(segments)
-        return header, segments + self.ring.content()
+    def _end(self) -> dict[str, object]:
+        """What followers are told when the last byte is out."""
+        if self.error is not None:
+            return {"error": {"code": self.error[0], "message": self.error[1]}}
+        return {**self._summary(), "written": self.output.ring.written}
+
+    def _summary(self) -> dict[str, object]:
+        return {**(self.result or {}), "exec_id": self.exec_id, "truncated": self.output.ring.truncated}
+
+    def reply(self, *, brief: bool = False) -> tuple[dict[str, object], bytes]:
+        """The result as a header and, unless ``brief``, a body; only once it is done."""
+        if brief:
+            return {**self._summary(), "segment_bytes": 0}, b""
+        segments = self.output.ring.packed_segments()
+        return {**self._summary(), "segment_bytes": len(segments)}, segments + self.output.ring.content()
 
 
 class Execs:
@@ -82,10 +99,10 @@ class Execs:
 
     def _forget_old(self) -> None:
         done = [job for job in self._by_id.values() if job.done]
-        held = sum(job.ring.held for job in done)
+        held = sum(job.output.ring.held for job in done)
         for job in done[:-1]:  # the newest result always stays
             if len(done) <= KEEP_RESULTS and held <= KEEP_BYTES:
                 return
             del self._by_id[job.exec_id]
             done.remove(job)
-            held -= job.ring.held
+            held -= job.output.ring.held

@@ -12,6 +12,15 @@ _RUN = struct.Struct(">I")  # as the protocol packs it: the length shifted left,
 MAX_RUNS = 1 << 18
 
 
+class Cursor:
+    """A reader's place: its position, and the run of one stream that this is in. Only a ring moves it."""
+
+    def __init__(self, position: int, run: int, run_start: int) -> None:
+        self.position = position
+        self.run = run
+        self.run_start = run_start
+
+
 class Ring:
     """Output of one command. ``written`` counts all bytes ever, so positions stay valid when old ones are dropped."""
 
@@ -20,6 +29,12 @@ class Ring:
         self.written = 0
         self._data = bytearray()
         self._runs = bytearray()
+        self._runs_dropped = 0
+
+    @property
+    def start(self) -> int:
+        """The position of the oldest byte that is still here."""
+        return self.written - len(self._data)
 
     @property
     def held(self) -> int:
@@ -58,6 +73,40 @@ class Ring:
         else:
             del self._runs[: _RUN.size]
             del self._data[:length]
+            self._runs_dropped += 1
+
+    def cursor(self, position: int) -> Cursor:
+        """A place to read on from; positions beyond the end mean the end."""
+        position = min(max(position, 0), self.written)
+        offset = self.start
+        run = self._runs_dropped
+        last = run + len(self._runs) // _RUN.size - 1
+        for (packed,) in _RUN.iter_unpack(self._runs):
+            if position < offset + (packed >> 1) or run == last:  # the last one may still grow
+                break
+            offset += packed >> 1
+            run += 1
+        return Cursor(position, run, offset)
+
+    def read(self, cursor: Cursor, limit: int) -> tuple[int, bytes]:
+        """The next bytes of one stream at the cursor, which moves on; none at the end.
+
+        What was dropped before it could be read is skipped: the cursor's position tells.
+        """
+        if cursor.position < self.start:
+            cursor.position, cursor.run, cursor.run_start = self.start, self._runs_dropped, self.start
+        while cursor.position < self.written:
+            (packed,) = _RUN.unpack_from(self._runs, (cursor.run - self._runs_dropped) * _RUN.size)
+            # The oldest run may have lost its beginning, and is then shorter than it was.
+            begin = self.start if cursor.run == self._runs_dropped else cursor.run_start
+            end = begin + (packed >> 1)
+            if cursor.position < end:
+                at = cursor.position - self.start
+                data = bytes(self._data[at : at + min(limit, end - cursor.position)])
+                cursor.position += len(data)
+                return packed & 1, data
+            cursor.run, cursor.run_start = cursor.run + 1, end
+        return 0, b""
 
     def packed_segments(self) -> bytes:
         """The runs as ``protocol.messages.pack_segments`` would write them."""

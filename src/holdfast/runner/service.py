@@ -9,13 +9,17 @@ from holdfast.protocol.messages import INLINE_FILE_BYTES
 from holdfast.runner import files
 from holdfast.runner.bulk import Bulk
 from holdfast.runner.execs import Exec, Execs
+from holdfast.runner.feed import Feed
 from holdfast.runner.loop import Loop
 from holdfast.runner.private_dir import repair
+from holdfast.runner.process_table import ProcessTable
 from holdfast.runner.shell import Shell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from holdfast.runner.dial import Dialer
 
     Reply = Callable[..., None]
     """``reply(header, body=b"")``"""
@@ -27,8 +31,19 @@ MAX_SHELLS = 16
 class Service:
     """Answers calls. A reply may come later, from the shell; the connection may be gone by then, which is fine."""
 
-    def __init__(self, loop: Loop, bulk: Bulk, argv: list[str], env: dict[str, str], home: str, run_dir: str) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        dialer: Dialer,
+        bulk: Bulk,
+        argv: list[str],
+        shell: list[str],
+        env: dict[str, str],
+        home: str,
+        run_dir: str,
+    ) -> None:
         self._loop = loop
+        self._dialer = dialer
         self._bulk = bulk
         self._argv = argv
         self._env = env
@@ -38,12 +53,16 @@ class Service:
         self._calls = {
             "ping": self._ping,
             "exec": self._exec,
+            "exec.start": self._exec_start,
             "exec.get": self._exec_get,
+            "exec.attach": self._exec_attach,
+            "exec.cancel": self._exec_cancel,
             "fs.read": self._fs_read,
             "fs.write": self._fs_write,
             "fs.pull": self._fs_pull,
             "fs.push": self._fs_push,
             "shutdown": self._shutdown,
+            **ProcessTable(loop, dialer, shell, env, home).calls,
         }
         self.execs = Execs()
         if argv:
@@ -84,28 +103,54 @@ class Service:
         repair(self._run_dir, set().union(*[shell.paths() for shell in self._shells.values()]))
 
     def _exec(self, header: frames.Header, body: bytes, reply: Reply) -> None:
+        """Run a command to its end."""
+        self._submit(header, body).when_done(lambda done: _answer(done, reply))
+
+    def _exec_start(self, header: frames.Header, body: bytes, reply: Reply) -> None:
+        """The same without waiting for the end."""
+        reply({"exec_id": self._submit(header, body).exec_id})
+
+    def _submit(self, header: frames.Header, body: bytes) -> Exec:
         """Start a command, or join the one that already has this id: asking twice never runs it twice."""
         if not self._argv:
-            _refuse(reply, "shell_unavailable", "the image has no bash, and the runtime bundle was built without one")
-            return
+            raise files.FileError(
+                "shell_unavailable", "the image has no bash, and the runtime bundle was built without one"
+            )
         cut = fields.integer(header, "cmd_bytes")
         job = Exec(fields.text(header, "exec_id"), body[:cut], body[cut:], header)
         known = self.execs.get(job.exec_id)
-        if known is not None and known.request != job.request:
-            _refuse(reply, "idempotency_mismatch", "this Idempotency-Key was used for another command")
-            return
-        (known or job).when_done(lambda done: _answer(done, reply))
-        if known is None:
-            shell = self._shell(str(header.get("shell") or DEFAULT_SHELL))
-            self.execs.add(job)
-            shell.submit(job)
+        if known is not None:
+            if known.request != job.request:
+                raise files.FileError("idempotency_mismatch", "this Idempotency-Key was used for another command")
+            return known
+        shell = self._shell(str(header.get("shell") or DEFAULT_SHELL))
+        self.execs.add(job)
+        shell.submit(job)
+        return job
 
-    def _exec_get(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
+    def _find_exec(self, header: frames.Header) -> Exec:
         job = self.execs.get(fields.text(header, "exec_id"))
         if job is None:
-            _refuse(reply, "exec_not_found", f"no command {header['exec_id']} in this session, or it was long ago")
-        else:
-            job.when_done(lambda done: _answer(done, reply))
+            raise files.FileError(
+                "exec_not_found", f"no command {header['exec_id']} in this session, or it was long ago"
+            )
+        return job
+
+    def _exec_get(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
+        brief = bool(header.get("brief"))
+        self._find_exec(header).when_done(lambda done: _answer(done, reply, brief=brief))
+
+    def _exec_attach(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
+        job = self._find_exec(header)
+        connection = self._dialer.connect_stream(fields.text(header, "stream"))
+        Feed(self._loop, connection, job.output, fields.integer(header, "offset"))
+        reply({"exec_id": job.exec_id})
+
+    def _exec_cancel(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
+        """Answered with the result, once it has ended."""
+        job = self._find_exec(header)
+        job.when_done(lambda done: _answer(done, reply))
+        job.cancel()
 
     def _fs_read(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
         reply(*files.read(fields.text(header, "path"), fields.integer(header, "limit")))
@@ -129,8 +174,8 @@ def _refuse(reply: Reply, code: str, message: str) -> None:
     reply({"error": {"code": code, "message": message}})
 
 
-def _answer(job: Exec, reply: Reply) -> None:
+def _answer(job: Exec, reply: Reply, *, brief: bool = False) -> None:
     if job.error is not None:
         _refuse(reply, *job.error)
     else:
-        reply(*job.reply())
+        reply(*job.reply(brief=brief))

@@ -30,6 +30,8 @@ TICK_SECONDS = 0.25
 IDLE_SECONDS = 0.4
 REPORT_SECONDS = 3.0
 TIMED_OUT = 124
+CANCELLED = 130
+"""As a shell has it for a command that was interrupted."""
 KILLED = 137
 MAX_BACKGROUND_PIPES = 64
 ATTEMPTS = 3
@@ -97,6 +99,10 @@ class Shell:
         self._loop.after(0, self._next if self._queue else self.warm_up)
 
     def _run(self, job: Exec, attempt: int) -> None:
+        if job.cancelled:
+            job.finish(self._result(CANCELLED, 0.0, cancelled=True))
+            self._next_soon()
+            return
         problem = _cwd_problem(job.cwd)
         if problem:
             job.fail("bad_input", problem)
@@ -122,6 +128,7 @@ class Shell:
         self._deadline = Deadline(
             self._loop, bash.pid, self._earlier, job.timeout, self._is_past_command, self._on_deadline_tick
         )
+        job.on_cancel = self._deadline.pass_now
         self._tick = self._loop.after(TICK_SECONDS, self._look)
         recall = last_status != 0
         line = bash_text.command_line(directory, command.stdin, job.env, job.cwd, self._cwd, self._state, recall=recall)
@@ -227,23 +234,30 @@ class Shell:
         command = self._command
         if command is None:
             return
-        timed_out = self._deadline is not None and self._deadline.passed
+        stopped = self._deadline is not None and self._deadline.passed
+        cancelled = stopped and command.job.cancelled
         self._stop_watching()
         command.drain()
         self._cwd = self._believable_cwd(command.cwd)
         self._last_status = 0 if self._bash is None else exit_code
-        command.job.finish(
-            {
-                "exit_code": TIMED_OUT if timed_out else exit_code,
-                "cwd": self._cwd,
-                "timed_out": timed_out,
-                "shell_restarted": self._restarted,
-                "duration_ms": int((time.monotonic() - command.started) * 1000),
-            }
-        )
+        code = CANCELLED if cancelled else TIMED_OUT if stopped else exit_code
+        timed_out = stopped and not cancelled
+        command.job.finish(self._result(code, command.started, timed_out=timed_out, cancelled=cancelled))
         self._restarted = False
         self._retire(command)
         self._next_soon()
+
+    def _result(
+        self, exit_code: int, started: float, *, timed_out: bool = False, cancelled: bool = False
+    ) -> dict[str, object]:
+        return {
+            "exit_code": exit_code,
+            "cwd": self._cwd,
+            "timed_out": timed_out,
+            "cancelled": cancelled,
+            "shell_restarted": self._restarted,
+            "duration_ms": int((time.monotonic() - started) * 1000) if started else 0,
+        }
 
     def _stop_watching(self) -> None:
         self._command = None

@@ -11,24 +11,34 @@ Failures are raised as the classes of ``holdfast.errors``, the same ones that th
 """
 
 from holdfast.sdk.client import Client
+from holdfast.sdk.exec_stream import ExecStream
 from holdfast.sdk.images import Images
-from holdfast.sdk.results import CommandFailed, ExecResult, ImageInfo, Limits, SessionInfo
+from holdfast.sdk.output import Chunk
+from holdfast.sdk.processes import Process, ProcessInfo
+from holdfast.sdk.results import CommandFailed, ExecEnd, ExecResult, ImageInfo, Limits, SessionInfo
 from holdfast.sdk.session import PendingSession, Session
 from holdfast.sdk.sync import SyncClient, SyncImages, SyncSession
+from holdfast.sdk.terminal import Terminal
 from holdfast.sdk.transport import request_id
 
 __all__ = [
+    "Chunk",
     "Client",
     "CommandFailed",
+    "ExecEnd",
     "ExecResult",
+    "ExecStream",
     "ImageInfo",
     "Images",
     "Limits",
     "PendingSession",
+    "Process",
+    "ProcessInfo",
     "Session",
     "SessionInfo",
     "SyncClient",
     "SyncImages",
     "SyncSession",
+    "Terminal",
     "request_id",
 ]

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from holdfast.sdk.discovery import find
 from holdfast.sdk.images import Images
-from holdfast.sdk.results import Limits, SessionInfo, of_wire
-from holdfast.sdk.session import PendingSession, Session, new_key
+from holdfast.sdk.results import Limits, SessionInfo, new_key, of_wire
+from holdfast.sdk.session import PendingSession, Session
 from holdfast.sdk.transport import Transport
 
 DEFAULT_SECONDS = 60.0

@@ -1,13 +1,14 @@
 """Reading server-sent events from a reply."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 
-from holdfast.errors import Unavailable, by_code
+from holdfast.errors import Unavailable
+from holdfast.sdk.transport import error_of_wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,7 @@ class WireEvent:
     id: str | None
 
 
-async def read_events(response: aiohttp.ClientResponse) -> AsyncIterator[WireEvent]:
+async def read_events(response: aiohttp.ClientResponse) -> AsyncGenerator[WireEvent, None]:
     """Each event of the reply, its data parsed. Raises an ``error`` event as the error that it tells of."""
     buffer = bytearray()
     async for chunk in response.content.iter_any():
@@ -54,7 +55,4 @@ def _parse(block: bytes) -> WireEvent | None:
 
 def _raise_error(event: WireEvent) -> None:
     if event.kind == "error" and isinstance(event.data, dict) and isinstance(event.data.get("error"), dict):
-        told = event.data["error"]
-        error = by_code(str(told.get("code")))(str(told.get("message")))
-        vars(error).update(request_id=told.get("request_id"))
-        raise error
+        raise error_of_wire(event.data["error"], None)

@@ -1,11 +1,17 @@
 """What the client gives back: plain frozen data."""
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+def new_key() -> str:
+    """An Idempotency-Key of our own: a call that is repeated under it is done once."""
+    return uuid.uuid4().hex
 
 
 class CommandFailed(Exception):
@@ -32,6 +38,7 @@ class ExecResult:
     timed_out: bool
     duration_ms: int
     shell_restarted: bool
+    cancelled: bool = False
 
     @property
     def ok(self) -> bool:
@@ -42,6 +49,24 @@ class ExecResult:
         if not self.ok:
             raise CommandFailed(self)
         return self
+
+
+@dataclass(frozen=True, slots=True)
+class ExecEnd:
+    """How a followed command ended; its output came before."""
+
+    exec_id: str
+    exit_code: int
+    cwd: str
+    truncated: bool
+    timed_out: bool
+    cancelled: bool
+    duration_ms: int
+    shell_restarted: bool
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0 and not self.timed_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +114,7 @@ def of_wire(cls: type[T], data: Mapping[str, Any]) -> T:
     known = fields(cls)  # type: ignore[arg-type]  # every T here is a dataclass, which no bound can say
     values = {field.name: data[field.name] for field in known if field.name in data}
     for name, value in values.items():
-        if name.endswith("_at"):
+        if name.endswith("_at") and value is not None:
             values[name] = datetime.fromisoformat(value)
         elif name == "limits":
             values[name] = of_wire(Limits, value)

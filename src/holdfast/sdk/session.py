@@ -1,12 +1,15 @@
 """A session, as the caller holds it: its last known state and what can be done with it."""
 
-import uuid
 from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Self
 from urllib.parse import quote
 
-from holdfast.sdk.results import ExecResult, SessionInfo, of_wire
+from holdfast.sdk.exec_stream import ExecStream
+from holdfast.sdk.processes import Processes
+from holdfast.sdk.results import ExecResult, SessionInfo, new_key, of_wire
+from holdfast.sdk.terminal import Terminal, open_terminal
 from holdfast.sdk.transport import Transport
 
 RAW = "application/octet-stream"
@@ -17,10 +20,6 @@ DEFAULT_EXEC_MS = 600_000
 
 EXEC_GRACE_SECONDS = 150.0
 """Added to a command's own time: commands of one session take turns, so it may first wait for another."""
-
-
-def new_key() -> str:
-    return uuid.uuid4().hex
 
 
 def patience(timeout_ms: int | None) -> float:
@@ -35,6 +34,7 @@ class Session:
         self._transport = transport
         self._path = f"/v1/sessions/{quote(info.id, safe='')}"
         self.info = info
+        self.processes = Processes(transport, self._path)
 
     def __repr__(self) -> str:
         return f"<Session {self.id} {self.status}>"
@@ -65,9 +65,7 @@ class Session:
         A command that fails or times out is a result, not an exception. If the connection breaks, the call is
         repeated under the same key, which gives the result of the first one.
         """
-        body: dict[str, object] = {"cmd": cmd}
-        optional = {"timeout_ms": timeout_ms, "stdin": stdin, "env": env and dict(env), "cwd": cwd, "shell": shell}
-        body.update((name, value) for name, value in optional.items() if value is not None)
+        body = _exec_body(cmd, timeout_ms, stdin, env, cwd, shell)
         data = await self._transport.call(
             "POST",
             self._path + "/exec",
@@ -76,6 +74,50 @@ class Session:
             timeout=patience(timeout_ms),
         )
         return of_wire(ExecResult, data)
+
+    def exec_stream(
+        self,
+        cmd: str,
+        *,
+        timeout_ms: int | None = None,
+        stdin: str | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        shell: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> ExecStream:
+        """Run a command and follow it: iterate over what it writes, as it writes it; then ``result`` says how it ended.
+
+        A cut of the connection, or a restart of the daemon, is not noticed. Leaving the loop early leaves the command
+        running; ``cancel`` ends it.
+        """
+        body = _exec_body(cmd, timeout_ms, stdin, env, cwd, shell)
+        return ExecStream(self._transport, self._path, body=body, idempotency_key=idempotency_key or new_key())
+
+    def follow_exec(self, exec_id: str, *, offset: int = 0) -> ExecStream:
+        """Follow a command that was started before, from any offset that is still kept."""
+        return ExecStream(self._transport, self._path, exec_id=exec_id, offset=offset)
+
+    async def cancel_exec(self, exec_id: str) -> ExecResult:
+        """End a command and all that it started; the shell lives on. Returns its result."""
+        path = f"{self._path}/exec/{quote(exec_id, safe='')}/cancel"
+        return of_wire(ExecResult, await self._transport.call("POST", path))
+
+    def terminal(
+        self,
+        cmd: str | None = None,
+        *,
+        rows: int = 24,
+        columns: int = 80,
+        cwd: str | None = None,
+        process_id: str | None = None,
+        offset: int = 0,
+    ) -> AbstractAsyncContextManager[Terminal]:
+        """A terminal with ``cmd`` in it (default: a bash to type in), or the one that runs as ``process_id``."""
+        params = {"rows": str(rows), "columns": str(columns), "offset": str(offset)}
+        optional = {"cmd": cmd, "cwd": cwd, "process_id": process_id}
+        params.update((name, value) for name, value in optional.items() if value is not None)
+        return open_terminal(self._transport, self._path + "/terminal", params)
 
     async def exec_result(self, exec_id: str) -> ExecResult:
         """The result of an earlier command again; waits if it still runs."""
@@ -110,6 +152,18 @@ class Session:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.destroy()
+
+
+def _exec_body(
+    cmd: str,
+    timeout_ms: int | None,
+    stdin: str | None,
+    env: Mapping[str, str] | None,
+    cwd: str | None,
+    shell: str | None,
+) -> dict[str, object]:
+    wishes = {"timeout_ms": timeout_ms, "stdin": stdin, "env": env and dict(env), "cwd": cwd, "shell": shell}
+    return {"cmd": cmd, **{name: value for name, value in wishes.items() if value is not None}}
 
 
 class PendingSession(Awaitable[Session]):

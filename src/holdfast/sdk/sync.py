@@ -6,7 +6,8 @@ of the same name on the async object. ``forward`` keeps the signature, so editor
 
 import importlib.util
 import weakref
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
@@ -14,13 +15,19 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from holdfast.sdk.client import DEFAULT_RETRIES, DEFAULT_SECONDS, Client
+from holdfast.sdk.exec_stream import ExecStream
 from holdfast.sdk.images import Images
-from holdfast.sdk.results import SessionInfo
+from holdfast.sdk.output import Chunk
+from holdfast.sdk.portal import iterate
+from holdfast.sdk.processes import Process, Processes, ProcessInfo
+from holdfast.sdk.results import ExecEnd, SessionInfo
 from holdfast.sdk.session import Session
+from holdfast.sdk.terminal import Terminal
 
 P = ParamSpec("P")
 R = TypeVar("R")
 A = TypeVar("A")
+W = TypeVar("W")
 
 
 class _Sync(Generic[A]):
@@ -41,14 +48,26 @@ def forward(method: Callable[Concatenate[A, P], Awaitable[R]]) -> Callable[Conca
     return call  # type: ignore[return-value]  # wraps() hides that self has another type
 
 
-def forward_session(
-    method: Callable[Concatenate[A, P], Awaitable[Session]],
-) -> Callable[Concatenate[_Sync[A], P], "SyncSession"]:
-    """As ``forward``, for methods that give out a session."""
+def forward_as(
+    wrap: Callable[[BlockingPortal, R], W], method: Callable[Concatenate[A, P], Awaitable[R]]
+) -> Callable[Concatenate[_Sync[A], P], W]:
+    """As ``forward``, for methods that give out an object with a synchronous face of its own."""
 
     @wraps(method)
-    def call(self: _Sync[A], *args: P.args, **kwargs: P.kwargs) -> "SyncSession":
-        return SyncSession(self._portal, self._portal.call(partial(_finish, method, self._inner, args, kwargs)))
+    def call(self: _Sync[A], *args: P.args, **kwargs: P.kwargs) -> W:
+        return wrap(self._portal, self._portal.call(partial(_finish, method, self._inner, args, kwargs)))
+
+    return call  # type: ignore[return-value]  # wraps() hides that self has another type
+
+
+def forward_iterator(
+    method: Callable[Concatenate[A, P], AsyncGenerator[R, None]],
+) -> Callable[Concatenate[_Sync[A], P], Iterator[R]]:
+    """As ``forward``, for async generators."""
+
+    @wraps(method)
+    def call(self: _Sync[A], *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
+        return iterate(self._portal, method(self._inner, *args, **kwargs))
 
     return call  # type: ignore[return-value]  # wraps() hides that self has another type
 
@@ -57,14 +76,105 @@ async def _finish(method: Callable[..., Awaitable[R]], inner: object, args: tupl
     return await method(inner, *args, **named)
 
 
+class SyncExecStream(_Sync[ExecStream]):
+    """A command that is followed: iterate over its output, then look at ``result``."""
+
+    wait = forward(ExecStream.wait)
+    cancel = forward(ExecStream.cancel)
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return iterate(self._portal, aiter(self._inner))
+
+    @property
+    def exec_id(self) -> str | None:
+        return self._inner.exec_id
+
+    @property
+    def result(self) -> ExecEnd:
+        return self._inner.result
+
+
+class SyncProcess(_Sync[Process]):
+    refresh = forward(Process.refresh)
+    wait = forward(Process.wait)
+    output = forward(Process.output)
+    follow = forward_iterator(Process.follow)
+    write = forward(Process.write)
+    close_stdin = forward(Process.close_stdin)
+    signal = forward(Process.signal)
+    resize = forward(Process.resize)
+    kill = forward(Process.kill)
+
+    @property
+    def id(self) -> str:
+        return self._inner.id
+
+    @property
+    def info(self) -> ProcessInfo:
+        return self._inner.info
+
+    @property
+    def running(self) -> bool:
+        return self._inner.running
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._inner.exit_code
+
+
+class SyncProcesses(_Sync[Processes]):
+    start = forward_as(SyncProcess, Processes.start)
+    get = forward_as(SyncProcess, Processes.get)
+
+    def list(self) -> list[SyncProcess]:
+        return [SyncProcess(self._portal, one) for one in self._portal.call(self._inner.list)]
+
+
+class SyncTerminal(_Sync[Terminal]):
+    read = forward_iterator(Terminal.read)
+    write = forward(Terminal.write)
+    resize = forward(Terminal.resize)
+
+    @property
+    def process_id(self) -> str:
+        return self._inner.process_id
+
+    @property
+    def offset(self) -> int:
+        return self._inner.offset
+
+    @property
+    def ended(self) -> ProcessInfo | None:
+        return self._inner.ended
+
+
 class SyncSession(_Sync[Session]):
     """One sandbox. As a context manager it is destroyed at the end of the block."""
 
     exec = forward(Session.exec)
     exec_result = forward(Session.exec_result)
+    cancel_exec = forward(Session.cancel_exec)
     write = forward(Session.write)
     read = forward(Session.read)
     destroy = forward(Session.destroy)
+
+    def __init__(self, portal: BlockingPortal, inner: Session) -> None:
+        super().__init__(portal, inner)
+        self.processes = SyncProcesses(portal, inner.processes)
+
+    @wraps(Session.exec_stream)
+    def exec_stream(self, *args: Any, **named: Any) -> SyncExecStream:
+        return SyncExecStream(self._portal, self._inner.exec_stream(*args, **named))
+
+    @wraps(Session.follow_exec)
+    def follow_exec(self, *args: Any, **named: Any) -> SyncExecStream:
+        return SyncExecStream(self._portal, self._inner.follow_exec(*args, **named))
+
+    @contextmanager
+    def terminal(self, cmd: str | None = None, **named: Any) -> Iterator[SyncTerminal]:
+        """As ``Session.terminal``."""
+        with self._portal.wrap_async_context_manager(self._inner.terminal(cmd, **named)) as terminal:
+            yield SyncTerminal(self._portal, terminal)
 
     def __repr__(self) -> str:
         return f"<SyncSession {self.id} {self.status}>"
@@ -103,8 +213,8 @@ class SyncImages(_Sync[Images]):
 class SyncClient(_Sync[Client]):
     """As ``Client``, with the same arguments. ``close`` it, or use it in a ``with`` block, to end its thread."""
 
-    create_session = forward_session(Client.create_session)
-    get_session = forward_session(Client.get_session)
+    create_session = forward_as(SyncSession, Client.create_session)
+    get_session = forward_as(SyncSession, Client.get_session)
 
     def __init__(
         self,

@@ -221,12 +221,18 @@ def to_json(value: object) -> bytes:
 def _error_of(status: int, content: bytes, url: str) -> HoldfastError:
     """The daemon's error as our class; a proxy's own error page becomes ``Unavailable`` or the root class."""
     try:
-        told = json.loads(content)["error"]
-        code, message, rid = str(told["code"]), str(told["message"]), told.get("request_id")
+        return error_of_wire(json.loads(content)["error"], status)
     except (ValueError, KeyError, TypeError, AttributeError):
         return _refusal(status, "", url)
-    error = by_code(code)(message)
-    vars(error).update(code=code, status=status, request_id=rid)
+
+
+def error_of_wire(told: Mapping[str, Any], status: int | None) -> HoldfastError:
+    """The error that a daemon tells of, as our class; one of a newer daemon as the root class with its code."""
+    code = str(told["code"])
+    error = by_code(code)(str(told["message"]))
+    vars(error).update(code=code, request_id=told.get("request_id"))
+    if status is not None:
+        vars(error).update(status=status)
     return error
 
 

@@ -21,6 +21,17 @@ async def run_command(
     link: Link, exec_id: str, request: ExecRequest, *, timeout_ms: int, limit: int, queue_seconds: float
 ) -> ExecResult:
     """Run a command, or join the one with this id. ``queue_seconds`` is how long others may be in front of it."""
+    fields, body = _exec_fields(exec_id, request, timeout_ms, limit)
+    return await _exec_call(link, "exec", fields, body, timeout_ms / 1000 + queue_seconds + GRACE_SECONDS)
+
+
+async def start_command(link: Link, exec_id: str, request: ExecRequest, *, timeout_ms: int, limit: int) -> None:
+    """Give a command to the runner without waiting for its end; repeating it is safe."""
+    fields, body = _exec_fields(exec_id, request, timeout_ms, limit)
+    await link.call("exec.start", fields, body, timeout=GRACE_SECONDS)
+
+
+def _exec_fields(exec_id: str, request: ExecRequest, timeout_ms: int, limit: int) -> frames.Frame:
     cmd = request.cmd.encode()
     fields: frames.Header = {
         "exec_id": exec_id,
@@ -31,13 +42,23 @@ async def run_command(
         "cwd": request.cwd,
         "cmd_bytes": len(cmd),
     }
-    seconds = timeout_ms / 1000 + queue_seconds + GRACE_SECONDS
-    return await _exec_call(link, "exec", fields, cmd + request.stdin, seconds)
+    return fields, cmd + request.stdin
 
 
-async def get_result(link: Link, exec_id: str, *, wait_seconds: float) -> ExecResult:
-    """The result of a command of this session; waits while it runs."""
-    return await _exec_call(link, "exec.get", {"exec_id": exec_id}, b"", wait_seconds + GRACE_SECONDS)
+async def get_result(link: Link, exec_id: str, *, wait_seconds: float, brief: bool = False) -> ExecResult:
+    """The result of a command of this session, ``brief`` without its output; waits while it runs."""
+    fields: frames.Header = {"exec_id": exec_id, "brief": brief}
+    return await _exec_call(link, "exec.get", fields, b"", wait_seconds + GRACE_SECONDS)
+
+
+async def cancel_command(link: Link, exec_id: str) -> ExecResult:
+    """Have it end, and wait until it has."""
+    return await _exec_call(link, "exec.cancel", {"exec_id": exec_id}, b"", GRACE_SECONDS)
+
+
+def brief_result(told: frames.Header) -> ExecResult:
+    """The result of a command whose output was followed."""
+    return _result({**told, "segment_bytes": 0}, b"")
 
 
 async def _exec_call(link: Link, op: str, fields: frames.Header, body: bytes, seconds: float) -> ExecResult:
@@ -81,6 +102,7 @@ def _result(header: frames.Header, body: bytes) -> ExecResult:
             stderr=stderr,
             truncated=bool(header["truncated"]),
             timed_out=bool(header["timed_out"]),
+            cancelled=bool(header.get("cancelled")),
             duration_ms=duration,
             shell_restarted=bool(header["shell_restarted"]),
         )

@@ -21,6 +21,16 @@ def exec_id_for(session_id: str, idempotency_key: str) -> str:
     return f"exe_{_encode(int.from_bytes(digest[:16]), 26)}"
 
 
+def new_process_id() -> str:
+    return f"prc_{_encode(secrets.randbits(130), 26)}"
+
+
+def process_id_for(session_id: str, idempotency_key: str) -> str:
+    """The same key in the same session is the same process: the runner starts an id once."""
+    digest = hashlib.sha256(f"process\0{session_id}\0{idempotency_key}".encode()).digest()
+    return f"prc_{_encode(int.from_bytes(digest[:16]), 26)}"
+
+
 def _encode(number: int, length: int) -> str:
     characters = []
     for _ in range(length):

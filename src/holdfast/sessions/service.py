@@ -15,12 +15,14 @@ from holdfast.errors import BadInput, HoldfastError, SessionGone, TooLarge, Unav
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
 from holdfast.sessions import calls
+from holdfast.sessions.commands import Commands
 from holdfast.sessions.ids import exec_id_for, new_exec_id, new_session_id
 from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.live import Clock, LiveSession, LiveSessions, in_use
 from holdfast.sessions.machine import LIVE, Reason, Status
 from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.operations import Operations
+from holdfast.sessions.processes import Processes
 from holdfast.sessions.reaper import Reaper
 from holdfast.sessions.reconciler import Reconciler
 from holdfast.sessions.settings import SessionSettings
@@ -69,6 +71,8 @@ class SessionService:
         metrics.live.set_function(self._live.count)
         self._reaper = Reaper(store, self._lifecycle, self._live, self._operations, node=node, clock=clock)
         self._lifecycle.on_disconnect = self._on_disconnect
+        self.commands = Commands(self._usable, self._operations, settings, clock, self._count)
+        self.processes = Processes(self._usable, clock)
 
     # -- running -----------------------------------------------------------------------------------------------------
 
@@ -225,10 +229,13 @@ class SessionService:
                     limit=self._settings.max_output_bytes,
                     queue_seconds=self._settings.max_exec_timeout_ms / 1000,
                 )
-            self._metrics.execs.labels(_outcome(result)).inc()
+            self._count(result)
             if req.shell == DEFAULT_SHELL:
                 live.cwd = result.cwd
         return result
+
+    def _count(self, result: ExecResult) -> None:
+        self._metrics.execs.labels(_outcome(result)).inc()
 
     async def exec_result(self, session_id: str, exec_id: str, /) -> ExecResult:
         live = await self._usable(session_id)
@@ -269,8 +276,8 @@ class SessionService:
 
 
 def _outcome(result: ExecResult) -> str:
-    if result.timed_out:
-        return "timed_out"
+    if result.timed_out or result.cancelled:
+        return "timed_out" if result.timed_out else "cancelled"
     return "shell_ended" if result.shell_restarted else "failed" if result.exit_code else "ok"
 
 

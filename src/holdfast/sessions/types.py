@@ -70,5 +70,6 @@ class ExecResult:
     stderr: bytes
     truncated: bool
     timed_out: bool
+    cancelled: bool
     duration_ms: int
     shell_restarted: bool

@@ -76,3 +76,30 @@ def test_the_number_of_runs_is_bounded() -> None:
         ring.append(1, b"e")
     assert len(segments(ring)) == MAX_RUNS == ring.held
     assert ring.truncated
+
+
+@given(st.integers(1, 100), WRITES, st.integers(0, 40), st.integers(0, 200), st.integers(1, 20))
+def test_a_reader_gets_every_byte_that_was_not_dropped_before_its_turn(
+    limit: int, writes: list[tuple[int, bytes]], joins_at: int, position: int, piece: int
+) -> None:
+    ring = Ring(limit)
+    owners: list[tuple[int, int]] = []  # of each byte ever: its stream and its value
+    cursor = None
+    for number, (stream, data) in enumerate(writes):
+        if number == joins_at:
+            cursor = ring.cursor(position)
+            assert cursor.position == min(position, ring.written)
+        ring.append(stream, data)
+        owners += [(stream, byte) for byte in data]
+        if cursor is not None and number % 3 == 0:
+            expected = max(cursor.position, ring.start)
+            got_stream, got = ring.read(cursor, piece)
+            assert [(got_stream, byte) for byte in got] == owners[expected : expected + len(got)]
+            assert bool(got) == (expected < ring.written)
+            assert cursor.position == expected + len(got)
+    cursor = cursor or ring.cursor(position)
+    seen = max(cursor.position, ring.start)
+    while (part := ring.read(cursor, piece))[1]:
+        assert [(part[0], byte) for byte in part[1]] == owners[seen : seen + len(part[1])]
+        seen += len(part[1])
+    assert seen == ring.written

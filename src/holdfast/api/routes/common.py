@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from holdfast.api.failures import ErrorReply
-from holdfast.errors import BadInput, ExecNotFound, SessionNotFound
+from holdfast.errors import BadInput, ExecNotFound, ProcessNotFound, SessionNotFound
 
 # These dependencies are ``async`` only so that the framework does not send them through a thread each time.
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -39,7 +39,7 @@ def reply(model: BaseModel, status: int = 200, headers: dict[str, str] | None = 
     return Response(model.model_dump_json(), status, headers, "application/json")
 
 
-async def _session_id(session_id: Annotated[str, Path(description="ses_…")]) -> str:
+async def known_session(session_id: Annotated[str, Path(description="ses_…")]) -> str:
     if not _ID.fullmatch(session_id):  # never reaches the store: no text that a database could choke on
         raise SessionNotFound("there is no session with that id; GET /v1/sessions lists those there are")
     return session_id
@@ -49,6 +49,12 @@ async def _exec_id(exec_id: Annotated[str, Path(description="from the result of 
     if not _ID.fullmatch(exec_id):
         raise ExecNotFound("there is no command with that id in this session")
     return exec_id
+
+
+async def _process_id(process_id: Annotated[str, Path(description="prc_…")]) -> str:
+    if not _ID.fullmatch(process_id):
+        raise ProcessNotFound("there is no process with that id in this session")
+    return process_id
 
 
 async def _idempotency_key(
@@ -61,6 +67,7 @@ async def _idempotency_key(
     return idempotency_key
 
 
-SessionId = Annotated[str, Depends(_session_id)]
+SessionId = Annotated[str, Depends(known_session)]
+ProcessId = Annotated[str, Depends(_process_id)]
 ExecId = Annotated[str, Depends(_exec_id)]
 IdempotencyKey = Annotated[str | None, Depends(_idempotency_key)]

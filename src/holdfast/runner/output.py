@@ -1,0 +1,69 @@
+"""What a command or process writes: kept in a ring, and passed on to whoever follows it.
+
+A follower that is slower than the program slows the program down, as a pipe would: nothing that it has not seen yet is
+dropped while it reads on. One that has stopped reading holds up nobody for long.
+"""
+
+from __future__ import annotations
+
+from holdfast.runner.ring import Ring
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.protocol.frames import Header
+    from holdfast.runner.feed import Feed
+
+
+class Output:
+    """One program's output, its followers, and what is told to them at its end."""
+
+    def __init__(self, limit: int) -> None:
+        self.ring = Ring(limit)
+        self.end: Header | None = None
+        self._feeds: list[Feed] = []
+        self._on_room: Callable[[], None] | None = None
+
+    def add(self, stream: int, data: bytes) -> None:
+        self.ring.append(stream, data)
+        self._tell()
+
+    def finish(self, end: Header) -> None:
+        """No more will come that belongs to it; followers are told ``end`` after the last byte."""
+        if self.end is None:
+            self.end = end
+            self._tell()
+
+    def _tell(self) -> None:
+        for feed in list(self._feeds):
+            feed.send()
+
+    def attach(self, feed: Feed) -> None:
+        self._feeds.append(feed)
+
+    def detach(self, feed: Feed) -> None:
+        if feed in self._feeds:
+            self._feeds.remove(feed)
+        self.progress()
+
+    # -- back-pressure -----------------------------------------------------------------------------------------------
+
+    def is_ahead(self) -> bool:
+        """Whether to read on would soon drop what a follower has not seen."""
+        return self._lead() > self.ring.limit // 2
+
+    def _lead(self) -> int:
+        return max([self.ring.written - feed.position for feed in self._feeds if feed.holds], default=0)
+
+    def wait_for_room(self, on_room: Callable[[], None]) -> None:
+        """Call back, once, when the followers have caught up."""
+        self._on_room = on_room
+        for feed in self._feeds:
+            feed.expect_progress()
+
+    def progress(self) -> None:
+        """A follower has read on, or gone."""
+        if self._on_room is not None and self._lead() <= self.ring.limit // 4:
+            on_room, self._on_room = self._on_room, None
+            on_room()

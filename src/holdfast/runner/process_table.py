@@ -1,0 +1,244 @@
+"""All background programs that can still be asked about, and the calls of the protocol on them."""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.protocol import fields
+from holdfast.protocol.frames import Header
+from holdfast.runner.feed import Feed
+from holdfast.runner.files import FileError, explain
+from holdfast.runner.lean import signals
+from holdfast.runner.process import Process, Wish
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.runner.dial import Dialer
+    from holdfast.runner.loop import Loop
+
+    Reply = Callable[..., None]
+
+KEEP_ENDED = 100
+KEEP_BYTES = 32 << 20
+MAX_RUNNING = 128
+TERMINAL_TYPE = "xterm-256color"
+
+
+class ProcessTable:
+    """Background programs by id. Ended ones stay until there are too many, or their output is too large."""
+
+    def __init__(self, loop: Loop, dialer: Dialer, shell: list[str], env: dict[str, str], home: str) -> None:
+        self._loop = loop
+        self._dialer = dialer
+        self._shell = shell
+        self._env = env
+        self._home = home
+        self._by_id: dict[str, Process] = {}
+        self.calls = {
+            "proc.start": self._start,
+            "proc.list": self._list,
+            "proc.get": self._get,
+            "proc.read": self._read,
+            "proc.attach": self._attach,
+            "proc.input": self._input,
+            "proc.signal": self._signal,
+            "proc.resize": self._resize,
+            "proc.remove": self._remove,
+        }
+
+    def _find(self, header: Header) -> Process:
+        process = self._by_id.get(fields.text(header, "process_id"))
+        if process is None:
+            raise FileError(
+                "process_not_found", f"no process {header['process_id']} in this session, or it was long ago"
+            )
+        return process
+
+    def _start(self, header: Header, _body: bytes, reply: Reply) -> None:
+        """Asking twice under one id never starts it twice."""
+        process_id = fields.text(header, "process_id")
+        known = self._by_id.get(process_id)
+        if known is not None:
+            reply(known.describe())
+            return
+        if len([one for one in self._by_id.values() if one.running]) >= MAX_RUNNING:
+            raise FileError(
+                "conflict", f"{MAX_RUNNING} processes are running already; end some, or use the shell's `&`"
+            )
+        self._check_user(fields.optional_text(header, "user"))
+        argv, label = self._argv(header)
+        wish = Wish(argv, self._environment(header), self._cwd(header), _size(header), bool(header.get("input")))
+
+        def started(errno: int) -> None:
+            if errno:
+                del self._by_id[process_id]
+                error = explain(OSError(errno, os.strerror(errno)), argv[0])
+                reply({"error": {"code": error.code, "message": error.message}})
+            else:
+                reply(process.describe())
+
+        process = Process(self._loop, process_id, label, wish, fields.integer(header, "limit"), started)
+        self._by_id[process_id] = process
+        self._forget_old()
+
+    def _argv(self, header: Header) -> tuple[list[str], str]:
+        line = fields.optional_text(header, "cmd")
+        if line is not None:
+            if not self._shell:
+                raise FileError("shell_unavailable", "the image has no bash; give argv instead of cmd")
+            return [*self._shell, "-c", line], line
+        argv = header.get("argv")
+        if argv is None:  # a terminal without any wish: somebody wants to type
+            if not self._shell:
+                raise FileError("shell_unavailable", "the image has no bash; name a program to start")
+            return [*self._shell, "-i"], "bash"
+        if not isinstance(argv, list) or not argv or not all(isinstance(word, str) for word in argv):
+            raise TypeError("argv must be a list of texts")
+        return argv, " ".join(argv)
+
+    def _check_user(self, user: str | None) -> None:
+        """The runner has no right to become another user, and neither has what it starts."""
+        own = self._env.get("USER", "")
+        if user is not None and user not in (own, str(os.getuid())):
+            raise FileError("bad_input", f"user: everything in this sandbox runs as {own or os.getuid()}")
+
+    def _environment(self, header: Header) -> dict[str, str]:
+        base = {**self._env, "TERM": TERMINAL_TYPE} if header.get("size") else self._env
+        return {**base, **fields.texts(header, "env")}
+
+    def _cwd(self, header: Header) -> str:
+        cwd = fields.optional_text(header, "cwd") or self._home
+        if not os.path.isdir(cwd):
+            raise FileError("bad_input", f"cwd: {cwd} is no directory in this sandbox")
+        return cwd
+
+    def _list(self, _header: Header, _body: bytes, reply: Reply) -> None:
+        reply({"processes": [process.describe() for process in self._by_id.values()]})
+
+    def _get(self, header: Header, _body: bytes, reply: Reply) -> None:
+        """How it is; if so asked, only when it has ended or the time is over."""
+        process = self._find(header)
+        seconds = fields.integer(header, "wait_ms") / 1000
+        if not process.running or seconds <= 0:
+            reply(process.describe())
+            return
+
+        def answer() -> None:
+            timer.cancel()
+            process.stop_waiting(answer)
+            reply(process.describe())
+
+        timer = self._loop.after(seconds, answer)
+        process.when_ended(answer)
+
+    def _read(self, header: Header, _body: bytes, reply: Reply) -> None:
+        """Output from a position on, as pieces of one stream each."""
+        process = self._find(header)
+        ring = process.output.ring
+        cursor = ring.cursor(fields.integer(header, "offset"))
+        limit = fields.integer(header, "limit")
+        first = max(cursor.position, ring.start)
+        pieces: list[list[int]] = []
+        data = bytearray()
+        while len(data) < limit:
+            stream, piece = ring.read(cursor, limit - len(data))
+            if not piece:
+                break
+            pieces.append([stream, len(piece)])
+            data += piece
+        reply({"offset": first, "pieces": pieces, **process.describe()}, bytes(data))
+
+    def _attach(self, header: Header, _body: bytes, reply: Reply) -> None:
+        process = self._find(header)
+        connection = self._dialer.connect_stream(fields.text(header, "stream"))
+        Feed(self._loop, connection, process.output, fields.integer(header, "offset"), _taker(process))
+        reply(process.describe())
+
+    def _input(self, header: Header, body: bytes, reply: Reply) -> None:
+        """Answered when the program's pipe has taken it: who sends too fast waits."""
+        process = self._find(header)
+        if process.input is None:
+            raise FileError("conflict", f"process {process.process_id} was started without stdin")
+
+        def done(taken: bool) -> None:
+            if not taken:
+                message = f"process {process.process_id} does not read its input any more"
+                reply({"error": {"code": "conflict", "message": message}})
+                return
+            if header.get("eof"):
+                process.close_input()
+            reply({})
+
+        process.input.write(body, done)
+
+    def _signal(self, header: Header, _body: bytes, reply: Reply) -> None:
+        process = self._find(header)
+        process.signal(_signal_number(fields.text(header, "signal")))
+        reply({})
+
+    def _resize(self, header: Header, _body: bytes, reply: Reply) -> None:
+        process, size = self._find(header), _size(header)
+        if not process.has_terminal or size is None:
+            raise FileError("conflict", f"process {process.process_id} has no terminal")
+        process.resize(*size)
+        reply({})
+
+    def _remove(self, header: Header, _body: bytes, reply: Reply) -> None:
+        process = self._find(header)
+        process.signal(signals.SIGKILL)
+
+        def forget() -> None:
+            if self._by_id.pop(process.process_id, None) is not None:
+                process.discard()
+            reply({})
+
+        process.when_ended(forget)
+
+    def _forget_old(self) -> None:
+        ended = [process for process in self._by_id.values() if not process.running]
+        held = sum([process.output.ring.held for process in ended])
+        for process in ended:
+            if len(ended) <= KEEP_ENDED and held <= KEEP_BYTES:
+                return
+            del self._by_id[process.process_id]
+            ended = ended[1:]
+            held -= process.output.ring.held
+            process.discard()
+
+
+def _size(header: Header) -> tuple[int, int] | None:
+    size = header.get("size")
+    if size is None:
+        return None
+    if not isinstance(size, list) or len(size) != 2 or not all(isinstance(n, int) and 0 < n < 10000 for n in size):
+        raise TypeError("size must be rows and columns")
+    return size[0], size[1]
+
+
+def _signal_number(name: str) -> int:
+    number = getattr(signals, name, None)
+    if not name.startswith("SIG") or name.startswith("SIG_") or not isinstance(number, int):
+        raise FileError("bad_input", f"signal: there is no {name}")
+    return int(number)
+
+
+def _taker(process: Process) -> Callable[[Header, bytes, Callable[[], None]], bool]:
+    """What a follower sends back: input, its end, and the size of its window."""
+
+    def take(header: Header, body: bytes, on_room: Callable[[], None]) -> bool:
+        size = header.get("resize")
+        if size is not None:
+            rows_columns = _size({"size": size})
+            if rows_columns is not None:
+                process.resize(*rows_columns)
+        if process.input is None:
+            return True
+        if body:
+            process.input.write(body, lambda _taken: on_room())
+        if header.get("eof"):
+            process.close_input()
+        return not process.input.is_full  # if it is, one of its writes is still to come back and makes room
+
+    return take

@@ -1,0 +1,213 @@
+"""Programs in the background of a session: started, followed, written to, signalled, asked about after their end."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.errors import ProtocolError
+from holdfast.link.link import Link
+from holdfast.link.streams import send_frame
+from holdfast.protocol import frames
+from holdfast.sessions.follow import Chunk, follow
+from holdfast.sessions.ids import new_process_id, process_id_for
+from holdfast.sessions.live import Clock, LiveSession, in_use
+
+CALL_SECONDS = 30.0
+INPUT_SECONDS = 60.0
+OUTPUT_BYTES = 4 << 20
+"""How much of a process's output the runner keeps: the newest."""
+
+Usable = Callable[[str], Awaitable[LiveSession]]
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalSize:
+    rows: int = 24
+    columns: int = 80
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRequest:
+    """``cmd`` is a line for bash, ``argv`` a program and its arguments; neither: an interactive bash."""
+
+    cmd: str | None = None
+    argv: Sequence[str] | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    user: str | None = None
+    terminal: TerminalSize | None = None
+    stdin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessView:
+    """A process as it is now. ``written`` counts all bytes of output; those before ``kept_from`` are gone."""
+
+    process_id: str
+    pid: int
+    cmd: str
+    terminal: bool
+    running: bool
+    exit_code: int | None
+    started_at: float
+    ended_at: float | None
+    written: int
+    kept_from: int
+
+
+class Attachment:
+    """The way into an attached process. What cannot be delivered, because it is being re-attached, waits."""
+
+    def __init__(self) -> None:
+        self._writer: asyncio.StreamWriter | None = None
+        self._ready = asyncio.Event()
+
+    def attached(self, writer: asyncio.StreamWriter | None) -> None:
+        self._writer = writer
+        if writer is None:
+            self._ready.clear()
+        else:
+            self._ready.set()
+
+    async def send(self, data: bytes) -> None:
+        await self._tell({}, data)
+
+    async def send_eof(self) -> None:
+        await self._tell({"eof": True})
+
+    async def resize(self, size: TerminalSize) -> None:
+        await self._tell({"resize": [size.rows, size.columns]})
+
+    async def _tell(self, header: frames.Header, body: bytes = b"") -> None:
+        await self._ready.wait()
+        if self._writer is not None:
+            await send_frame(self._writer, header, body)
+
+
+class Processes:
+    """Processes of this node's sessions."""
+
+    def __init__(self, usable: Usable, clock: Clock) -> None:
+        self._usable = usable
+        self._clock = clock
+
+    @contextlib.asynccontextmanager
+    async def _link(self, session_id: str) -> AsyncGenerator[Link, None]:
+        live = await self._usable(session_id)
+        with in_use(live, self._clock):
+            yield live.link
+
+    async def start(self, session_id: str, request: ProcessRequest, *, idempotency_key: str | None) -> ProcessView:
+        process_id = process_id_for(session_id, idempotency_key) if idempotency_key else new_process_id()
+        fields: frames.Header = {
+            "process_id": process_id,
+            "cmd": request.cmd,
+            "argv": None if request.argv is None else list(request.argv),
+            "env": dict(request.env),
+            "cwd": request.cwd,
+            "user": request.user,
+            "size": _size(request.terminal),
+            "input": request.stdin,
+            "limit": OUTPUT_BYTES,
+        }
+        return _view(await self._ask(session_id, "proc.start", fields))
+
+    async def list(self, session_id: str) -> list[ProcessView]:
+        listed = (await self._ask(session_id, "proc.list", {})).get("processes")
+        if not isinstance(listed, list):
+            raise ProtocolError("the runner sent a list of processes that is none")
+        return [_view(one) for one in listed]
+
+    async def get(self, session_id: str, process_id: str, *, wait_ms: int = 0) -> ProcessView:
+        """As it is now; with ``wait_ms``, as it is at its end or after that time."""
+        fields: frames.Header = {"process_id": process_id, "wait_ms": wait_ms}
+        return _view(await self._ask(session_id, "proc.get", fields, seconds=CALL_SECONDS + wait_ms / 1000))
+
+    async def read(
+        self, session_id: str, process_id: str, *, offset: int, limit: int
+    ) -> tuple[Sequence[Chunk], ProcessView]:
+        """At most ``limit`` bytes of output from ``offset`` on, or from the oldest that is kept."""
+        fields: frames.Header = {"process_id": process_id, "offset": offset, "limit": limit}
+        async with self._link(session_id) as link:
+            header, body = await link.call("proc.read", fields, timeout=CALL_SECONDS)
+        return _chunks(header, body, offset), _view(header)
+
+    async def follow(
+        self, session_id: str, process_id: str, *, offset: int, attachment: Attachment | None = None
+    ) -> AsyncGenerator[Chunk | ProcessView, None]:
+        """Output from ``offset`` on, as it is written; at last the process as it ended."""
+        attachment = attachment or Attachment()
+        async with self._link(session_id) as link:
+            events = follow(link, "proc.attach", {"process_id": process_id}, offset, attachment.attached)
+            async with contextlib.aclosing(events):
+                async for event in events:
+                    yield event if isinstance(event, Chunk) else _view(event.told)
+
+    async def write(self, session_id: str, process_id: str, data: bytes, *, close: bool) -> None:
+        """Returns when the process's pipe has taken it; ``close`` lets the process see the end of its input."""
+        async with self._link(session_id) as link:
+            fields: frames.Header = {"process_id": process_id, "eof": close}
+            await link.call("proc.input", fields, data, timeout=INPUT_SECONDS)
+
+    async def signal(self, session_id: str, process_id: str, name: str) -> None:
+        signal = name.upper()
+        signal = signal if signal.startswith("SIG") else f"SIG{signal}"
+        await self._ask(session_id, "proc.signal", {"process_id": process_id, "signal": signal})
+
+    async def resize(self, session_id: str, process_id: str, size: TerminalSize) -> None:
+        await self._ask(session_id, "proc.resize", {"process_id": process_id, "size": _size(size)})
+
+    async def remove(self, session_id: str, process_id: str) -> None:
+        """Kill it, if it runs, and forget it with its output."""
+        await self._ask(session_id, "proc.remove", {"process_id": process_id})
+
+    async def _ask(
+        self, session_id: str, op: str, fields: frames.Header, *, seconds: float = CALL_SECONDS
+    ) -> frames.Header:
+        async with self._link(session_id) as link:
+            header, _ = await link.call(op, fields, timeout=seconds)
+            return header
+
+
+def _size(size: TerminalSize | None) -> list[int] | None:
+    return None if size is None else [size.rows, size.columns]
+
+
+def _chunks(header: frames.Header, body: bytes, asked: int) -> list[Chunk]:
+    """The runner's words, checked: it lives in the sandbox and may be anything by now."""
+    start, pieces = header.get("offset"), header.get("pieces")
+    if not isinstance(start, int) or not isinstance(pieces, list):
+        raise ProtocolError("the runner sent output that makes no sense")
+    chunks: list[Chunk] = []
+    offset = start
+    for piece in pieces:
+        match piece:
+            case [0 | 1 as stream, int(length)] if 0 <= length <= len(body):
+                data, body = body[:length], body[length:]
+                chunks.append(Chunk(stream, offset, data, max(start - asked, 0) if not chunks else 0))
+                offset += length
+            case _:
+                raise ProtocolError("the runner sent output that makes no sense")
+    return chunks
+
+
+def _view(told: object) -> ProcessView:
+    match told:
+        case {
+            "process_id": str(process_id),
+            "pid": int(pid),
+            "label": str(label),
+            "terminal": bool(terminal),
+            "running": bool(running),
+            "exit_code": int() | None as exit_code,
+            "started_at": int() | float() as started_at,
+            "ended_at": int() | float() | None as ended_at,
+            "written": int(written),
+            "kept_from": int(kept_from),
+        }:
+            clean = label.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+            return ProcessView(
+                process_id, pid, clean, terminal, running, exit_code, started_at, ended_at, written, kept_from
+            )
+    raise ProtocolError("the runner described a process in words that make no sense")
