@@ -100,8 +100,7 @@ async def test_errors_have_the_daemons_own_classes(client: Client, daemon: Daemo
 async def test_the_daemon_is_restarted_in_between() -> None:
     """A long command, a daemon that dies and comes back on the same port: the call just takes longer."""
     with DaemonProcess(disk_limit_mb=32) as own:
-        port = own.url.rpartition(":")[2]
-        own._settings["listen"] = f"127.0.0.1:{port}"
+        own.keep_port()
         async with Client(own.url, own.key, retries=8) as client:
             session = await client.create_session()
             running = asyncio.create_task(

@@ -6,7 +6,7 @@ every call raise.
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.drivers.base import Limits, Network
@@ -22,6 +22,8 @@ from holdfast.errors import (
     TooManySessions,
     UnknownImage,
 )
+from holdfast.protocol.messages import STDERR, STDOUT
+from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.machine import LIVE, Reason, Status
 from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult, SessionView
 
@@ -189,6 +191,32 @@ class FakeImage:
     size_bytes: int | None = None
     created_at: float = 1_700_000_000.25
     digest: str | None = None
+
+
+class FakeCommands:
+    """Followed commands: they have ended before anybody can follow them."""
+
+    def __init__(self, sessions: FakeSessions) -> None:
+        self._sessions = sessions
+
+    async def start(self, session_id: str, request: ExecRequest, /, *, idempotency_key: str | None) -> str:
+        return (await self._sessions.exec(session_id, request, idempotency_key=idempotency_key)).exec_id
+
+    async def follow(
+        self, session_id: str, exec_id: str, /, *, offset: int
+    ) -> AsyncGenerator[Attached | Chunk | ExecResult, None]:
+        result = await self._sessions.exec_result(session_id, exec_id)
+        yield Attached()
+        position = 0
+        for stream, data in ((STDOUT, result.stdout), (STDERR, result.stderr)):
+            if data[max(offset - position, 0) :]:
+                begin = max(offset, position)
+                yield Chunk(stream, begin, data[begin - position :])
+            position += len(data)
+        yield result
+
+    async def cancel(self, session_id: str, exec_id: str, /) -> ExecResult:
+        return await self._sessions.exec_result(session_id, exec_id)
 
 
 class FakeImages:

@@ -110,6 +110,10 @@ class DaemonProcess:
             self._process.wait(timeout=30)
         self._process = None
 
+    def keep_port(self) -> None:
+        """From now on it comes back where it is, so that clients find it again."""
+        self._settings["listen"] = self.url.removeprefix("http://")
+
     def restart(self) -> None:
         self.kill()
         self.start()

@@ -13,13 +13,12 @@ from holdfast.api import failures
 from holdfast.api.auth import Guard, Key
 from holdfast.api.body_limit import BodyLimit
 from holdfast.api.metrics import HttpMetrics
-from holdfast.api.ports import ImageService, SessionService
+from holdfast.api.ports import CommandService, ImageService, SessionService
 from holdfast.api.request_context import RequestContext
 from holdfast.api.routes import exec_streams, execs, files, sessions, system, terminal
 from holdfast.api.routes import images as image_routes
 from holdfast.api.routes import processes as process_routes
 from holdfast.api.settings import ApiSettings
-from holdfast.sessions.commands import Commands
 from holdfast.sessions.processes import Processes
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -31,7 +30,7 @@ def create_app(
     api_key: str,
     settings: ApiSettings,
     images: ImageService | None = None,
-    commands: Commands | None = None,
+    commands: CommandService | None = None,
     processes: Processes | None = None,
     registry: CollectorRegistry | None = None,
     lifespan: Lifespan | None = None,

@@ -1,8 +1,9 @@
 """What the edge needs from the layers below, as protocols: anything of this shape can stand behind the API."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
+from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.machine import Status
 from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult, SessionView
 
@@ -39,6 +40,22 @@ class SessionService(Protocol):
     async def read_file(self, session_id: str, path: str, /, *, max_bytes: int | None) -> tuple[bytes, bool]:
         """The bytes, and whether there were more."""
         ...
+
+
+class CommandService(Protocol):
+    """Commands that are followed while they run."""
+
+    async def start(self, session_id: str, request: ExecRequest, /, *, idempotency_key: str | None) -> str:
+        """The exec id, as soon as the command is in the shell's queue."""
+        ...
+
+    def follow(
+        self, session_id: str, exec_id: str, /, *, offset: int
+    ) -> AsyncGenerator[Attached | Chunk | ExecResult, None]:
+        """Output from ``offset`` on; at last the result, without output."""
+        ...
+
+    async def cancel(self, session_id: str, exec_id: str, /) -> ExecResult: ...
 
 
 class ImageInfo(Protocol):

@@ -1,8 +1,6 @@
 """``holdfast exec``: run a command in a session."""
 
-import asyncio
 import shlex
-import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +9,7 @@ import click
 from holdfast.cli.common import ask, connection, find_session, pairs, show_json, wants_json
 
 if TYPE_CHECKING:
-    from holdfast.sdk import Client, ExecEnd, ExecResult, ExecStream, Session
+    from holdfast.sdk import Client, ExecEnd, ExecResult
 
 TIMED_OUT = 124  # as timeout(1) has it
 
@@ -69,35 +67,9 @@ async def _run(client: "Client", session: str, line: str, wish: dict[str, Any]) 
 
 
 async def _follow(client: "Client", session: str, line: str, wish: dict[str, Any]) -> "ExecEnd":
-    found: Session = await find_session(client, session)
-    stream = found.exec_stream(line, **wish)
-    with _Interrupt(stream):
-        async for chunk in stream:
-            target = sys.stdout.buffer if chunk.stream == "stdout" else sys.stderr.buffer
-            target.write(chunk.data)
-            target.flush()
-    return stream.result
+    from holdfast.cli.following import show  # brings in asyncio, which --help can do without
 
-
-class _Interrupt:
-    """While a command is followed, Ctrl-C is for the command; a second one is for us."""
-
-    def __init__(self, stream: "ExecStream") -> None:
-        self._stream = stream
-        self._cancelling: asyncio.Task[ExecResult] | None = None
-
-    def __enter__(self) -> None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._interrupt)
-
-    def _interrupt(self) -> None:
-        if self._stream.exec_id is None or self._cancelling is not None:
-            raise KeyboardInterrupt
-        self._cancelling = asyncio.ensure_future(self._stream.cancel())
-
-    def __exit__(self, *_exc: object) -> None:
-        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
-        if self._cancelling is not None:
-            self._cancelling.cancel()
+    return await show((await find_session(client, session)).exec_stream(line, **wish))
 
 
 def _code(result: "ExecResult | ExecEnd") -> int:

@@ -60,6 +60,18 @@ def forward_as(
     return call  # type: ignore[return-value]  # wraps() hides that self has another type
 
 
+def forward_object(
+    wrap: Callable[[BlockingPortal, R], W], method: Callable[Concatenate[A, P], R]
+) -> Callable[Concatenate[_Sync[A], P], W]:
+    """As ``forward_as``, for methods that give out the object at once."""
+
+    @wraps(method)
+    def call(self: _Sync[A], *args: P.args, **kwargs: P.kwargs) -> W:
+        return wrap(self._portal, method(self._inner, *args, **kwargs))
+
+    return call  # type: ignore[return-value]  # wraps() hides that self has another type
+
+
 def forward_iterator(
     method: Callable[Concatenate[A, P], AsyncGenerator[R, None]],
 ) -> Callable[Concatenate[_Sync[A], P], Iterator[R]]:
@@ -154,6 +166,8 @@ class SyncSession(_Sync[Session]):
     exec = forward(Session.exec)
     exec_result = forward(Session.exec_result)
     cancel_exec = forward(Session.cancel_exec)
+    exec_stream = forward_object(SyncExecStream, Session.exec_stream)
+    follow_exec = forward_object(SyncExecStream, Session.follow_exec)
     write = forward(Session.write)
     read = forward(Session.read)
     destroy = forward(Session.destroy)
@@ -161,14 +175,6 @@ class SyncSession(_Sync[Session]):
     def __init__(self, portal: BlockingPortal, inner: Session) -> None:
         super().__init__(portal, inner)
         self.processes = SyncProcesses(portal, inner.processes)
-
-    @wraps(Session.exec_stream)
-    def exec_stream(self, *args: Any, **named: Any) -> SyncExecStream:
-        return SyncExecStream(self._portal, self._inner.exec_stream(*args, **named))
-
-    @wraps(Session.follow_exec)
-    def follow_exec(self, *args: Any, **named: Any) -> SyncExecStream:
-        return SyncExecStream(self._portal, self._inner.follow_exec(*args, **named))
 
     @contextmanager
     def terminal(self, cmd: str | None = None, **named: Any) -> Iterator[SyncTerminal]:

@@ -7,7 +7,7 @@ import structlog
 
 from holdfast.errors import HoldfastError
 from holdfast.sessions import calls
-from holdfast.sessions.follow import Chunk, follow
+from holdfast.sessions.follow import Attached, Chunk, End, follow
 from holdfast.sessions.ids import exec_id_for, new_exec_id
 from holdfast.sessions.live import Clock, LiveSession, in_use
 from holdfast.sessions.operations import Operations
@@ -67,14 +67,16 @@ class Commands:
         """Its own time, and that of others in front of it."""
         return 2 * self._settings.max_exec_timeout_ms / 1000
 
-    async def follow(self, session_id: str, exec_id: str, *, offset: int) -> AsyncGenerator[Chunk | ExecResult, None]:
+    async def follow(
+        self, session_id: str, exec_id: str, *, offset: int
+    ) -> AsyncGenerator[Attached | Chunk | ExecResult, None]:
         """Its output from ``offset`` on, as it is written; at last its result, without the output."""
         live = await self._usable(session_id)
         with in_use(live, self._clock):
             events = follow(live.link, "exec.attach", {"exec_id": exec_id}, offset)
             async with contextlib.aclosing(events):
                 async for event in events:
-                    yield event if isinstance(event, Chunk) else calls.brief_result(event.told)
+                    yield calls.brief_result(event.told) if isinstance(event, End) else event
 
     async def cancel(self, session_id: str, exec_id: str) -> ExecResult:
         """End it as a timeout would; returns its result. One that has ended already is left as it is."""

@@ -40,19 +40,26 @@ class End:
     told: frames.Header
 
 
-Attached = Callable[[asyncio.StreamWriter | None], None]
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """The runner knows what is asked for; output follows."""
+
+
+OnAttach = Callable[[asyncio.StreamWriter | None], None]
 """Told of the way to the program while there is one; for those who also write."""
 
 
 async def follow(
-    link: Link, op: str, fields: frames.Header, offset: int, attached: Attached = lambda _writer: None
-) -> AsyncGenerator[Chunk | End, None]:
+    link: Link, op: str, fields: frames.Header, offset: int, on_attach: OnAttach = lambda _writer: None
+) -> AsyncGenerator[Attached | Chunk | End, None]:
     """All output from ``offset`` on, then the end. A cut is survived as long as the runner comes back."""
     position, before = offset, -1
     while True:
         try:
             async with open_stream(link, op, {**fields, "offset": position}) as (reader, writer):
-                attached(writer)
+                on_attach(writer)
+                if before < 0:
+                    yield Attached()
                 async with contextlib.aclosing(_frames(link, reader)) as arriving:
                     async for header, body in arriving:
                         if "end" in header:
@@ -62,12 +69,12 @@ async def follow(
                         position = chunk.end
                         yield chunk
         except SandboxLost:
-            if link.lost or position == before:  # gone for good, or twice at the same place
+            if position == before and not link.lost:  # twice at the same place
                 raise
             before = position
-            await link.wait_connected(REATTACH_SECONDS)
+            await link.wait_connected(REATTACH_SECONDS)  # raises what the link was lost to, if it is
         finally:
-            attached(None)
+            on_attach(None)
 
 
 async def _frames(link: Link, reader: asyncio.StreamReader) -> AsyncGenerator[frames.Frame, None]:

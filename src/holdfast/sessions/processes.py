@@ -9,7 +9,7 @@ from holdfast.errors import ProtocolError
 from holdfast.link.link import Link
 from holdfast.link.streams import send_frame
 from holdfast.protocol import frames
-from holdfast.sessions.follow import Chunk, follow
+from holdfast.sessions.follow import Attached, Chunk, End, follow
 from holdfast.sessions.ids import new_process_id, process_id_for
 from holdfast.sessions.live import Clock, LiveSession, in_use
 
@@ -135,14 +135,14 @@ class Processes:
 
     async def follow(
         self, session_id: str, process_id: str, *, offset: int, attachment: Attachment | None = None
-    ) -> AsyncGenerator[Chunk | ProcessView, None]:
+    ) -> AsyncGenerator[Attached | Chunk | ProcessView, None]:
         """Output from ``offset`` on, as it is written; at last the process as it ended."""
         attachment = attachment or Attachment()
         async with self._link(session_id) as link:
             events = follow(link, "proc.attach", {"process_id": process_id}, offset, attachment.attached)
             async with contextlib.aclosing(events):
                 async for event in events:
-                    yield event if isinstance(event, Chunk) else _view(event.told)
+                    yield _view(event.told) if isinstance(event, End) else event
 
     async def write(self, session_id: str, process_id: str, data: bytes, *, close: bool) -> None:
         """Returns when the process's pipe has taken it; ``close`` lets the process see the end of its input."""

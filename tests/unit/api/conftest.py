@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from fakes.api_server import KEY
-from fakes.session_service import FakeImages, FakeSessions
+from fakes.session_service import FakeCommands, FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
 
 
@@ -25,7 +25,14 @@ def registry() -> CollectorRegistry:
 @pytest.fixture
 def app(sessions: FakeSessions, registry: CollectorRegistry) -> FastAPI:
     settings = ApiSettings(max_body_bytes=4 * 1024 * 1024, max_json_bytes=2 * 1024 * 1024)
-    return create_app(sessions, api_key=KEY, settings=settings, images=FakeImages(), registry=registry)
+    return create_app(
+        sessions,
+        api_key=KEY,
+        settings=settings,
+        images=FakeImages(),
+        commands=FakeCommands(sessions),
+        registry=registry,
+    )
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 from holdfast.api.chunks import chunk_event
 from holdfast.api.models import ExecEnd, ExecIn, ExecOut
+from holdfast.api.ports import CommandService
 from holdfast.api.routes.common import ExecId, IdempotencyKey, SessionId, failures, reply
 from holdfast.api.sse import Event, EventStream
-from holdfast.sessions.commands import Commands
-from holdfast.sessions.follow import Chunk
+from holdfast.sessions.follow import Attached, Chunk
 
 EVENTS: dict[int | str, dict[str, Any]] = {
     200: {
@@ -31,7 +31,7 @@ def where_to_begin(offset: int, last_event_id: str | None) -> int:
     return offset
 
 
-def router(commands: Commands) -> APIRouter:
+def router(commands: CommandService) -> APIRouter:
     routes = APIRouter(tags=["exec"])
 
     @routes.post(
@@ -73,12 +73,14 @@ def router(commands: Commands) -> APIRouter:
     return routes
 
 
-async def _events(commands: Commands, session_id: str, exec_id: str, offset: int) -> AsyncGenerator[Event, None]:
+async def _events(commands: CommandService, session_id: str, exec_id: str, offset: int) -> AsyncGenerator[Event, None]:
     followed = commands.follow(session_id, exec_id, offset=offset)
     async with contextlib.aclosing(followed):
-        yield Event("started", json.dumps({"exec_id": exec_id}))
         async for event in followed:
-            if isinstance(event, Chunk):
-                yield chunk_event(event)
-            else:
-                yield Event("exit", ExecEnd.of(event).model_dump_json())
+            match event:
+                case Attached():
+                    yield Event("started", json.dumps({"exec_id": exec_id}))
+                case Chunk():
+                    yield chunk_event(event)
+                case result:
+                    yield Event("exit", ExecEnd.of(result).model_dump_json())

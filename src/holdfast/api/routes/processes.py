@@ -1,6 +1,7 @@
 """/v1/sessions/{id}/processes: programs in the background."""
 
 import contextlib
+import json
 from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
@@ -25,7 +26,7 @@ from holdfast.api.routes.common import IdempotencyKey, ProcessId, SessionId, fai
 from holdfast.api.routes.exec_streams import EVENTS, LastEventId, Offset, where_to_begin
 from holdfast.api.sse import Event, EventStream
 from holdfast.errors import BadInput
-from holdfast.sessions.follow import Chunk
+from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.processes import Processes
 
 RAW = "application/octet-stream"
@@ -103,8 +104,7 @@ def router(processes: Processes) -> APIRouter:
         session_id: SessionId, process_id: ProcessId, offset: Offset = 0, last_event_id: LastEventId = None
     ) -> Response:
         begin = where_to_begin(offset, last_event_id)
-        view = await processes.get(session_id, process_id)
-        return EventStream(_events(processes, session_id, view.process_id, begin))
+        return await EventStream.begin(_events(processes, session_id, process_id, begin))
 
     @routes.post(
         _PATH + "/{process_id}/stdin",
@@ -181,7 +181,10 @@ async def _events(processes: Processes, session_id: str, process_id: str, offset
     followed = processes.follow(session_id, process_id, offset=offset)
     async with contextlib.aclosing(followed):
         async for event in followed:
-            if isinstance(event, Chunk):
-                yield chunk_event(event)
-            else:
-                yield Event("exit", ProcessOut.of(event).model_dump_json())
+            match event:
+                case Attached():
+                    yield Event("started", json.dumps({"process_id": process_id}))
+                case Chunk():
+                    yield chunk_event(event)
+                case view:
+                    yield Event("exit", ProcessOut.of(view).model_dump_json())

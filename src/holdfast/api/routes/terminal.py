@@ -18,7 +18,7 @@ from holdfast.api.process_models import ProcessOut, TerminalIn
 from holdfast.api.routes.common import known_session
 from holdfast.api.websockets import accepted
 from holdfast.errors import BadInput
-from holdfast.sessions.follow import Chunk
+from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.processes import Attachment, Processes, ProcessRequest, ProcessView, TerminalSize
 
 
@@ -104,6 +104,8 @@ class _Conversation:
         )
         async with contextlib.aclosing(followed):
             async for event in followed:
+                if isinstance(event, Attached):
+                    continue
                 if isinstance(event, Chunk):
                     if event.dropped:
                         await self._socket.send_text(json.dumps({"dropped": event.dropped}))
