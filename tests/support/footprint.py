@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from support.daemon import DaemonProcess
+
 
 def rss_of(pid: int) -> int:
     """Bytes that are resident now."""
@@ -13,3 +15,8 @@ def rss_of(pid: int) -> int:
 
 def descriptors_of(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def runner_descriptors(daemon: DaemonProcess, session_id: str) -> int:
+    """Of the session's runner, seen from the host: inside, nobody may look."""
+    return descriptors_of(int((daemon.state_dir / "oci" / session_id / "init.pid").read_text()))

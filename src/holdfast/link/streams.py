@@ -21,21 +21,30 @@ async def open_stream(link: Link, op: str, fields: frames.Header) -> AsyncIterat
 
     There is a deadline on the opening only: what is read and written in the block has deadlines of its own.
     """
+    reader, writer = await _opened(link, op, fields)
+    try:
+        yield reader, writer
+    finally:
+        if writer.transport.get_write_buffer_size():
+            writer.transport.abort()  # nobody waits any more for the rest to be taken
+        else:
+            writer.close()
+
+
+async def _opened(link: Link, op: str, fields: frames.Header) -> Stream:
     stream = secrets.token_hex(16)
     arrived = link.expect_stream(stream)
     try:
-        try:
-            async with asyncio.timeout(OPEN_SECONDS):
-                await link.call(op, {**fields, "stream": stream}, timeout=OPEN_SECONDS)
-                reader, writer = await arrived
-        except TimeoutError:
-            raise SandboxLost(f"the runner opened no stream for {op} within {OPEN_SECONDS:.0f} s") from None
-        try:
-            yield reader, writer
-        finally:
-            writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
-    finally:
+        async with asyncio.timeout(OPEN_SECONDS):
+            await link.call(op, {**fields, "stream": stream}, timeout=OPEN_SECONDS)
+            return await arrived
+    except BaseException as error:
         link.forget_stream(stream)
+        if arrived.done() and not arrived.cancelled() and arrived.exception() is None:
+            arrived.result()[1].close()  # it came when we were leaving already
+        if isinstance(error, TimeoutError):
+            raise SandboxLost(f"the runner opened no stream for {op} within {OPEN_SECONDS:.0f} s") from None
+        raise
 
 
 async def read_frame(reader: asyncio.StreamReader) -> frames.Frame:

@@ -22,6 +22,7 @@ CONNECT_SECONDS = 5.0
 KEEP_ALIVE_SECONDS = 4.0  # shorter than a server's own patience, so that it never hangs up on us first
 BACKOFF_SECONDS = 0.1
 READ_BUFFER = 1 << 18
+HEARTBEAT_SECONDS = 20.0
 
 _WORTH_A_RETRY = frozenset({"unavailable", "driver_transient", "driver_error"})
 
@@ -138,17 +139,19 @@ class Transport:
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
         """A WebSocket to the daemon, closed at the end of the block."""
         try:
-            async with self._session().ws_connect(
-                self._address(path, params),
-                max_msg_size=0,
-                heartbeat=20.0,
-                timeout=aiohttp.ClientWSTimeout(ws_close=CONNECT_SECONDS),
-            ) as socket:
-                yield socket
+            async with asyncio.timeout(self._timeout):
+                socket = await self._session().ws_connect(
+                    self._address(path, params),
+                    max_msg_size=0,
+                    heartbeat=HEARTBEAT_SECONDS,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=CONNECT_SECONDS),
+                )
         except aiohttp.WSServerHandshakeError as exc:
             raise _refusal(exc.status, exc.message, self.url) from None
         except (aiohttp.ClientError, TimeoutError) as exc:
-            raise self._broken(exc, CONNECT_SECONDS).error from None
+            raise self._broken(exc, self._timeout).error from None
+        async with socket:
+            yield socket
 
     def _address(self, path: str, params: Params | None) -> URL:
         query = f"?{urlencode(params, doseq=True)}" if params else ""
