@@ -1,14 +1,18 @@
-"""Who may come in: the key for everything under /v1, and loopback for the daemon's own health and metrics."""
+"""Who may come in: a key with the right scope for everything under /v1, and loopback for health and metrics."""
 
-import hashlib
-import hmac
 import ipaddress
 from collections.abc import Iterable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from holdfast.api.failures import reply_to
-from holdfast.errors import Unauthorized
+from holdfast.api.access import need_of
+from holdfast.api.caller import put_caller
+from holdfast.api.failures import refuse
+from holdfast.api.lockout import while_known
+from holdfast.api.ports import KeyService, SessionService
+from holdfast.api.routes.common import checked_session_id
+from holdfast.errors import Forbidden, HoldfastError, NotFound, Unauthorized
+from holdfast.keys.types import ROOT, Caller
 
 LOCAL_ONLY = frozenset({"/healthz", "/metrics"})
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -18,46 +22,65 @@ FORWARDING = frozenset({b"forwarded", b"x-real-ip", b"via", b"cf-connecting-ip",
 Headers = Iterable[tuple[bytes, bytes]]
 
 
-class Key:
-    """The API key, kept as a digest so that comparing takes the same time whatever is presented."""
-
-    def __init__(self, key: str) -> None:
-        if not key:
-            raise ValueError("the API key must not be empty")
-        self._digest = hashlib.sha256(key.encode()).digest()
-
-    def opens(self, headers: Headers) -> bool:
-        """True if exactly one Authorization header is there and it carries the key."""
-        given = [value for name, value in headers if name == b"authorization"]
-        if len(given) != 1:
-            return False
-        scheme, _, token = given[0].partition(b" ")
-        presented = hashlib.sha256(token.strip()).digest()
-        return hmac.compare_digest(presented, self._digest) and scheme.lower() == b"bearer"
-
-
 class Guard:
-    """ASGI middleware that lets a request through or answers 401 before its body is read."""
+    """ASGI middleware that lets a request through or answers 401, 403 or 404 before its body is read."""
 
-    def __init__(self, app: ASGIApp, key: Key) -> None:
+    def __init__(self, app: ASGIApp, keys: KeyService, sessions: SessionService) -> None:
         self._app = app
-        self._key = key
+        self._keys = keys
+        self._sessions = sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or self._may_pass(scope):
+        if scope["type"] == "lifespan" or _is_open(scope):
             await self._app(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008, "reason": "unauthorized"})
+            return
+        try:
+            caller = self._authenticated(scope)
+            put_caller(scope, caller)
+            if not caller.sees_all:
+                await self._authorize(scope, caller)
+        except HoldfastError as error:
+            await refuse(scope, receive, send, error)
+            return
+        if caller is ROOT:  # the only key that cannot be removed
+            await self._app(scope, receive, send)
         else:
-            await reply_to(scope, Unauthorized(_remedy(scope)))(scope, receive, send)
+            await self._app(scope, *while_known(self._keys, caller, scope, receive, send))
 
-    def _may_pass(self, scope: Scope) -> bool:
-        path: str = scope["path"]
-        if path == "/v1" or path.startswith("/v1/"):
-            return self._key.opens(scope["headers"])
-        if path in LOCAL_ONLY:
-            return is_local(scope) or self._key.opens(scope["headers"])
-        return True
+    def _authenticated(self, scope: Scope) -> Caller:
+        token = bearer(scope["headers"])
+        caller = None if token is None else self._keys.caller(token)
+        if caller is None:
+            raise Unauthorized(_remedy(scope))
+        return caller
+
+    async def _authorize(self, scope: Scope, caller: Caller) -> None:
+        """For a key that may not do everything: is this in its scope, and is the session one of its own?"""
+        method = "WS" if scope["type"] == "websocket" else scope["method"]
+        need = need_of(method, scope["path"])
+        if need is None:
+            raise NotFound(f"there is no {method} at {scope['path'][:200]}; /docs lists what there is")
+        if not caller.scope.includes(need.scope):
+            raise Forbidden(f"this needs a key with scope {need.scope}; the key {caller.name} has scope {caller.scope}")
+        if need.session_id is not None:
+            await self._sessions.admit(checked_session_id(need.session_id), caller)
+
+
+def bearer(headers: Headers) -> bytes | None:
+    """The key in the Authorization header; None if there is none, or more than one to choose from."""
+    given = [value for name, value in headers if name == b"authorization"]
+    if len(given) != 1:
+        return None
+    scheme, _, token = given[0].partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" else None
+
+
+def _is_open(scope: Scope) -> bool:
+    """Whether this needs no key: what is not of the API at all, and health and metrics on this machine."""
+    path: str = scope["path"]
+    if path in LOCAL_ONLY:
+        return is_local(scope)
+    return path != "/v1" and not path.startswith("/v1/")
 
 
 def is_local(scope: Scope) -> bool:

@@ -12,9 +12,10 @@ Failures are raised as the classes of ``holdfast.errors``, the same ones that th
 
 from holdfast.sdk.client import Client
 from holdfast.sdk.images import Images
-from holdfast.sdk.results import CommandFailed, ExecResult, ImageInfo, Limits, SessionInfo
+from holdfast.sdk.keys import Keys
+from holdfast.sdk.results import CommandFailed, ExecResult, ImageInfo, KeyInfo, Limits, NewKey, SessionInfo
 from holdfast.sdk.session import PendingSession, Session
-from holdfast.sdk.sync import SyncClient, SyncImages, SyncSession
+from holdfast.sdk.sync import SyncClient, SyncImages, SyncKeys, SyncSession
 from holdfast.sdk.transport import request_id
 
 __all__ = [
@@ -23,12 +24,16 @@ __all__ = [
     "ExecResult",
     "ImageInfo",
     "Images",
+    "KeyInfo",
+    "Keys",
     "Limits",
+    "NewKey",
     "PendingSession",
     "Session",
     "SessionInfo",
     "SyncClient",
     "SyncImages",
+    "SyncKeys",
     "SyncSession",
     "request_id",
 ]

@@ -10,6 +10,7 @@ import httpx2
 
 from holdfast.sdk.discovery import find
 from holdfast.sdk.images import Images
+from holdfast.sdk.keys import Keys
 from holdfast.sdk.results import Limits, SessionInfo, of_wire
 from holdfast.sdk.session import PendingSession, Session, new_key
 from holdfast.sdk.transport import Transport
@@ -38,6 +39,7 @@ class Client:
     ) -> None:
         self._transport = Transport(find(url, api_key), timeout=timeout, retries=retries, via=transport)
         self.images = Images(self._transport)
+        self.keys = Keys(self._transport)
 
     @property
     def url(self) -> str:

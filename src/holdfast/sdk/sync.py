@@ -14,6 +14,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from holdfast.sdk.client import DEFAULT_RETRIES, DEFAULT_SECONDS, Client
 from holdfast.sdk.images import Images
+from holdfast.sdk.keys import Keys
 from holdfast.sdk.results import SessionInfo
 from holdfast.sdk.session import Session
 
@@ -99,6 +100,12 @@ class SyncImages(_Sync[Images]):
     remove = forward(Images.remove)
 
 
+class SyncKeys(_Sync[Keys]):
+    add = forward(Keys.add)
+    list = forward(Keys.list)
+    remove = forward(Keys.remove)
+
+
 class SyncClient(_Sync[Client]):
     """As ``Client``, with the same arguments. ``close`` it, or use it in a ``with`` block, to end its thread."""
 
@@ -117,6 +124,7 @@ class SyncClient(_Sync[Client]):
         running = start_blocking_portal("asyncio", name="holdfast-sdk")
         super().__init__(running.__enter__(), client)
         self.images = SyncImages(self._portal, client.images)
+        self.keys = SyncKeys(self._portal, client.keys)
         self._stop = weakref.finalize(self, _shut, self._portal, client, running)
 
     @property
