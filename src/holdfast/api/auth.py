@@ -37,8 +37,7 @@ class Guard:
         try:
             caller = self._authenticated(scope)
             put_caller(scope, caller)
-            if not caller.sees_all:
-                await self._authorize(scope, caller)
+            await self._authorize(scope, caller)
         except HoldfastError as error:
             await refuse(scope, receive, send, error)
             return
@@ -55,8 +54,10 @@ class Guard:
         return caller
 
     async def _authorize(self, scope: Scope, caller: Caller) -> None:
-        """For a key that may not do everything: is this in its scope, and is the session one of its own?"""
-        method = "WS" if scope["type"] == "websocket" else scope["method"]
+        """Is this in the key's scope, and is the session one of its own?"""
+        if caller.sees_all:
+            return
+        method = _method(scope)
         need = need_of(method, scope["path"])
         if need is None:
             raise NotFound(f"there is no {method} at {scope['path'][:200]}; /docs lists what there is")
@@ -76,11 +77,18 @@ def bearer(headers: Headers) -> bytes | None:
 
 
 def _is_open(scope: Scope) -> bool:
-    """Whether this needs no key: what is not of the API at all, and health and metrics on this machine."""
+    """Whether this needs no key: health and metrics on this machine, and what is neither API nor in its table."""
     path: str = scope["path"]
+    if path == "/v1" or path.startswith("/v1/"):
+        return False
     if path in LOCAL_ONLY:
         return is_local(scope)
-    return path != "/v1" and not path.startswith("/v1/")
+    return need_of(_method(scope), path) is None
+
+
+def _method(scope: Scope) -> str:
+    """As the table of scopes writes it."""
+    return "WS" if scope["type"] == "websocket" else str(scope["method"])
 
 
 def is_local(scope: Scope) -> bool:
@@ -112,5 +120,5 @@ def _remedy(scope: Scope) -> str:
     if scope["path"] in LOCAL_ONLY:
         return f"{scope['path']} is open on loopback only; from elsewhere send 'Authorization: Bearer <key>'"
     if any(name == b"authorization" for name, _ in scope["headers"]):
-        return "wrong API key; send 'Authorization: Bearer <key>' with the key from the daemon's state directory"
+        return "wrong API key, or one that was removed; send 'Authorization: Bearer <key>'"
     return "no API key; send 'Authorization: Bearer <key>' with the key from the daemon's state directory"

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 
 from fakes.session_service import FakeSessions
 from holdfast.api.access import NEEDS
+from holdfast.errors import Unavailable
 from holdfast.keys.ring import KeyRing
 from holdfast.keys.types import Scope
 
@@ -228,8 +229,6 @@ async def test_a_route_added_behind_the_tables_back_is_for_admins_only(
 
 
 async def test_a_failing_store_is_said_to_fail(login: Login, sessions: FakeSessions) -> None:
-    from holdfast.errors import Unavailable
-
     ada = await login("ada")
     sessions.fail = Unavailable("the database is away")
     response = await ada.get("/v1/sessions/ses_x")

@@ -8,6 +8,7 @@ import pytest
 from fastapi import FastAPI, WebSocket
 from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
+from starlette.routing import compile_path
 from starlette.types import Message, Receive, Scope, Send
 
 from fakes.api_server import KEY
@@ -28,8 +29,6 @@ PATH = "/v1/sessions/{session_id}/terminal"
 @pytest.fixture(autouse=True)
 def rules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """With a WebSocket among the routes."""
-    from starlette.routing import compile_path
-
     rule = {"WS": ((compile_path(PATH)[0], KeyScope.USE),), "GET": ((compile_path("/v1/stream")[0], KeyScope.READ),)}
     monkeypatch.setattr("holdfast.api.access._RULES", rule)
     yield
@@ -166,6 +165,23 @@ async def test_a_websocket_without_a_key_is_refused_and_with_the_root_key_is_not
     root.inbox.put_nowait({"type": "websocket.disconnect", "code": 1000})
     await guarded(root.scope, root.inbox.get, root.send)
     assert root.kinds() == ["websocket.accept"]
+
+
+async def test_what_is_in_the_table_needs_a_key_wherever_it_is(
+    keys: KeyRing, sessions: FakeSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = {"WS": ((compile_path("/p/{session_id}")[0], KeyScope.USE),)}
+    monkeypatch.setattr("holdfast.api.access._RULES", rule)
+    reached: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        reached.append(scope["path"])
+
+    guard = Guard(app, keys=keys, sessions=sessions)
+    for path, key in (("/p/ses_x", None), ("/p/ses_x", KEY), ("/not-ours", None)):
+        socket = Socket(path, key)
+        await guard(socket.scope, socket.inbox.get, socket.send)
+    assert reached == ["/p/ses_x", "/not-ours"]
 
 
 async def test_a_stream_of_a_removed_key_breaks_off(keys: KeyRing, sessions: FakeSessions) -> None:
