@@ -13,7 +13,8 @@
     │   ├── ExecNotFound               exec_not_found       404
     │   ├── ProcessNotFound            process_not_found    404
     │   ├── FileMissing                file_not_found       404
-    │   └── ImageNotFound              image_not_found      404
+    │   ├── ImageNotFound              image_not_found      404
+    │   └── KeyNotFound                key_not_found        404
     ├── Conflict                       conflict             409
     │   ├── WrongState                 wrong_state          409
     │   ├── StaleRow                   stale_row            409
@@ -83,7 +84,7 @@ class Unauthorized(HoldfastError):
 
 
 class Forbidden(HoldfastError):
-    """The sandbox's own user may not read or write that path."""
+    """The key's scope does not allow this; or the sandbox's own user may not read or write that path."""
 
     code = "forbidden"
     status = 403
@@ -112,6 +113,10 @@ class FileMissing(NotFound):
 
 class ImageNotFound(NotFound):
     code = "image_not_found"
+
+
+class KeyNotFound(NotFound):
+    code = "key_not_found"
 
 
 class Conflict(HoldfastError):

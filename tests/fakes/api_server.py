@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import uvicorn
 
+from fakes.key_store import key_ring
 from fakes.session_service import FakeCommands, FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
 
@@ -26,7 +27,7 @@ class RunningApi:
 def running_api(settings: ApiSettings | None = None) -> Iterator[RunningApi]:
     sessions, images = FakeSessions(), FakeImages()
     app = create_app(
-        sessions, api_key=KEY, settings=settings or ApiSettings(), images=images, commands=FakeCommands(sessions)
+        sessions, keys=key_ring(KEY), settings=settings or ApiSettings(), images=images, commands=FakeCommands(sessions)
     )
     config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)

@@ -22,6 +22,7 @@ from holdfast.errors import (
     TooManySessions,
     UnknownImage,
 )
+from holdfast.keys.types import Caller
 from holdfast.protocol.messages import STDERR, STDOUT
 from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.machine import LIVE, Reason, Status
@@ -39,7 +40,7 @@ class FakeSessions:
         self.files: dict[tuple[str, str], bytes] = {}
         self.modes: dict[str, int | None] = {}
         self.results: dict[tuple[str, str], ExecResult] = {}
-        self.keys: dict[str, tuple[object, object]] = {}
+        self.keys: dict[tuple[str, str], tuple[object, object]] = {}  # by owner or session, and key
         self.last_exec: ExecRequest | None = None
         self.exec_count = 0
 
@@ -61,10 +62,14 @@ class FakeSessions:
         except KeyError:
             raise SessionNotFound(f"there is no session {session_id}") from None
 
-    async def create(self, req: CreateRequest, *, idempotency_key: str | None) -> SessionView:
+    async def admit(self, session_id: str, caller: Caller, /) -> None:
+        if not caller.sees_all and self._view(session_id).owner != caller.owner:
+            raise SessionNotFound(f"there is no session {session_id}")
+
+    async def create(self, req: CreateRequest, *, idempotency_key: str | None, caller: Caller) -> SessionView:
         self._trip()
-        if idempotency_key in self.keys:
-            before, view = self.keys[idempotency_key]
+        if (caller.owner, idempotency_key) in self.keys:
+            before, view = self.keys[caller.owner, idempotency_key or ""]
             if before != req:
                 raise IdempotencyMismatch("this Idempotency-Key came with another request")
             assert isinstance(view, SessionView)
@@ -73,10 +78,14 @@ class FakeSessions:
             raise UnknownImage(f"there is no image {req.image}")
         if sum(one.status is not Status.DESTROYED for one in self.sessions.values()) >= self.max_sessions:
             raise TooManySessions("too many sessions; destroy one")
+        owned = [one for one in self.sessions.values() if one.owner == caller.owner and one.status in LIVE]
+        if caller.max_sessions is not None and len(owned) >= caller.max_sessions:
+            raise TooManySessions("too many sessions of this key; destroy one")
         now = time.time()
         ttl = req.ttl_seconds or 1800
         view = SessionView(
             id=f"ses_{len(self.sessions):08d}",
+            owner=caller.owner,
             status=Status.ACTIVE,
             reason=None,
             error=None,
@@ -94,19 +103,20 @@ class FakeSessions:
         )
         self.sessions[view.id] = view
         if idempotency_key is not None:
-            self.keys[idempotency_key] = (req, view)
+            self.keys[caller.owner, idempotency_key] = (req, view)
         return view
 
     async def get(self, session_id: str, /) -> SessionView:
         return self._view(session_id)
 
     async def list(
-        self, *, status: Sequence[Status] | None, limit: int, cursor: str | None
+        self, *, status: Sequence[Status] | None, limit: int, cursor: str | None, caller: Caller
     ) -> tuple[list[SessionView], str | None]:
         self._trip()
         if cursor is not None and not cursor.isascii():
             raise BadInput("cursor: not one of ours")
         found = [one for one in self.sessions.values() if one.status in (status or LIVE)]
+        found = [one for one in found if caller.sees_all or one.owner == caller.owner]
         found = [one for one in found if cursor is None or one.id > cursor]
         return found[:limit], found[limit - 1].id if len(found) > limit else None
 
@@ -118,8 +128,8 @@ class FakeSessions:
         view = self._live(session_id)
         if req.timeout_ms is not None and req.timeout_ms > MAX_TIMEOUT_MS:
             raise BadInput(f"timeout_ms: must be at most {MAX_TIMEOUT_MS}")
-        if idempotency_key is not None and idempotency_key in self.keys:
-            before, result = self.keys[idempotency_key]
+        if (session_id, idempotency_key) in self.keys:
+            before, result = self.keys[session_id, idempotency_key or ""]
             if before != req:
                 raise IdempotencyMismatch("this Idempotency-Key came with another request")
             assert isinstance(result, ExecResult)
@@ -129,7 +139,7 @@ class FakeSessions:
         result = await self._run(view, req)
         self.results[session_id, result.exec_id] = result
         if idempotency_key is not None:
-            self.keys[idempotency_key] = (req, result)
+            self.keys[session_id, idempotency_key] = (req, result)
         return result
 
     async def _run(self, view: SessionView, req: ExecRequest) -> ExecResult:

@@ -14,6 +14,7 @@ from blockbuster import blockbuster_ctx
 
 from holdfast.daemon import wiring
 from holdfast.daemon.config import Config
+from holdfast.keys.types import ROOT
 from holdfast.sessions.types import CreateRequest, ExecRequest
 from support.daemon import unmount_below, unusable_driver
 
@@ -39,7 +40,9 @@ async def test_the_life_of_a_session(driver: str, state_dir: Path) -> None:
     async with wiring.running(config) as daemon:  # starting up may take its time; serving may not
         with blockbuster_ctx("holdfast"):
             service = daemon.service
-            session = await service.create(CreateRequest(writable_root=driver == "oci" or None), idempotency_key="one")
+            session = await service.create(
+                CreateRequest(writable_root=driver == "oci" or None), idempotency_key="one", caller=ROOT
+            )
             result = await service.exec(session.id, ExecRequest("echo hello; pwd"), idempotency_key="two")
             assert result.stdout.startswith(b"hello\n")
             home = result.cwd
@@ -48,6 +51,6 @@ async def test_the_life_of_a_session(driver: str, state_dir: Path) -> None:
                 data, _ = await service.read_file(session.id, f"{home}/file", max_bytes=None)
                 assert data == b"x" * size
             assert (await service.exec_result(session.id, result.exec_id)).stdout == result.stdout
-            await service.list(status=None, limit=10, cursor=None)
+            await service.list(status=None, limit=10, cursor=None, caller=ROOT)
             await service._tick()
             await service.destroy(session.id)

@@ -14,6 +14,7 @@ from holdfast.drivers.base import ImageRoot, Limits, Network
 from holdfast.drivers.fake import FakeDriver, FakeWorld
 from holdfast.errors import SessionNotFound, UnknownImage
 from holdfast.images.store import ImageStore
+from holdfast.keys.types import ROOT, Caller
 from holdfast.link.hub import LinkHub
 from holdfast.sessions.machine import Status
 from holdfast.sessions.metrics import SessionMetrics
@@ -133,7 +134,7 @@ class House:
 
     async def add_row(self, status: Status, session_id: str, service: SessionService, **changes: object) -> SessionRow:
         """A row as an earlier daemon has left it."""
-        row = await service._new_row(CreateRequest(), None)
+        row = await service._new_row(CreateRequest(), None, ROOT.owner)
         fields = {name: getattr(row, name) for name in row.__dataclass_fields__}
         stored, _ = await self.store.insert(
             SessionRow(**{**fields, "id": session_id, "status": status, **changes}), max_live=None
@@ -152,8 +153,8 @@ async def run(service: SessionService, session_id: str, cmd: str, key: str | Non
     return await service.exec(session_id, ExecRequest(cmd), idempotency_key=key)
 
 
-async def new(service: SessionService, key: str | None = None, ttl: int | None = None) -> str:
-    return (await service.create(CreateRequest(ttl_seconds=ttl), idempotency_key=key)).id
+async def new(service: SessionService, key: str | None = None, ttl: int | None = None, caller: Caller = ROOT) -> str:
+    return (await service.create(CreateRequest(ttl_seconds=ttl), idempotency_key=key, caller=caller)).id
 
 
 async def until(condition: Callable[[], Awaitable[bool] | bool], what: str) -> None:

@@ -9,14 +9,15 @@ from prometheus_client import CollectorRegistry
 from starlette.middleware import Middleware
 
 from holdfast import __version__
-from holdfast.api import failures
-from holdfast.api.auth import Guard, Key
+from holdfast.api import access, failures
+from holdfast.api.auth import Guard
 from holdfast.api.body_limit import BodyLimit
 from holdfast.api.metrics import HttpMetrics
-from holdfast.api.ports import CommandService, ImageService, SessionService
+from holdfast.api.ports import CommandService, ImageService, KeyService, SessionService
 from holdfast.api.request_context import RequestContext
 from holdfast.api.routes import exec_streams, execs, files, sessions, system, terminal
 from holdfast.api.routes import images as image_routes
+from holdfast.api.routes import keys as key_routes
 from holdfast.api.routes import processes as process_routes
 from holdfast.api.settings import ApiSettings
 from holdfast.sessions.processes import Processes
@@ -27,7 +28,7 @@ Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 def create_app(
     service: SessionService,
     *,
-    api_key: str,
+    keys: KeyService,
     settings: ApiSettings,
     images: ImageService | None = None,
     commands: CommandService | None = None,
@@ -47,7 +48,7 @@ def create_app(
         lifespan=lifespan,
         middleware=[
             Middleware(RequestContext, metrics=HttpMetrics(registry)),
-            Middleware(Guard, key=Key(api_key)),
+            Middleware(Guard, keys=keys, sessions=service),
             Middleware(BodyLimit, settings=settings),
         ],
     )
@@ -62,7 +63,9 @@ def create_app(
         app.include_router(terminal.router(processes))
     if images is not None:
         app.include_router(image_routes.router(images))
+    app.include_router(key_routes.router(keys))
     app.include_router(system.router(registry))
+    access.check_complete(app)
     _describe_the_key(app)
     return app
 

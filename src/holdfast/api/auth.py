@@ -1,14 +1,18 @@
-"""Who may come in: the key for everything under /v1, and loopback for the daemon's own health and metrics."""
+"""Who may come in: a key with the right scope for everything under /v1, and loopback for health and metrics."""
 
-import hashlib
-import hmac
 import ipaddress
 from collections.abc import Iterable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from holdfast.api.failures import reply_to
-from holdfast.errors import Unauthorized
+from holdfast.api.access import need_of
+from holdfast.api.caller import put_caller
+from holdfast.api.failures import refuse
+from holdfast.api.lockout import while_known
+from holdfast.api.ports import KeyService, SessionService
+from holdfast.api.routes.common import checked_session_id
+from holdfast.errors import Forbidden, HoldfastError, NotFound, Unauthorized
+from holdfast.keys.types import ROOT, Caller
 
 LOCAL_ONLY = frozenset({"/healthz", "/metrics"})
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -18,46 +22,73 @@ FORWARDING = frozenset({b"forwarded", b"x-real-ip", b"via", b"cf-connecting-ip",
 Headers = Iterable[tuple[bytes, bytes]]
 
 
-class Key:
-    """The API key, kept as a digest so that comparing takes the same time whatever is presented."""
-
-    def __init__(self, key: str) -> None:
-        if not key:
-            raise ValueError("the API key must not be empty")
-        self._digest = hashlib.sha256(key.encode()).digest()
-
-    def opens(self, headers: Headers) -> bool:
-        """True if exactly one Authorization header is there and it carries the key."""
-        given = [value for name, value in headers if name == b"authorization"]
-        if len(given) != 1:
-            return False
-        scheme, _, token = given[0].partition(b" ")
-        presented = hashlib.sha256(token.strip()).digest()
-        return hmac.compare_digest(presented, self._digest) and scheme.lower() == b"bearer"
-
-
 class Guard:
-    """ASGI middleware that lets a request through or answers 401 before its body is read."""
+    """ASGI middleware that lets a request through or answers 401, 403 or 404 before its body is read."""
 
-    def __init__(self, app: ASGIApp, key: Key) -> None:
+    def __init__(self, app: ASGIApp, keys: KeyService, sessions: SessionService) -> None:
         self._app = app
-        self._key = key
+        self._keys = keys
+        self._sessions = sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or self._may_pass(scope):
+        if scope["type"] == "lifespan" or _is_open(scope):
             await self._app(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008, "reason": "unauthorized"})
+            return
+        try:
+            caller = self._authenticated(scope)
+            put_caller(scope, caller)
+            await self._authorize(scope, caller)
+        except HoldfastError as error:
+            await refuse(scope, receive, send, error)
+            return
+        if caller is ROOT:  # the only key that cannot be removed
+            await self._app(scope, receive, send)
         else:
-            await reply_to(scope, Unauthorized(_remedy(scope)))(scope, receive, send)
+            await self._app(scope, *while_known(self._keys, caller, scope, receive, send))
 
-    def _may_pass(self, scope: Scope) -> bool:
-        path: str = scope["path"]
-        if path == "/v1" or path.startswith("/v1/"):
-            return self._key.opens(scope["headers"])
-        if path in LOCAL_ONLY:
-            return is_local(scope) or self._key.opens(scope["headers"])
-        return True
+    def _authenticated(self, scope: Scope) -> Caller:
+        token = bearer(scope["headers"])
+        caller = None if token is None else self._keys.caller(token)
+        if caller is None:
+            raise Unauthorized(_remedy(scope))
+        return caller
+
+    async def _authorize(self, scope: Scope, caller: Caller) -> None:
+        """Is this in the key's scope, and is the session one of its own?"""
+        if caller.sees_all:
+            return
+        method = _method(scope)
+        need = need_of(method, scope["path"])
+        if need is None:
+            raise NotFound(f"there is no {method} at {scope['path'][:200]}; /docs lists what there is")
+        if not caller.scope.includes(need.scope):
+            raise Forbidden(f"this needs a key with scope {need.scope}; the key {caller.name} has scope {caller.scope}")
+        if need.session_id is not None:
+            await self._sessions.admit(checked_session_id(need.session_id), caller)
+
+
+def bearer(headers: Headers) -> bytes | None:
+    """The key in the Authorization header; None if there is none, or more than one to choose from."""
+    given = [value for name, value in headers if name == b"authorization"]
+    if len(given) != 1:
+        return None
+    scheme, _, token = given[0].partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" else None
+
+
+def _is_open(scope: Scope) -> bool:
+    """Whether this needs no key: health and metrics on this machine, and what is neither API nor in its table."""
+    path: str = scope["path"]
+    if path == "/v1" or path.startswith("/v1/"):
+        return False
+    if path in LOCAL_ONLY:
+        return is_local(scope)
+    return need_of(_method(scope), path) is None
+
+
+def _method(scope: Scope) -> str:
+    """As the table of scopes writes it."""
+    return "WS" if scope["type"] == "websocket" else str(scope["method"])
 
 
 def is_local(scope: Scope) -> bool:
@@ -89,5 +120,5 @@ def _remedy(scope: Scope) -> str:
     if scope["path"] in LOCAL_ONLY:
         return f"{scope['path']} is open on loopback only; from elsewhere send 'Authorization: Bearer <key>'"
     if any(name == b"authorization" for name, _ in scope["headers"]):
-        return "wrong API key; send 'Authorization: Bearer <key>' with the key from the daemon's state directory"
+        return "wrong API key, or one that was removed; send 'Authorization: Bearer <key>'"
     return "no API key; send 'Authorization: Bearer <key>' with the key from the daemon's state directory"

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.types import Scope
+from starlette.types import Receive, Scope, Send
 
 from holdfast.errors import BadInput, HoldfastError
 
@@ -50,6 +50,20 @@ def reply_to(scope: Scope, exc: HoldfastError) -> Response:
     return error_reply(scope, exc.status, exc.code, exc.message, headers)
 
 
+async def refuse(scope: Scope, receive: Receive, send: Send, exc: HoldfastError) -> None:
+    """Answers for a middleware, which stands outside the framework's own handling of errors; a WebSocket too."""
+    _note(exc)
+    if scope["type"] == "http" or "websocket.http.response" in scope.get("extensions", {}):
+        await reply_to(scope, exc)(scope, receive, send)
+    else:
+        await send({"type": "websocket.close", "code": 1008, "reason": exc.code})
+
+
+def _note(exc: HoldfastError) -> None:
+    if exc.status >= 500:
+        log.warning("request failed", code=exc.code, error=exc.message)
+
+
 def in_words(errors: Sequence[Mapping[str, Any]]) -> str:
     """What is wrong with a request, naming each field and never repeating what was sent."""
     return "; ".join(dict.fromkeys(_one(error) for error in errors[:5]))
@@ -81,8 +95,7 @@ def _plain(error: Mapping[str, Any]) -> str:
 
 async def on_holdfast_error(request: Request, exc: Exception) -> Response:
     assert isinstance(exc, HoldfastError)
-    if exc.status >= 500:
-        log.warning("request failed", code=exc.code, error=exc.message)
+    _note(exc)
     return reply_to(request.scope, exc)
 
 

@@ -64,6 +64,7 @@ class LimitsOut(BaseModel):
 
 class SessionOut(BaseModel):
     id: str
+    owner: str
     status: Status
     reason: str | None
     error: str | None
@@ -84,6 +85,7 @@ class SessionOut(BaseModel):
         limits = view.limits
         return cls.model_construct(
             id=view.id,
+            owner=view.owner,
             status=view.status,
             reason=view.reason,
             error=view.error,

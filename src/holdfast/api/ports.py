@@ -3,24 +3,32 @@
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
+from holdfast.keys.types import Caller, KeyView, Scope
 from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.machine import Status
 from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult, SessionView
 
 
 class SessionService(Protocol):
-    """Sessions, as the API uses them. Failures are raised as ``HoldfastError``s; nothing else is expected."""
+    """Sessions, as the API uses them. Failures are raised as ``HoldfastError``s; nothing else is expected.
 
-    async def create(self, req: CreateRequest, *, idempotency_key: str | None) -> SessionView:
-        """Make a session; with a key seen before, give the session that was made then."""
+    Who may know of a session is asked once, by ``admit``, before anything else is done with its id: see ``access.py``.
+    """
+
+    async def admit(self, session_id: str, caller: Caller, /) -> None:
+        """Returns if the caller may know of this session; else raises ``SessionNotFound``, as if there were none."""
+        ...
+
+    async def create(self, req: CreateRequest, *, idempotency_key: str | None, caller: Caller) -> SessionView:
+        """Make a session of the caller's owner; with a key seen before, give the session that was made then."""
         ...
 
     async def get(self, session_id: str, /) -> SessionView: ...
 
     async def list(
-        self, *, status: Sequence[Status] | None, limit: int, cursor: str | None
+        self, *, status: Sequence[Status] | None, limit: int, cursor: str | None, caller: Caller
     ) -> tuple[list[SessionView], str | None]:
-        """One page, newest first, and the cursor of the next one."""
+        """One page of what the caller may see, newest first, and the cursor of the next one."""
         ...
 
     async def destroy(self, session_id: str, /) -> None:
@@ -83,3 +91,27 @@ class ImageService(Protocol):
         ...
 
     async def remove(self, name: str, /) -> None: ...
+
+
+class KeyService(Protocol):
+    """Keys, as the API uses them."""
+
+    def caller(self, presented: bytes, /) -> Caller | None:
+        """Who presents this key; None if it opens nothing. Asked on every request, so it must not wait."""
+        ...
+
+    def knows(self, caller: Caller, /) -> bool:
+        """Whether the caller's key is still there."""
+        ...
+
+    async def add(
+        self, name: str, scope: Scope, /, *, owner: str | None, max_sessions: int | None
+    ) -> tuple[KeyView, str]:
+        """A new key, and its text, which is never seen again."""
+        ...
+
+    async def list(self) -> Sequence[KeyView]: ...
+
+    async def remove(self, name: str, /) -> None:
+        """It opens nothing from now on. Sessions stay."""
+        ...

@@ -8,6 +8,7 @@ import structlog
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from holdfast.api.caller import caller_in
 from holdfast.api.failures import REQUEST_ID, error_reply
 from holdfast.api.metrics import HttpMetrics
 
@@ -61,6 +62,7 @@ class RequestContext:
 
     def _finish(self, scope: Scope, status: int, seconds: float) -> None:
         route = _route(scope)
+        caller = caller_in(scope)
         self._metrics.seen(scope["method"], route, status, seconds)
         log.info(
             "request",
@@ -69,6 +71,7 @@ class RequestContext:
             status=status,
             duration_ms=round(seconds * 1000, 2),
             session_id=scope.get("path_params", {}).get("session_id"),
+            key=caller.name if caller else None,
         )
 
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 
+from starlette.requests import ClientDisconnect
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from holdfast.api.failures import REQUEST_ID
@@ -22,7 +23,7 @@ async def accepted(socket: WebSocket) -> AsyncIterator[None]:
     code = NORMAL
     try:
         yield
-    except WebSocketDisconnect:
+    except (WebSocketDisconnect, ClientDisconnect):  # it is gone, or its key is
         return
     except HoldfastError as error:
         code = PROBLEM

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from holdfast.sdk import Client, SessionInfo
 
 STATUSES = ("creating", "active", "pausing", "paused", "resuming", "destroying", "destroyed", "error")
-HEADS = ("ID", "STATUS", "IMAGE", "DRIVER", "AGE", "EXPIRES IN", "CWD")
+HEADS = ("ID", "STATUS", "IMAGE", "DRIVER", "OWNER", "AGE", "EXPIRES IN", "CWD")
 
 
 @click.command("ls")
@@ -36,7 +36,7 @@ def command(everything: bool, status: tuple[str, ...]) -> None:
 def row(info: "SessionInfo", now: datetime) -> tuple[str, ...]:
     status = f"{info.status} ({info.reason})" if info.reason else info.status
     ends = "-" if info.status == "destroyed" else span(info.expires_at - now)
-    return info.id, status, info.image, info.driver, span(now - info.created_at), ends, info.cwd
+    return info.id, status, info.image, info.driver, info.owner, span(now - info.created_at), ends, info.cwd
 
 
 def span(length: timedelta) -> str:

@@ -19,6 +19,7 @@ VERBS = {
     "cp": "cp",
     "rm": "rm",
     "image": "image",
+    "key": "key",
     "version": "version",
 }
 """Each verb and the module it lives in, in the order in which --help shows them."""

@@ -92,6 +92,7 @@ class Config(BaseModel):
     max_ttl_seconds: Annotated[Int, Field(ge=1, le=3650 * DAY)] = 30 * DAY
     session_ttl_seconds: Annotated[Int, Field(ge=1)] = 1800
     max_sessions: Annotated[Int, Field(ge=1)] = 256
+    max_sessions_per_key: Annotated[Int, Field(ge=0)] | None = None
     reap_interval_seconds: Annotated[Float, Field(gt=0)] = 30.0
 
     cpu_limit: Annotated[Float, Field(ge=0.01)] = 1.0

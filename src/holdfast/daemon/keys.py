@@ -1,17 +1,17 @@
-"""The API key: taken from the configuration, or made once and kept in ``<state_dir>/api_key``.
+"""The root key: taken from the configuration, or made once and kept in ``<state_dir>/api_key``.
 
 The state directory is open to passers-by when root owns it, since sandboxes run under other user ids and must reach
 their files below it. What is secret in there is therefore a 0600 file; a key that others could have read is refused.
 """
 
 import os
-import secrets
 import stat
 import tempfile
 from pathlib import Path
 
 from holdfast.daemon.config import Config, weak_key
 from holdfast.errors import ConfigError
+from holdfast.keys.ring import new_key
 
 KEY_FILE = "api_key"
 
@@ -51,7 +51,7 @@ def _create(path: Path) -> None:
     fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # 0600 from the start
     try:
         with os.fdopen(fd, "w", encoding="ascii") as file:
-            file.write(f"hf_{secrets.token_urlsafe(32)}\n")
+            file.write(f"{new_key()}\n")
             file.flush()
             os.fsync(file.fileno())
         try:

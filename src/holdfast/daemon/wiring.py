@@ -19,6 +19,7 @@ from holdfast.daemon.keys import load_or_create_key, make_state_dir
 from holdfast.drivers.base import Driver, Limits
 from holdfast.drivers.oci_config import ID_BASE
 from holdfast.images.store import ImageInfo, ImageStore
+from holdfast.keys.ring import KeyRing
 from holdfast.link.hub import LinkHub
 from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.service import SessionService
@@ -58,9 +59,11 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
     make_state_dir(config.state_dir)
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(node.StateLock(config.state_dir))
-        api_key = load_or_create_key(config)
+        root_key = load_or_create_key(config)
         store = await Store.open(config.resolved_database_url)
         stack.push_async_callback(store.close)
+        keys = KeyRing(store.keys, root_key, clock=time.time, max_sessions=config.max_sessions_per_key)
+        await stack.enter_async_context(keys.running())
         driver = make_driver(config)
         await driver.prepare()
         _warn_of_missing_limits(driver)
@@ -81,7 +84,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
         await stack.enter_async_context(service.running())
         app = create_app(
             service,
-            api_key=api_key,
+            keys=keys,
             settings=ApiSettings(max_body_bytes=config.max_file_bytes * 4 // 3 + (1 << 20)),
             registry=registry,
             commands=service.commands,

@@ -13,11 +13,12 @@ Failures are raised as the classes of ``holdfast.errors``, the same ones that th
 from holdfast.sdk.client import Client
 from holdfast.sdk.exec_stream import ExecStream
 from holdfast.sdk.images import Images
+from holdfast.sdk.keys import Keys
 from holdfast.sdk.output import Chunk
 from holdfast.sdk.processes import Process, ProcessInfo
-from holdfast.sdk.results import CommandFailed, ExecEnd, ExecResult, ImageInfo, Limits, SessionInfo
+from holdfast.sdk.results import CommandFailed, ExecEnd, ExecResult, ImageInfo, KeyInfo, Limits, NewKey, SessionInfo
 from holdfast.sdk.session import PendingSession, Session
-from holdfast.sdk.sync import SyncClient, SyncImages, SyncSession
+from holdfast.sdk.sync import SyncClient, SyncImages, SyncKeys, SyncSession
 from holdfast.sdk.terminal import Terminal
 from holdfast.sdk.transport import request_id
 
@@ -30,7 +31,10 @@ __all__ = [
     "ExecStream",
     "ImageInfo",
     "Images",
+    "KeyInfo",
+    "Keys",
     "Limits",
+    "NewKey",
     "PendingSession",
     "Process",
     "ProcessInfo",
@@ -38,6 +42,7 @@ __all__ = [
     "SessionInfo",
     "SyncClient",
     "SyncImages",
+    "SyncKeys",
     "SyncSession",
     "Terminal",
     "request_id",

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from holdfast.sdk.discovery import find
 from holdfast.sdk.images import Images
+from holdfast.sdk.keys import Keys
 from holdfast.sdk.results import Limits, SessionInfo, new_key, of_wire
 from holdfast.sdk.session import PendingSession, Session
 from holdfast.sdk.transport import Transport
@@ -34,6 +35,7 @@ class Client:
     ) -> None:
         self._transport = Transport(find(url, api_key), timeout=timeout, retries=retries)
         self.images = Images(self._transport)
+        self.keys = Keys(self._transport)
 
     @property
     def url(self) -> str:

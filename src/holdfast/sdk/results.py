@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -98,6 +98,8 @@ class SessionInfo:
     created_at: datetime
     expires_at: datetime
     last_activity_at: datetime
+    owner: str = "root"
+    """Whose it is. Daemons from before there were keys do not say: everything was root's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +111,31 @@ class ImageInfo:
     digest: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class KeyInfo:
+    """A key, without the key itself."""
+
+    id: str
+    name: str
+    scope: str
+    owner: str
+    max_sessions: int | None
+    created_at: datetime
+    last_used_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """A key that was just made. ``key`` is what to send; the daemon cannot show it again."""
+
+    key: str = field(repr=False)
+    info: KeyInfo
+
+
 def of_wire(cls: type[T], data: Mapping[str, Any]) -> T:
     """Builds ``cls`` from a reply; fields of a newer daemon are ignored."""
     known = fields(cls)  # type: ignore[arg-type]  # every T here is a dataclass, which no bound can say
-    values = {field.name: data[field.name] for field in known if field.name in data}
+    values = {one.name: data[one.name] for one in known if one.name in data}
     for name, value in values.items():
         if name.endswith("_at") and value is not None:
             values[name] = datetime.fromisoformat(value)

@@ -17,6 +17,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from holdfast.sdk.client import DEFAULT_RETRIES, DEFAULT_SECONDS, Client
 from holdfast.sdk.exec_stream import ExecStream
 from holdfast.sdk.images import Images
+from holdfast.sdk.keys import Keys
 from holdfast.sdk.output import Chunk
 from holdfast.sdk.portal import iterate
 from holdfast.sdk.processes import Process, Processes, ProcessInfo
@@ -216,6 +217,12 @@ class SyncImages(_Sync[Images]):
     remove = forward(Images.remove)
 
 
+class SyncKeys(_Sync[Keys]):
+    add = forward(Keys.add)
+    list = forward(Keys.list)
+    remove = forward(Keys.remove)
+
+
 class SyncClient(_Sync[Client]):
     """As ``Client``, with the same arguments. ``close`` it, or use it in a ``with`` block, to end its thread."""
 
@@ -234,6 +241,7 @@ class SyncClient(_Sync[Client]):
         running = start_blocking_portal("asyncio", {"use_uvloop": _has_uvloop()}, name="holdfast-sdk")
         super().__init__(running.__enter__(), client)
         self.images = SyncImages(self._portal, client.images)
+        self.keys = SyncKeys(self._portal, client.keys)
         self._stop = weakref.finalize(self, _shut, self._portal, client, running)
 
     @property

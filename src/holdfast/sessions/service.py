@@ -13,6 +13,7 @@ import structlog
 from holdfast.drivers.base import Driver
 from holdfast.errors import BadInput, HoldfastError, SessionGone, TooLarge, Unavailable, WrongState
 from holdfast.images.store import ImageStore
+from holdfast.keys.types import Caller
 from holdfast.link.hub import LinkHub
 from holdfast.sessions import calls
 from holdfast.sessions.commands import Commands
@@ -22,6 +23,7 @@ from holdfast.sessions.live import Clock, LiveSession, LiveSessions, in_use
 from holdfast.sessions.machine import LIVE, Reason, Status
 from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.operations import Operations
+from holdfast.sessions.owners import Owners
 from holdfast.sessions.processes import Processes
 from holdfast.sessions.reaper import Reaper
 from holdfast.sessions.reconciler import Reconciler
@@ -63,6 +65,7 @@ class SessionService:
         self._clock = clock
         self._metrics = metrics
         self._live = LiveSessions()
+        self._owners = Owners(store)
         self._operations = Operations()
         self._lifecycle = Lifecycle(
             store, driver, images, hub, self._live, settings, node=node, link_key=link_key, clock=clock, metrics=metrics
@@ -129,15 +132,15 @@ class SessionService:
 
     # -- sessions ----------------------------------------------------------------------------------------------------
 
-    async def create(self, req: CreateRequest, *, idempotency_key: str | None) -> SessionView:
-        row = await self._new_row(req, idempotency_key)
-        row, is_new = await self._store.insert(row, max_live=self._settings.max_sessions)
+    async def create(self, req: CreateRequest, *, idempotency_key: str | None, caller: Caller) -> SessionView:
+        row = await self._new_row(req, idempotency_key, caller.owner)
+        row, is_new = await self._store.insert(row, max_live=self._settings.max_sessions, max_owned=caller.max_sessions)
         if not is_new:
             return await self._created_before(row)
         with self._metrics.creates.time():
             return self._view(await self._operations.share(row.id, lambda: self._lifecycle.bring_up(row.id)))
 
-    async def _new_row(self, req: CreateRequest, idempotency_key: str | None) -> SessionRow:
+    async def _new_row(self, req: CreateRequest, idempotency_key: str | None, owner: str) -> SessionRow:
         now = self._clock()
         image = choose_image(req.image, self._settings)
         spec = choose_spec(req, self._settings, self._driver.capabilities)
@@ -145,6 +148,7 @@ class SessionService:
         await self._images.resolve(image)
         return SessionRow(
             id=new_session_id(),
+            owner=owner,
             status=Status.CREATING,
             image=image,
             node=self._node,
@@ -171,14 +175,19 @@ class SessionService:
             raise Unavailable(f"the session could not be created: {row.error}; try again with another Idempotency-Key")
         return self._view(row)
 
+    async def admit(self, session_id: str, caller: Caller, /) -> None:
+        """Returns if the caller may know of this session; else raises ``SessionNotFound``, as if there were none."""
+        await self._owners.admit(session_id, caller)
+
     async def get(self, session_id: str, /) -> SessionView:
         return self._view(await self._store.get(session_id))
 
     async def list(
-        self, *, status: Sequence[Status] | None, limit: int, cursor: str | None
+        self, *, status: Sequence[Status] | None, limit: int, cursor: str | None, caller: Caller
     ) -> tuple[list[SessionView], str | None]:
-        """Newest first. Without ``status``: all that are not destroyed."""
-        rows = await self._store.page(statuses=status or list(LIVE), limit=limit + 1, after=cursor)
+        """What the caller may see, newest first. Without ``status``: all that are not destroyed."""
+        owner = None if caller.sees_all else caller.owner
+        rows = await self._store.page(statuses=status or list(LIVE), limit=limit + 1, after=cursor, owner=owner)
         more = rows[limit - 1].id if len(rows) > limit else None
         return [self._view(row) for row in rows[:limit]], more
 
@@ -197,6 +206,7 @@ class SessionService:
         live = self._live.get(row.id)
         return SessionView(
             id=row.id,
+            owner=row.owner,
             status=Status(row.status),
             reason=row.reason,
             error=row.error,

@@ -30,6 +30,7 @@ class SessionView:
     """A session as its owner may see it."""
 
     id: str
+    owner: str
     status: Status
     reason: str | None
     error: str | None

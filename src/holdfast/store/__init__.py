@@ -3,7 +3,8 @@
 Nothing here knows what a status means. The session service decides; the store only refuses to let two deciders win.
 """
 
+from holdfast.store.keys import KeyRow, KeyStore
 from holdfast.store.sessions import SessionChange, SessionRow, SessionStore
 from holdfast.store.store import Store
 
-__all__ = ["SessionChange", "SessionRow", "SessionStore", "Store"]
+__all__ = ["KeyRow", "KeyStore", "SessionChange", "SessionRow", "SessionStore", "Store"]

@@ -22,10 +22,11 @@ from holdfast.store.tables import sessions as table
 class SessionRow:
     """One row, column by column. ``spec`` is JSON that only the session service understands.
 
-    ``node`` is the host whose daemon made the sandbox; only that one can look at it.
+    ``node`` is the host whose daemon made the sandbox; only that one can look at it. ``owner`` is for whom it was made.
     """
 
     id: str
+    owner: str
     status: str
     reason: str | None = None
     error: str | None = None
@@ -78,12 +79,15 @@ class SessionStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def insert(self, row: SessionRow, *, max_live: int | None) -> tuple[SessionRow, bool]:
-        """Add a row, unless its idempotency key is already there; returns the stored row and whether it is new.
+    async def insert(
+        self, row: SessionRow, *, max_live: int | None, max_owned: int | None = None
+    ) -> tuple[SessionRow, bool]:
+        """Add a row, unless its owner's idempotency key is already there; returns the stored row and whether it is new.
 
         A known key gives the existing row, whatever became of it, and raises ``IdempotencyMismatch`` if its hash
-        differs. Raises ``TooManySessions`` if ``max_live`` rows are not destroyed yet; counting and inserting are
-        atomic, so the limit holds for all daemons together. Raises ``Conflict`` if the id is taken.
+        differs. Raises ``TooManySessions`` if ``max_live`` rows, or ``max_owned`` rows of this owner, are not destroyed
+        yet; counting and inserting are atomic, so the limits hold for all daemons together. Raises ``Conflict``
+        if the id is taken.
         """
 
         def work(connection: sa.Connection) -> tuple[SessionRow, bool]:
@@ -91,6 +95,8 @@ class SessionStore:
             existing = _by_key(connection, row)
             if existing is not None:
                 return existing, False
+            if max_owned is not None:
+                _refuse_over_own(connection, row.owner, max_owned)
             if max_live is not None:
                 _refuse_over(connection, max_live)
             values = {name: getattr(row, name) for name in _COLUMNS}
@@ -103,11 +109,26 @@ class SessionStore:
         """The row; raises ``SessionNotFound``."""
         return await self._database.read(lambda connection: _get(connection, id))
 
-    async def page(self, *, statuses: Collection[str] | None, limit: int, after: str | None) -> list[SessionRow]:
-        """At most ``limit`` rows, newest first; ``after`` is the last id of the page before. None: all statuses."""
+    async def owner(self, id: str) -> str:
+        """For whom the session was made; raises ``SessionNotFound``."""
+        query = sa.select(table.c.owner).where(table.c.id == id)
+        found: str | None = await self._database.read(lambda connection: connection.scalar(query))
+        if found is None:
+            raise no_session(id)
+        return found
+
+    async def page(
+        self, *, statuses: Collection[str] | None, limit: int, after: str | None, owner: str | None = None
+    ) -> list[SessionRow]:
+        """At most ``limit`` rows, newest first; ``after`` is the last id of the page before.
+
+        None: all statuses; all owners.
+        """
         query = _SELECT.order_by(table.c.id.desc()).limit(limit)
         if statuses is not None:
             query = query.where(table.c.status.in_(statuses))
+        if owner is not None:
+            query = query.where(table.c.owner == owner)
         if after is not None:
             query = query.where(table.c.id < after)
         return await self._all(query)
@@ -276,14 +297,19 @@ def _find(connection: sa.Connection, id: str) -> SessionRow | None:
 def _get(connection: sa.Connection, id: str) -> SessionRow:
     row = _find(connection, id)
     if row is None:
-        raise SessionNotFound(f"there is no session {id}")
+        raise no_session(id)
     return row
+
+
+def no_session(id: str) -> SessionNotFound:
+    """Also said of a session that is somebody else's: the two must look the same."""
+    return SessionNotFound(f"there is no session {id}")
 
 
 def _by_key(connection: sa.Connection, row: SessionRow) -> SessionRow | None:
     if row.idempotency_key is None:
         return None
-    query = _SELECT.where(table.c.idempotency_key == row.idempotency_key)
+    query = _SELECT.where(table.c.owner == row.owner, table.c.idempotency_key == row.idempotency_key)
     found = (connection.execute(query)).one_or_none()
     if found is None:
         return None
@@ -296,13 +322,26 @@ def _by_key(connection: sa.Connection, row: SessionRow) -> SessionRow | None:
 
 
 def _refuse_over(connection: sa.Connection, max_live: int) -> None:
-    count = sa.select(sa.func.count()).select_from(table).where(table.c.status.in_(LIVE))
-    live = (connection.execute(count)).scalar_one()
+    live = _count_live(connection)
     if live >= max_live:
         raise TooManySessions(
-            f"there are {live} live sessions and the limit is {max_live}; destroy one, wait for one to expire, "
-            "or raise the limit in the configuration"
+            f"there are {live} live sessions and the daemon's limit (max_sessions) is {max_live}; destroy one, wait "
+            "for one to expire, or raise the limit in the configuration"
         )
+
+
+def _refuse_over_own(connection: sa.Connection, owner: str, max_owned: int) -> None:
+    owned = _count_live(connection, table.c.owner == owner)
+    if owned >= max_owned:
+        raise TooManySessions(
+            f"{owner} has {owned} live sessions and the limit of this key is {max_owned}; destroy one or wait for one "
+            "to expire"
+        )
+
+
+def _count_live(connection: sa.Connection, *of: sa.ColumnElement[bool]) -> int:
+    count = sa.select(sa.func.count()).select_from(table).where(table.c.status.in_(LIVE), *of)
+    return connection.execute(count).scalar_one()
 
 
 def _update(

@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from holdfast.errors import ConfigError
 from holdfast.store.database import Database, database_for
 from holdfast.store.engine import parse_url
+from holdfast.store.keys import KeyStore
 from holdfast.store.migrate import migrate
 from holdfast.store.sessions import SessionStore
 
@@ -17,6 +18,7 @@ class Store:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.sessions = SessionStore(database)
+        self.keys = KeyStore(database)
 
     @classmethod
     async def open(cls, url: str) -> Self:

@@ -60,6 +60,7 @@ sessions = sa.Table(
     "sessions",
     metadata,
     sa.Column("id", ID_TEXT, primary_key=True),
+    sa.Column("owner", sa.Text, nullable=False, server_default="root"),
     sa.Column("status", sa.Text, nullable=False),
     sa.Column("reason", sa.Text),
     sa.Column("error", ForeignText),
@@ -74,14 +75,30 @@ sessions = sa.Table(
     sa.Column("generation", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("lease_owner", sa.Text),
     sa.Column("lease_expires_at", sa.Double),
-    sa.Column("idempotency_key", sa.Text, unique=True),
+    sa.Column("idempotency_key", sa.Text),
     sa.Column("idempotency_hash", sa.Text),
     sa.Column("created_at", sa.Double, nullable=False),
     sa.Column("expires_at", sa.Double, nullable=False),
     sa.Column("last_activity_at", sa.Double, nullable=False),
     sa.Column("updated_at", sa.Double, nullable=False),
     sa.CheckConstraint("status IN ({})".format(", ".join(f"'{status}'" for status in STATUSES)), name="status"),
+    sa.UniqueConstraint("owner", "idempotency_key"),
+    sa.Index(None, "owner", "status", "id"),  # page of an owner, the count of its live rows
     sa.Index(None, "status", "id"),  # page, by_status, the count of live rows
     sa.Index(None, "status", "expires_at"),  # expired
     sa.Index(None, "status", "updated_at"),  # prune_destroyed
+)
+
+keys = sa.Table(
+    "keys",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("name", ID_TEXT, nullable=False, unique=True),
+    sa.Column("scope", sa.Text, nullable=False),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("hash", sa.Text, nullable=False, unique=True),
+    sa.Column("max_sessions", sa.BigInteger),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("last_used_at", sa.Double),
+    sa.CheckConstraint("scope IN ('read', 'use', 'admin')", name="scope"),
 )

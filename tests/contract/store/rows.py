@@ -12,6 +12,7 @@ NODE = "node-a"
 
 _ROW = SessionRow(
     id="ses_0001",
+    owner="root",
     status="active",
     image="host",
     node=NODE,

@@ -57,9 +57,10 @@ async def test_the_constraints_have_the_names_of_the_tables(store: Store) -> Non
     """``compare_metadata`` does not look at CHECKs, so we do."""
 
     def names(connection: sa.Connection) -> set[str | None]:
-        return {check["name"] for check in sa.inspect(connection).get_check_constraints("sessions")}
+        inspector = sa.inspect(connection)
+        return {check["name"] for name in metadata.tables for check in inspector.get_check_constraints(name)}
 
-    assert await store._database.read(names) == {"ck_sessions_status"}
+    assert await store._database.read(names) == {"ck_sessions_status", "ck_keys_scope"}
 
 
 def test_there_is_one_line_of_revisions() -> None:

@@ -103,7 +103,7 @@ async def test_only_destroyed_rows_do_not_count_against_the_limit(store: Store) 
     for number, status in enumerate(STATUSES):
         await store.sessions.insert(a_row(number, status=status), max_live=None)
     await store.sessions.insert(a_row(100), max_live=len(LIVE) + 1)
-    with pytest.raises(TooManySessions, match="8 live sessions and the limit is 8"):
+    with pytest.raises(TooManySessions, match=r"8 live sessions and the daemon's limit \(max_sessions\) is 8"):
         await store.sessions.insert(a_row(101), max_live=len(LIVE) + 1)
 
 

@@ -19,6 +19,7 @@ from holdfast.errors import (
     Unavailable,
     UnknownImage,
 )
+from holdfast.keys.types import ROOT
 from holdfast.sessions.machine import Event, Reason, Status
 from holdfast.sessions.types import CreateRequest
 from holdfast.store import SessionRow
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_a_session_is_made_used_and_destroyed(house: House) -> None:
     async with house.daemon() as service:
-        view = await service.create(CreateRequest(metadata={"a": "b"}), idempotency_key=None)
+        view = await service.create(CreateRequest(metadata={"a": "b"}), idempotency_key=None, caller=ROOT)
         assert view.status is Status.ACTIVE
         assert (view.metadata, view.reason, view.error) == ({"a": "b"}, None, None)
         assert (await run(service, view.id, "echo hello")).stdout == b"hello\n"
@@ -126,11 +127,11 @@ async def test_a_sandbox_that_dies_as_soon_as_it_is_made(house: House) -> None:
 async def test_bad_wishes_make_no_row(house: House) -> None:
     async with house.daemon() as service:
         with pytest.raises(UnknownImage):
-            await service.create(CreateRequest(image="missing"), idempotency_key="k")
+            await service.create(CreateRequest(image="missing"), idempotency_key="k", caller=ROOT)
         with pytest.raises(BadInput):
-            await service.create(CreateRequest(ttl_seconds=10_001), idempotency_key="k")
+            await service.create(CreateRequest(ttl_seconds=10_001), idempotency_key="k", caller=ROOT)
         with pytest.raises(BadInput):
-            await service.create(CreateRequest(memory_mb=1), idempotency_key="k")
+            await service.create(CreateRequest(memory_mb=1), idempotency_key="k", caller=ROOT)
         assert await house.rows() == []
         assert house.count("create") == 0
         await new(service, "k")
@@ -253,11 +254,11 @@ async def test_the_key_of_a_create_that_nobody_has_finished_yet(house: House) ->
         "ses_half",
         service,
         idempotency_key="one",
-        idempotency_hash=(await service._new_row(CreateRequest(), "one")).idempotency_hash,
+        idempotency_hash=(await service._new_row(CreateRequest(), "one", ROOT.owner)).idempotency_hash,
     )
     house.driver.inject("list", error=DriverTransient("blind"))
     async with service.running():
-        view = await service.create(CreateRequest(), idempotency_key="one")
+        view = await service.create(CreateRequest(), idempotency_key="one", caller=ROOT)
         assert (view.id, view.status) == ("ses_half", Status.ACTIVE)
 
 

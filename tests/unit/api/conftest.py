@@ -8,8 +8,10 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from fakes.api_server import KEY
+from fakes.key_store import key_ring
 from fakes.session_service import FakeCommands, FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
+from holdfast.keys.ring import KeyRing
 
 
 @pytest.fixture
@@ -23,11 +25,16 @@ def registry() -> CollectorRegistry:
 
 
 @pytest.fixture
-def app(sessions: FakeSessions, registry: CollectorRegistry) -> FastAPI:
+def keys() -> KeyRing:
+    return key_ring(KEY)
+
+
+@pytest.fixture
+def app(sessions: FakeSessions, keys: KeyRing, registry: CollectorRegistry) -> FastAPI:
     settings = ApiSettings(max_body_bytes=4 * 1024 * 1024, max_json_bytes=2 * 1024 * 1024)
     return create_app(
         sessions,
-        api_key=KEY,
+        keys=keys,
         settings=settings,
         images=FakeImages(),
         commands=FakeCommands(sessions),

@@ -7,13 +7,15 @@ import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis.checks import not_a_server_error
 
+from fakes.key_store import key_ring
 from fakes.session_service import FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
+from holdfast.keys.types import ROOT
 from holdfast.sessions.types import CreateRequest
 
 sessions = FakeSessions()
-asyncio.run(sessions.create(CreateRequest(), idempotency_key=None))
-app = create_app(sessions, api_key="key", settings=ApiSettings(), images=FakeImages())
+asyncio.run(sessions.create(CreateRequest(), idempotency_key=None, caller=ROOT))
+app = create_app(sessions, keys=key_ring("key"), settings=ApiSettings(), images=FakeImages())
 schema = schemathesis.openapi.from_asgi("/openapi.json", app)
 
 

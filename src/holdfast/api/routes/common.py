@@ -16,7 +16,7 @@ _PRINTABLE = re.compile(r"[!-~]{1,255}")
 
 FAILURES = {
     401: "no API key, or a wrong one",
-    403: "the sandbox's user may not do that",
+    403: "the key's scope does not allow it, or the sandbox's user may not do that",
     404: "no such thing",
     409: "not possible in this state",
     410: "the session was destroyed or has expired",
@@ -31,7 +31,7 @@ FAILURES = {
 
 def failures(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """How a route's failures appear in OpenAPI."""
-    return {status: {"model": ErrorReply, "description": FAILURES[status]} for status in (401, *statuses, 500)}
+    return {status: {"model": ErrorReply, "description": FAILURES[status]} for status in (401, 403, *statuses, 500)}
 
 
 def reply(model: BaseModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -39,10 +39,14 @@ def reply(model: BaseModel, status: int = 200, headers: dict[str, str] | None = 
     return Response(model.model_dump_json(), status, headers, "application/json")
 
 
-async def known_session(session_id: Annotated[str, Path(description="ses_…")]) -> str:
+def checked_session_id(session_id: str) -> str:
     if not _ID.fullmatch(session_id):  # never reaches the store: no text that a database could choke on
         raise SessionNotFound("there is no session with that id; GET /v1/sessions lists those there are")
     return session_id
+
+
+async def _session_id(session_id: Annotated[str, Path(description="ses_…")]) -> str:
+    return checked_session_id(session_id)
 
 
 async def _exec_id(exec_id: Annotated[str, Path(description="from the result of an exec")]) -> str:
@@ -67,7 +71,7 @@ async def _idempotency_key(
     return idempotency_key
 
 
-SessionId = Annotated[str, Depends(known_session)]
+SessionId = Annotated[str, Depends(_session_id)]
 ProcessId = Annotated[str, Depends(_process_id)]
 ExecId = Annotated[str, Depends(_exec_id)]
 IdempotencyKey = Annotated[str | None, Depends(_idempotency_key)]

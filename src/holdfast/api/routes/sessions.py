@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
+from holdfast.api.caller import CallerOf
 from holdfast.api.models import SessionCreate, SessionOut, SessionPage
 from holdfast.api.ports import SessionService
 from holdfast.api.routes.common import IdempotencyKey, SessionId, failures, reply
@@ -25,13 +26,14 @@ def router(service: SessionService, settings: ApiSettings) -> APIRouter:
         responses=failures(409, 413, 422, 429, 503),
         summary="Make a session",
     )
-    async def create(key: IdempotencyKey, body: SessionCreate | None = None) -> Response:
+    async def create(caller: CallerOf, key: IdempotencyKey, body: SessionCreate | None = None) -> Response:
         """Returns when the session is active. Without a body, everything takes the daemon's defaults."""
-        view = await service.create((body or SessionCreate()).request(), idempotency_key=key)
+        view = await service.create((body or SessionCreate()).request(), idempotency_key=key, caller=caller)
         return reply(SessionOut.of(view), 201, {"Location": f"/v1/sessions/{view.id}"})
 
     @routes.get("/v1/sessions", response_model=SessionPage, responses=failures(422, 503), summary="List sessions")
     async def list_(
+        caller: CallerOf,
         status: Annotated[
             list[str] | None,
             Query(description="Only these statuses; repeat it or separate them by commas: " + ", ".join(Status)),
@@ -39,7 +41,7 @@ def router(service: SessionService, settings: ApiSettings) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=settings.max_page)] = settings.default_page,
         cursor: Annotated[Name | None, Query(description="next_cursor of the page before")] = None,
     ) -> Response:
-        views, following = await service.list(status=statuses(status), limit=limit, cursor=cursor)
+        views, following = await service.list(status=statuses(status), limit=limit, cursor=cursor, caller=caller)
         return reply(SessionPage(sessions=[SessionOut.of(view) for view in views], next_cursor=following))
 
     @routes.get(

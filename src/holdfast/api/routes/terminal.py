@@ -15,7 +15,7 @@ from fastapi import APIRouter, Query, WebSocket
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from holdfast.api.process_models import ProcessOut, TerminalIn
-from holdfast.api.routes.common import known_session
+from holdfast.api.routes.common import checked_session_id
 from holdfast.api.websockets import accepted
 from holdfast.errors import BadInput
 from holdfast.sessions.follow import Attached, Chunk
@@ -45,7 +45,7 @@ def router(processes: Processes) -> APIRouter:
     ) -> None:
         """A new one with ``cmd`` (default: an interactive bash), or the one with ``process_id``."""
         async with accepted(socket):
-            session_id = await known_session(session_id)
+            session_id = checked_session_id(session_id)
             size = TerminalSize(rows, columns)
             if process_id is None:
                 view = await processes.start(

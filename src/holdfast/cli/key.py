@@ -1,0 +1,72 @@
+"""``holdfast key``: who may use this daemon, and for what."""
+
+from datetime import datetime
+
+import click
+
+from holdfast.cli.common import ask, connection, show_json, show_table, wants_json
+
+SCOPES = ("read", "use", "admin")
+HEADS = ("NAME", "SCOPE", "OWNER", "MAX SESSIONS", "CREATED", "LAST USED")
+
+
+@click.group("key")
+def command() -> None:
+    """Make, list and remove keys."""
+
+
+@command.command("add")
+@click.argument("name")
+@click.option("--scope", type=click.Choice(SCOPES), required=True, help="What it may do; each may do more.")
+@click.option("--max-sessions", type=click.IntRange(min=0), metavar="N", help="How many sessions at once.")
+@click.option("--owner", metavar="NAME", help="Whose sessions it makes and sees; by default its own.")
+@connection
+def add(name: str, scope: str, max_sessions: int | None, owner: str | None) -> None:
+    """Make a key and print it. It is shown only now: the daemon keeps a hash.
+
+    \b
+    read    look at sessions, results and files
+    use     make sessions, use and destroy them
+    admin   everything, in everybody's sessions; also keys and images
+    """
+    made = ask(lambda client: client.keys.add(name, scope, owner=owner, max_sessions=max_sessions))
+    if wants_json():
+        show_json(made)
+    else:
+        click.echo(made.key)
+        click.echo("holdfast: keep it now; it cannot be shown again", err=True)
+
+
+@command.command("ls")
+@connection
+def ls() -> None:
+    """List keys. The daemon's own key, root, is not among them."""
+    found = ask(lambda client: client.keys.list())
+    if wants_json():
+        show_json({"keys": found})
+        return
+    rows = [
+        (one.name, one.scope, one.owner, _number(one.max_sessions), _when(one.created_at), _when(one.last_used_at))
+        for one in found
+    ]
+    show_table(HEADS, rows, "no keys but root; `holdfast key add` makes one")
+
+
+@command.command("rm")
+@click.argument("name")
+@connection
+def rm(name: str) -> None:
+    """Lock a key out, at once. Its sessions live on, and admins see them."""
+    ask(lambda client: client.keys.remove(name))
+    if wants_json():
+        show_json({"removed": name})
+    else:
+        click.echo(name)
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _when(moment: datetime | None) -> str:
+    return "-" if moment is None else moment.strftime("%Y-%m-%d %H:%M")

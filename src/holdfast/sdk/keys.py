@@ -1,0 +1,30 @@
+"""Keys, as an admin manages them: ``client.keys``."""
+
+from urllib.parse import quote
+
+from holdfast.sdk.results import KeyInfo, NewKey, of_wire
+from holdfast.sdk.transport import Transport
+
+
+class Keys:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def add(self, name: str, scope: str, *, owner: str | None = None, max_sessions: int | None = None) -> NewKey:
+        """Make a key with scope ``read``, ``use`` or ``admin``. Its text is in the result and nowhere else.
+
+        ``owner`` is whose sessions it makes and sees, by default its own name. Not repeated when the connection
+        breaks: remove the key then, and add it again.
+        """
+        body = {"name": name, "scope": scope, "owner": owner, "max_sessions": max_sessions}
+        data = await self._transport.call("POST", "/v1/keys", json_body=body)
+        return NewKey(data["key"], of_wire(KeyInfo, data))
+
+    async def list(self) -> list[KeyInfo]:
+        """By name; the root key is not among them."""
+        data = await self._transport.call("GET", "/v1/keys")
+        return [of_wire(KeyInfo, one) for one in data["keys"]]
+
+    async def remove(self, name: str) -> None:
+        """Lock a key out, at once. Its sessions live on."""
+        await self._transport.call("DELETE", f"/v1/keys/{quote(name, safe='')}")

@@ -1,0 +1,72 @@
+"""``holdfast key``, run in this process against the real API."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from fakes.api_server import RunningApi, running_api
+from holdfast.cli.main import run
+
+
+@pytest.fixture(autouse=True)
+def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningApi]:
+    # The API runs in this process too; its log would be taken for output of the command.
+    monkeypatch.setattr("holdfast.api.request_context.log.info", lambda *_, **__: None, raising=False)
+    monkeypatch.setattr("holdfast.keys.ring.log.info", lambda *_, **__: None, raising=False)
+    with running_api() as running:
+        monkeypatch.setenv("HOLDFAST_URL", running.url)
+        monkeypatch.setenv("HOLDFAST_API_KEY", running.key)
+        yield running
+
+
+def cli(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = run(list(args))
+    seen = capsys.readouterr()
+    return code, seen.out, seen.err
+
+
+def test_add_ls_rm(capsys: pytest.CaptureFixture[str]) -> None:
+    code, key, note = cli(capsys, "key", "add", "ada", "--scope", "use", "--max-sessions", "2")
+    assert (code, key[:3], key.count("\n")) == (0, "hf_", 1)
+    assert "cannot be shown again" in note
+    assert cli(capsys, "--key", key.strip(), "ls")[:2] == (
+        0,
+        "ID\tSTATUS\tIMAGE\tDRIVER\tOWNER\tAGE\tEXPIRES IN\tCWD\n",
+    )
+    cli(capsys, "key", "add", "watcher", "--scope", "read", "--owner", "ada")
+    lines = [line.split("\t") for line in cli(capsys, "key", "ls")[1].splitlines()]
+    assert lines[0] == ["NAME", "SCOPE", "OWNER", "MAX SESSIONS", "CREATED", "LAST USED"]
+    assert lines[1][:4] == ["ada", "use", "ada", "2"]
+    assert lines[2][:4] == ["watcher", "read", "ada", "-"]
+    assert (lines[1][5] == "-", lines[2][5]) == (False, "-")
+    assert key.strip() not in cli(capsys, "key", "ls", "--json")[1]
+    assert cli(capsys, "key", "rm", "ada") == (0, "ada\n", "")
+    code, _, said = cli(capsys, "--key", key.strip(), "ls")
+    assert (code, "wrong API key" in said) == (1, True)
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    made = json.loads(cli(capsys, "key", "add", "ada", "--scope", "admin", "--json")[1])
+    assert made["key"].startswith("hf_")
+    assert (made["info"]["name"], made["info"]["scope"], made["info"]["max_sessions"]) == ("ada", "admin", None)
+    assert json.loads(cli(capsys, "--json", "key", "ls")[1]) == {"keys": [made["info"]]}
+    assert json.loads(cli(capsys, "key", "rm", "ada", "--json")[1]) == {"removed": "ada"}
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "says"),
+    [
+        (("key", "add", "ada"), 2, "--scope"),
+        (("key", "add", "ada", "--scope", "all"), 2, "'read', 'use', 'admin'"),
+        (("key", "add", "ada", "--scope", "use", "--max-sessions", "-1"), 2, "--max-sessions"),
+        (("key", "add", "root", "--scope", "use"), 1, "root is the key of the daemon"),
+        (("key", "rm", "root"), 1, "root is the key of the daemon"),
+        (("key", "rm", "nobody"), 1, "there is no key nobody"),
+        (("key",), 2, ""),
+    ],
+)
+def test_what_goes_wrong(capsys: pytest.CaptureFixture[str], args: tuple[str, ...], status: int, says: str) -> None:
+    code, _, err = cli(capsys, *args)
+    assert (code, says in err) == (status, True)
