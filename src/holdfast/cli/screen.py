@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import sys
 import termios
@@ -30,6 +29,7 @@ class Screen:
         self._process_id = process_id
         self._offset = 0
         self._typed: asyncio.Queue[bytes | None] = asyncio.Queue(maxsize=256)
+        self._unsent: bytes | None = b""
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -50,7 +50,7 @@ class Screen:
 
     async def _attach(self) -> int | None:
         """Until the program ends (its exit code) or the user leaves (None)."""
-        columns, rows = shutil.get_terminal_size()
+        columns, rows = os.get_terminal_size(sys.stdout.fileno())  # and not what the environment says
         wish = {"cwd": self._cwd, "process_id": self._process_id}
         async with self._session.terminal(self._cmd, rows=rows, columns=columns, offset=self._offset, **wish) as there:
             self._process_id = there.process_id
@@ -75,8 +75,11 @@ class Screen:
             self._offset = there.offset
 
     async def _type(self, there: Terminal) -> None:
-        while (data := await self._typed.get()) is not None:
-            await there.write(data)
+        while self._unsent is not None:
+            if self._unsent:
+                await there.write(self._unsent)
+            self._unsent = b""  # only now: what a broken connection did not take is sent by the next one
+            self._unsent = await self._typed.get()
 
     @contextlib.contextmanager
     def _keyboard(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
@@ -117,7 +120,7 @@ def _resized(there: Terminal) -> Iterator[None]:
     telling: set[asyncio.Future[None]] = set()
 
     def changed() -> None:
-        columns, rows = shutil.get_terminal_size()
+        columns, rows = os.get_terminal_size(sys.stdout.fileno())
         task = asyncio.ensure_future(there.resize(rows, columns))
         telling.add(task)
         task.add_done_callback(telling.discard)

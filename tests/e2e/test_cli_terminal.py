@@ -1,0 +1,177 @@
+"""``holdfast sh`` and ``holdfast exec`` as a person uses them: in a real terminal, by tmux."""
+
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.api import Api
+from support.daemon import DaemonProcess, wait_for
+
+HOLDFAST = Path(sys.executable).parent / "holdfast"
+
+pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is missing: apt-get install tmux")
+
+
+class Screen:
+    """A window of tmux with one program in it."""
+
+    def __init__(self, daemon: DaemonProcess, *words: str) -> None:
+        self._socket = f"hf-{daemon.state_dir.name}"
+        line = shlex.join([f"HOLDFAST_URL={daemon.url}", f"HOLDFAST_API_KEY={daemon.key}", str(HOLDFAST), *words])
+        # The window stays when the program has ended, so that its last words and its exit code can be read.
+        self._tmux(
+            "new-session",
+            "-d",
+            "-x",
+            "100",
+            "-y",
+            "30",
+            f"env {line}; code=$?; echo; echo ended with $code; sleep 1000",
+        )
+
+    def _tmux(self, *words: str) -> str:
+        done = subprocess.run(
+            ["tmux", "-L", self._socket, *words], check=True, capture_output=True, text=True, timeout=20
+        )
+        return done.stdout
+
+    def type(self, *keys: str) -> None:
+        self._tmux("send-keys", *keys)
+
+    def text(self) -> str:
+        return self._tmux("capture-pane", "-p", "-J")  # with wrapped lines joined
+
+    def wait_for(self, wanted: str) -> None:
+        try:
+            wait_for(lambda: wanted in self.text(), f"{wanted!r} on the screen", 20)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; there is:\n{self.text()}") from None
+
+    def resize(self, columns: int, rows: int) -> None:
+        self._tmux("resize-window", "-x", str(columns), "-y", str(rows))
+
+    def exit_code(self) -> int:
+        self.wait_for("ended with ")
+        return int(self.text().split("ended with ")[1].split()[0])
+
+    def close(self) -> None:
+        subprocess.run(["tmux", "-L", self._socket, "kill-server"], check=False, capture_output=True)
+
+
+@pytest.fixture
+def session_id(daemon: DaemonProcess) -> Iterator[str]:
+    with Api(daemon) as api:
+        made = str(api.create()["id"])
+        yield made
+        api.destroy(made)
+
+
+@pytest.fixture
+def screens() -> Iterator[list[Screen]]:
+    opened: list[Screen] = []
+    yield opened
+    for screen in opened:
+        screen.close()
+
+
+def test_a_shell_to_type_in(daemon: DaemonProcess, session_id: str, screens: list[Screen]) -> None:
+    screen = Screen(daemon, "sh", session_id)
+    screens.append(screen)
+    screen.wait_for("$")
+    screen.type("stty size", "Enter")
+    screen.wait_for("30 100")
+    screen.resize(120, 40)
+    with Api(daemon) as api:
+        wait_for(lambda: "40 120" in _sizes(api, session_id), "the window's new size is known inside")
+        screen.type("stty size; sleep 1000", "Enter")
+        screen.wait_for("40 120")
+        api.exec(session_id, "until pgrep -x sleep; do :; done", timeout_ms=10_000)
+        screen.type("C-c")
+        screen.type("echo still $((40+2))", "Enter")
+        screen.wait_for("still 42")
+        assert api.exec(session_id, "pgrep -x sleep")["exit_code"] == 1
+    screen.type("exit 7", "Enter")
+    assert screen.exit_code() == 7
+
+
+def _sizes(api: Api, session_id: str) -> str:
+    return str(api.exec(session_id, "for t in /dev/pts/[0-9]*; do stty size < $t; done")["stdout"])
+
+
+@pytest.mark.skipif(shutil.which("vi") is None, reason="vi is missing: apt-get install vim-tiny")
+def test_an_editor(daemon: DaemonProcess, session_id: str, screens: list[Screen]) -> None:
+    screen = Screen(daemon, "sh", session_id, "--", "vi -u NONE /workspace/notes")
+    screens.append(screen)
+    screen.wait_for("notes")
+    screen.type("i", "first line", "Enter", "second", "Escape", ":wq", "Enter")
+    assert screen.exit_code() == 0
+    with Api(daemon) as api:
+        assert api.read(session_id, "/workspace/notes")[0] == b"first line\nsecond\n"
+
+
+def test_a_program_that_draws(daemon: DaemonProcess, session_id: str, screens: list[Screen]) -> None:
+    if shutil.which("top") is None:
+        pytest.skip("top is missing: apt-get install procps")
+    screen = Screen(daemon, "sh", session_id, "--", "top")
+    screens.append(screen)
+    screen.wait_for("PID USER")
+    screen.type("q")
+    assert screen.exit_code() == 0
+
+
+def test_leaving_and_coming_back(daemon: DaemonProcess, session_id: str, screens: list[Screen]) -> None:
+    first = Screen(daemon, "sh", session_id)
+    first.wait_for("$")
+    first.type("A=mine; echo on the scr''een", "Enter")
+    first.wait_for("on the screen")
+    first.type("C-]")
+    assert first.exit_code() == 0
+    process_id = first.text().split("--attach ")[1].split()[0]
+    first.close()
+    second = Screen(daemon, "sh", session_id, "--attach", process_id)
+    screens.append(second)
+    second.wait_for("on the screen")  # what was shown before is shown again
+    second.type("echo it is $A; exit", "Enter")
+    second.wait_for("it is mine")
+    assert second.exit_code() == 0
+
+
+def test_a_terminal_goes_on_when_the_daemon_is_restarted(screens: list[Screen]) -> None:
+    with DaemonProcess(disk_limit_mb=32) as own:
+        own.keep_port()
+        with Api(own) as api:
+            session_id = str(api.create()["id"])
+        screen = Screen(own, "sh", session_id)
+        screens.append(screen)
+        screen.wait_for("$")
+        screen.type("A=kept; echo se''t", "Enter")
+        screen.wait_for("set")
+        own.restart()
+        screen.type("echo it is $A", "Enter")
+        screen.wait_for("it is kept")
+        screen.type("exit", "Enter")
+        assert screen.exit_code() == 0
+
+
+def test_an_interrupt_ends_the_command_and_not_the_shell(
+    daemon: DaemonProcess, session_id: str, screens: list[Screen]
+) -> None:
+    screen = Screen(daemon, "exec", session_id, "--", "B=2; echo begun; sleep 1000; echo never")
+    screens.append(screen)
+    screen.wait_for("begun")  # shown while it runs
+    screen.type("C-c")
+    assert screen.exit_code() == 130
+    with Api(daemon) as api:
+        assert api.out(session_id, "echo $B") == "2"
+
+
+def test_without_a_terminal(daemon: DaemonProcess, session_id: str) -> None:
+    env = {"HOLDFAST_URL": daemon.url, "HOLDFAST_API_KEY": daemon.key, "PATH": "/usr/bin:/bin"}
+    done = subprocess.run([HOLDFAST, "sh", session_id], env=env, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 2
+    assert "needs a terminal" in done.stderr
