@@ -1,5 +1,6 @@
 """``holdfast sh`` and ``holdfast exec`` as a person uses them: in a real terminal, by tmux."""
 
+import secrets
 import shlex
 import shutil
 import subprocess
@@ -21,7 +22,7 @@ class Screen:
     """A window of tmux with one program in it."""
 
     def __init__(self, daemon: DaemonProcess, *words: str) -> None:
-        self._socket = f"hf-{daemon.state_dir.name}"
+        self._socket = f"holdfast-test-{secrets.token_hex(4)}"
         line = shlex.join([f"HOLDFAST_URL={daemon.url}", f"HOLDFAST_API_KEY={daemon.key}", str(HOLDFAST), *words])
         # The window stays when the program has ended, so that its last words and its exit code can be read.
         self._tmux(
