@@ -15,10 +15,11 @@ from holdfast.runner.bulk import Bulk
 from holdfast.runner.control import Control
 from holdfast.runner.dial import Dialer
 from holdfast.runner.lean import signals
+from holdfast.runner.listeners import Listeners
 from holdfast.runner.loop import Loop
 from holdfast.runner.service import Service
 
-CAPABILITIES = ["exec", "files"]
+CAPABILITIES = ["exec", "files", "listen"]
 BASH_OPTIONS = ["--norc", "--noprofile", "--noediting", "-i"]
 BASH_PLACES = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
 
@@ -49,7 +50,8 @@ def main() -> None:
     dialer = Dialer(settings["HOLDFAST_SOCKET"], settings["HOLDFAST_SESSION"], settings["HOLDFAST_TOKEN"])
     argv = find_bash(settings.get("HOLDFAST_BASH", ""))
     environment = {**os.environ, **_extra_environment(settings.get("HOLDFAST_ENV", ""))}
-    service = Service(loop, Bulk(loop, dialer), argv, environment, home, settings["HOLDFAST_RUN_DIR"])
+    listeners = Listeners(loop, dialer)
+    service = Service(loop, Bulk(loop, dialer), listeners, argv, environment, home, settings["HOLDFAST_RUN_DIR"])
     control = Control(loop, dialer, CAPABILITIES, service.execs.running, service.serve)
     control.dial()
     loop.run_forever()

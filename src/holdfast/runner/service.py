@@ -9,6 +9,7 @@ from holdfast.protocol.messages import INLINE_FILE_BYTES
 from holdfast.runner import files
 from holdfast.runner.bulk import Bulk
 from holdfast.runner.execs import Exec, Execs
+from holdfast.runner.listeners import Listeners
 from holdfast.runner.loop import Loop
 from holdfast.runner.private_dir import repair
 from holdfast.runner.shell import Shell
@@ -27,9 +28,19 @@ MAX_SHELLS = 16
 class Service:
     """Answers calls. A reply may come later, from the shell; the connection may be gone by then, which is fine."""
 
-    def __init__(self, loop: Loop, bulk: Bulk, argv: list[str], env: dict[str, str], home: str, run_dir: str) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        bulk: Bulk,
+        listeners: Listeners,
+        argv: list[str],
+        env: dict[str, str],
+        home: str,
+        run_dir: str,
+    ) -> None:
         self._loop = loop
         self._bulk = bulk
+        self._listeners = listeners
         self._argv = argv
         self._env = env
         self._home = home
@@ -43,6 +54,7 @@ class Service:
             "fs.write": self._fs_write,
             "fs.pull": self._fs_pull,
             "fs.push": self._fs_push,
+            "listen": self._listen,
             "shutdown": self._shutdown,
         }
         self.execs = Execs()
@@ -122,6 +134,10 @@ class Service:
     def _fs_push(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
         mode, size = fields.optional_integer(header, "mode"), fields.integer(header, "size")
         self._bulk.push(fields.text(header, "path"), mode, size, fields.text(header, "stream"))
+        reply({})
+
+    def _listen(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
+        self._listeners.open(fields.text(header, "name"), fields.integer(header, "port"))
         reply({})
 
 
