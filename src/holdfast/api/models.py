@@ -6,15 +6,16 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
 
 from holdfast.api.ports import ImageInfo
 from holdfast.api.text import AbsolutePath, Env, Input, Metadata, Name, Text, Timestamp, timestamp
-from holdfast.drivers.base import Network
 from holdfast.errors import TooLarge
 from holdfast.sessions.machine import Status
+from holdfast.sessions.network import MAX_PATTERN, MAX_PATTERNS, NetworkPolicy, Wire
 from holdfast.sessions.types import DEFAULT_SHELL, CreateRequest, ExecRequest, ExecResult, SessionView
 
 MAX_CMD_BYTES = 1024 * 1024
 TEN_YEARS = 10 * 366 * 24 * 3600
 
 Mode = Annotated[str, Field(pattern=r"^(0o?)?[0-7]{3,4}$")]
+Pattern = Annotated[str, Field(min_length=1, max_length=MAX_PATTERN)]
 Count = Annotated[int, Field(strict=True, gt=0, le=2**31 - 1)]
 
 
@@ -31,12 +32,20 @@ class LimitsIn(_Request):
     disk_mb: Count | None = None
 
 
+class AllowIn(_Request):
+    """Hosts that the sandbox may reach, through the daemon's proxy and in no other way."""
+
+    allow: Annotated[list[Pattern], Field(min_length=1, max_length=MAX_PATTERNS)] = Field(
+        description="Such as pypi.org, *.pythonhosted.org, example.com:8443; without a port: 80 and 443"
+    )
+
+
 class SessionCreate(_Request):
     image: Name | None = None
     ttl_seconds: Annotated[int, Field(strict=True, gt=0, le=TEN_YEARS)] | None = None
     env: Env = Field(default_factory=dict)
     limits: LimitsIn = Field(default_factory=LimitsIn)
-    network: Network | None = None
+    network: Literal["none", "full"] | AllowIn | None = None
     writable_root: StrictBool | None = None
     metadata: Metadata = Field(default_factory=dict)
 
@@ -49,10 +58,16 @@ class SessionCreate(_Request):
             memory_mb=self.limits.memory_mb,
             pids=self.limits.pids,
             disk_mb=self.limits.disk_mb,
-            network=self.network,
+            network=self._policy(),
             writable_root=self.writable_root,
             metadata=self.metadata,
         )
+
+    def _policy(self) -> NetworkPolicy | None:
+        if self.network is None:
+            return None
+        wire = self.network if isinstance(self.network, str) else self.network.model_dump()
+        return NetworkPolicy.from_wire(wire)
 
 
 class LimitsOut(BaseModel):
@@ -60,6 +75,10 @@ class LimitsOut(BaseModel):
     memory_mb: int
     pids: int
     disk_mb: int
+
+
+class AllowOut(BaseModel):
+    allow: list[str]
 
 
 class SessionOut(BaseModel):
@@ -71,7 +90,7 @@ class SessionOut(BaseModel):
     driver: str
     cwd: str
     limits: LimitsOut
-    network: Network
+    network: Literal["none", "full"] | AllowOut
     writable_root: bool
     metadata: dict[str, str]
     ttl_seconds: int
@@ -93,7 +112,7 @@ class SessionOut(BaseModel):
             limits=LimitsOut.model_construct(
                 cpus=limits.cpus, memory_mb=limits.memory_mb, pids=limits.pids, disk_mb=limits.disk_mb
             ),
-            network=view.network,
+            network=_network_out(view.network.to_wire()),
             writable_root=view.writable_root,
             metadata=dict(view.metadata),
             ttl_seconds=view.ttl_seconds,
@@ -101,6 +120,10 @@ class SessionOut(BaseModel):
             expires_at=timestamp(view.expires_at),
             last_activity_at=timestamp(view.last_activity_at),
         )
+
+
+def _network_out(wire: Wire) -> str | AllowOut:
+    return wire if isinstance(wire, str) else AllowOut.model_construct(allow=wire["allow"])
 
 
 class SessionPage(BaseModel):

@@ -20,6 +20,7 @@ from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.live import Clock, LiveSession, LiveSessions, in_use
 from holdfast.sessions.machine import LIVE, Reason, Status
 from holdfast.sessions.metrics import SessionMetrics
+from holdfast.sessions.network import Egress, NoEgress
 from holdfast.sessions.operations import Operations
 from holdfast.sessions.reaper import Reaper
 from holdfast.sessions.reconciler import Reconciler
@@ -51,6 +52,7 @@ class SessionService:
         link_key: bytes,
         clock: Clock,
         metrics: SessionMetrics,
+        egress: Egress | None = None,
     ) -> None:
         self._store = store
         self._driver = driver
@@ -62,8 +64,19 @@ class SessionService:
         self._metrics = metrics
         self._live = LiveSessions()
         self._operations = Operations()
+        self._egress: Egress = egress or NoEgress()
         self._lifecycle = Lifecycle(
-            store, driver, images, hub, self._live, settings, node=node, link_key=link_key, clock=clock, metrics=metrics
+            store,
+            driver,
+            images,
+            hub,
+            self._live,
+            settings,
+            node=node,
+            link_key=link_key,
+            clock=clock,
+            metrics=metrics,
+            egress=self._egress,
         )
         self._reconciler = Reconciler(store, driver, self._lifecycle, self._live, self._operations, node=node)
         metrics.live.set_function(self._live.count)
@@ -137,6 +150,7 @@ class SessionService:
         now = self._clock()
         image = choose_image(req.image, self._settings)
         spec = choose_spec(req, self._settings, self._driver.capabilities)
+        self._egress.check(spec.network)
         ttl = choose_ttl(req.ttl_seconds, self._settings)
         await self._images.resolve(image)
         return SessionRow(
