@@ -2,7 +2,16 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    StrictBool,
+    WithJsonSchema,
+    model_validator,
+)
 
 from holdfast.api.ports import ImageInfo
 from holdfast.api.text import AbsolutePath, Env, Input, Metadata, Name, Text, Timestamp, timestamp
@@ -15,8 +24,32 @@ MAX_CMD_BYTES = 1024 * 1024
 TEN_YEARS = 10 * 366 * 24 * 3600
 
 Mode = Annotated[str, Field(pattern=r"^(0o?)?[0-7]{3,4}$")]
-Pattern = Annotated[str, Field(min_length=1, max_length=MAX_PATTERN)]
 Count = Annotated[int, Field(strict=True, gt=0, le=2**31 - 1)]
+NetworkIn = Annotated[
+    InstanceOf[NetworkPolicy],
+    BeforeValidator(NetworkPolicy.from_wire),  # whose error names the host; a union's would name every way to be wrong
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "enum": ["none", "full"]},
+                {
+                    "type": "object",
+                    "properties": {
+                        "allow": {
+                            "type": "array",
+                            "items": {"type": "string", "minLength": 1, "maxLength": MAX_PATTERN},
+                            "minItems": 1,
+                            "maxItems": MAX_PATTERNS,
+                        }
+                    },
+                    "required": ["allow"],
+                    "additionalProperties": False,
+                },
+            ],
+            "description": "Hosts such as pypi.org, *.pythonhosted.org, example.com:8443; without a port: 80 and 443",
+        }
+    ),
+]
 
 
 class _Request(BaseModel):
@@ -32,20 +65,12 @@ class LimitsIn(_Request):
     disk_mb: Count | None = None
 
 
-class AllowIn(_Request):
-    """Hosts that the sandbox may reach, through the daemon's proxy and in no other way."""
-
-    allow: Annotated[list[Pattern], Field(min_length=1, max_length=MAX_PATTERNS)] = Field(
-        description="Such as pypi.org, *.pythonhosted.org, example.com:8443; without a port: 80 and 443"
-    )
-
-
 class SessionCreate(_Request):
     image: Name | None = None
     ttl_seconds: Annotated[int, Field(strict=True, gt=0, le=TEN_YEARS)] | None = None
     env: Env = Field(default_factory=dict)
     limits: LimitsIn = Field(default_factory=LimitsIn)
-    network: Literal["none", "full"] | AllowIn | None = None
+    network: NetworkIn | None = None
     writable_root: StrictBool | None = None
     metadata: Metadata = Field(default_factory=dict)
 
@@ -58,16 +83,10 @@ class SessionCreate(_Request):
             memory_mb=self.limits.memory_mb,
             pids=self.limits.pids,
             disk_mb=self.limits.disk_mb,
-            network=self._policy(),
+            network=self.network,
             writable_root=self.writable_root,
             metadata=self.metadata,
         )
-
-    def _policy(self) -> NetworkPolicy | None:
-        if self.network is None:
-            return None
-        wire = self.network if isinstance(self.network, str) else self.network.model_dump()
-        return NetworkPolicy.from_wire(wire)
 
 
 class LimitsOut(BaseModel):

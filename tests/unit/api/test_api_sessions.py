@@ -62,6 +62,10 @@ async def test_a_bad_host_is_named(client: httpx2.AsyncClient) -> None:
     response = await client.post("/v1/sessions", json={"network": {"allow": ["pypi.org", "*"]}})
     assert told(response) == (422, "bad_input")
     assert response.json()["error"]["message"].startswith("network.allow: '*' would allow everything")
+    wishes: list[Any] = ["some", {"deny": []}, {"allow": "pypi.org"}, 7]
+    for wish in wishes:
+        response = await client.post("/v1/sessions", json={"network": wish})
+        assert response.json()["error"]["message"] == 'network: must be "none", "full" or {"allow": ["host", …]}'
 
 
 async def test_list_pages_and_filters(client: httpx2.AsyncClient) -> None:
