@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.drivers.base import Limits, Network
+from holdfast.drivers.base import Limits
 from holdfast.errors import (
     BadInput,
     ExecNotFound,
@@ -26,6 +26,7 @@ from holdfast.keys.types import Caller
 from holdfast.protocol.messages import STDERR, STDOUT
 from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.machine import LIVE, Reason, Status
+from holdfast.sessions.network import NetworkPolicy
 from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult, SessionView
 
 MAX_TIMEOUT_MS = 120_000
@@ -93,7 +94,7 @@ class FakeSessions:
             driver="fake",
             cwd="/root",
             limits=Limits(req.cpus or 1.0, req.memory_mb or 512, req.pids or 256, req.disk_mb or 1024),
-            network=req.network or Network.NONE,
+            network=req.network or NetworkPolicy.NONE,
             writable_root=bool(req.writable_root),
             metadata=req.metadata,
             ttl_seconds=ttl,

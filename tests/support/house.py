@@ -10,7 +10,7 @@ from typing import cast
 
 from prometheus_client import CollectorRegistry
 
-from holdfast.drivers.base import ImageRoot, Limits, Network
+from holdfast.drivers.base import ImageRoot, Limits
 from holdfast.drivers.fake import FakeDriver, FakeWorld
 from holdfast.errors import SessionNotFound, UnknownImage
 from holdfast.images.store import ImageStore
@@ -18,6 +18,7 @@ from holdfast.keys.types import ROOT, Caller
 from holdfast.link.hub import LinkHub
 from holdfast.sessions.machine import Status
 from holdfast.sessions.metrics import SessionMetrics
+from holdfast.sessions.network import Egress, NetworkPolicy
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult
@@ -29,7 +30,7 @@ DEFAULTS = SessionSettings(
     default_image="empty",
     allowed_images=None,
     default_limits=Limits(cpus=1, memory_mb=64, pids=64, disk_mb=64),
-    default_network=Network.NONE,
+    default_network=NetworkPolicy.NONE,
     default_writable_root=False,
     ttl_seconds=100,
     max_ttl_seconds=10_000,
@@ -78,7 +79,9 @@ class House:
         self.driver = FakeDriver(self.world)
         self.clock = Clock()
 
-    def make_service(self, settings: SessionSettings = DEFAULTS, store: SessionStore | None = None) -> SessionService:
+    def make_service(
+        self, settings: SessionSettings = DEFAULTS, store: SessionStore | None = None, egress: Egress | None = None
+    ) -> SessionService:
         self.driver = FakeDriver(self.world)
         return SessionService(
             store or self.store,
@@ -90,14 +93,15 @@ class House:
             link_key=b"key",
             clock=self.clock,
             metrics=SessionMetrics(CollectorRegistry()),
+            egress=egress,
         )
 
     @contextlib.asynccontextmanager
     async def daemon(
-        self, settings: SessionSettings = DEFAULTS, store: SessionStore | None = None
+        self, settings: SessionSettings = DEFAULTS, store: SessionStore | None = None, egress: Egress | None = None
     ) -> AsyncIterator[SessionService]:
         """A service from its start to its orderly end; sandboxes stay."""
-        service = self.make_service(settings, store)
+        service = self.make_service(settings, store, egress)
         async with service.running():
             yield service
 

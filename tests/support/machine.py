@@ -152,7 +152,9 @@ class HeldRuntime:
         self.path.write_text(
             "#!/bin/sh\n"
             f"here={directory}\n"
-            'verb=none; for word in "$@"; do case $word in run|delete|list) verb=$word; break;; esac; done\n'
+            'verb=none; for word in "$@"; do\n'
+            "  case $word in run|create|start|delete|list) verb=$word; break;; esac\n"
+            "done\n"
             "wait_at() {\n"
             '  if rm "$here/hold-$verb-$1" 2>/dev/null; then\n'
             '    : > "$here/held-$verb-$1"; while [ ! -e "$here/go-$verb-$1" ]; do sleep 0.05; done\n'

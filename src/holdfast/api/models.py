@@ -2,13 +2,22 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    StrictBool,
+    WithJsonSchema,
+    model_validator,
+)
 
 from holdfast.api.ports import ImageInfo
 from holdfast.api.text import AbsolutePath, Env, Input, Metadata, Name, Text, Timestamp, timestamp
-from holdfast.drivers.base import Network
 from holdfast.errors import TooLarge
 from holdfast.sessions.machine import Status
+from holdfast.sessions.network import MAX_PATTERN, MAX_PATTERNS, NetworkPolicy, Wire
 from holdfast.sessions.types import DEFAULT_SHELL, CreateRequest, ExecRequest, ExecResult, SessionView
 
 MAX_CMD_BYTES = 1024 * 1024
@@ -16,6 +25,31 @@ TEN_YEARS = 10 * 366 * 24 * 3600
 
 Mode = Annotated[str, Field(pattern=r"^(0o?)?[0-7]{3,4}$")]
 Count = Annotated[int, Field(strict=True, gt=0, le=2**31 - 1)]
+NetworkIn = Annotated[
+    InstanceOf[NetworkPolicy],
+    BeforeValidator(NetworkPolicy.from_wire),  # whose error names the host; a union's would name every way to be wrong
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "enum": ["none", "full"]},
+                {
+                    "type": "object",
+                    "properties": {
+                        "allow": {
+                            "type": "array",
+                            "items": {"type": "string", "minLength": 1, "maxLength": MAX_PATTERN},
+                            "minItems": 1,
+                            "maxItems": MAX_PATTERNS,
+                        }
+                    },
+                    "required": ["allow"],
+                    "additionalProperties": False,
+                },
+            ],
+            "description": "Hosts such as pypi.org, *.pythonhosted.org, example.com:8443; without a port: 80 and 443",
+        }
+    ),
+]
 
 
 class _Request(BaseModel):
@@ -36,7 +70,7 @@ class SessionCreate(_Request):
     ttl_seconds: Annotated[int, Field(strict=True, gt=0, le=TEN_YEARS)] | None = None
     env: Env = Field(default_factory=dict)
     limits: LimitsIn = Field(default_factory=LimitsIn)
-    network: Network | None = None
+    network: NetworkIn | None = None
     writable_root: StrictBool | None = None
     metadata: Metadata = Field(default_factory=dict)
 
@@ -62,6 +96,10 @@ class LimitsOut(BaseModel):
     disk_mb: int
 
 
+class AllowOut(BaseModel):
+    allow: list[str]
+
+
 class SessionOut(BaseModel):
     id: str
     owner: str
@@ -72,7 +110,7 @@ class SessionOut(BaseModel):
     driver: str
     cwd: str
     limits: LimitsOut
-    network: Network
+    network: Literal["none", "full"] | AllowOut
     writable_root: bool
     metadata: dict[str, str]
     ttl_seconds: int
@@ -95,7 +133,7 @@ class SessionOut(BaseModel):
             limits=LimitsOut.model_construct(
                 cpus=limits.cpus, memory_mb=limits.memory_mb, pids=limits.pids, disk_mb=limits.disk_mb
             ),
-            network=view.network,
+            network=_network_out(view.network.to_wire()),
             writable_root=view.writable_root,
             metadata=dict(view.metadata),
             ttl_seconds=view.ttl_seconds,
@@ -103,6 +141,10 @@ class SessionOut(BaseModel):
             expires_at=timestamp(view.expires_at),
             last_activity_at=timestamp(view.last_activity_at),
         )
+
+
+def _network_out(wire: Wire) -> str | AllowOut:
+    return wire if isinstance(wire, str) else AllowOut.model_construct(allow=wire["allow"])
 
 
 class SessionPage(BaseModel):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @click.option("--pids", type=click.IntRange(min=1))
 @click.option("--disk-mb", type=click.IntRange(min=1))
 @click.option("--network", type=click.Choice(["none", "full"]))
+@click.option("--allow", multiple=True, metavar="HOST", help="A host that it may reach; may be repeated.")
 @click.option("--writable-root/--read-only-root", default=None)
 @click.option("--meta", multiple=True, metavar="NAME=VALUE", help="A note kept with it; may be repeated.")
 @connection
@@ -31,10 +32,13 @@ def command(
     pids: int | None,
     disk_mb: int | None,
     network: str | None,
+    allow: tuple[str, ...],
     writable_root: bool | None,
     meta: tuple[str, ...],
 ) -> None:
     """Make a session and print its id."""
+    if network and allow:
+        raise click.UsageError("--network and --allow exclude each other")
     variables, notes = pairs(env, "--env"), pairs(meta, "--meta")
 
     async def create(client: "Client") -> "SessionInfo":
@@ -45,7 +49,7 @@ def command(
             ttl_seconds=ttl_seconds,
             env=variables or None,
             limits=Limits(cpus, memory_mb, pids, disk_mb),
-            network=network,
+            network={"allow": allow} if allow else network,
             writable_root=writable_root,
             metadata=notes or None,
         )

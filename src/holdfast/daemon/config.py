@@ -20,6 +20,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    InstanceOf,
     SecretStr,
     StringConstraints,
     ValidationError,
@@ -27,8 +28,9 @@ from pydantic import (
     field_validator,
 )
 
-from holdfast.drivers.base import Network
-from holdfast.errors import ConfigError
+from holdfast.broker.addresses import PrivateHosts
+from holdfast.errors import BadInput, ConfigError
+from holdfast.sessions.network import NetworkPolicy
 
 ENV_PREFIX = "HOLDFAST_"
 MIN_KEY_LENGTH = 16
@@ -69,6 +71,23 @@ def _split(value: object) -> object:
     return [item.strip() for item in value.split(",") if item.strip()]
 
 
+def _network(value: object) -> object:
+    """``none``, ``full``, or a list of hosts; in the environment, the latter as JSON."""
+    if isinstance(value, NetworkPolicy):
+        return value
+    if isinstance(value, str):
+        value = value.strip().lower()
+        if value.startswith("{"):
+            try:
+                value = json.loads(value)
+            except ValueError:
+                raise ValueError('must be none, full or JSON such as {"allow": ["pypi.org"]}') from None
+    try:
+        return NetworkPolicy.from_wire(value)
+    except BadInput as error:
+        raise ValueError(error.message.removeprefix("network: ").removeprefix("network.")) from None
+
+
 Int = Annotated[int, BeforeValidator(_no_bool)]
 Float = Annotated[float, BeforeValidator(_no_bool), Field(allow_inf_nan=False)]
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
@@ -99,7 +118,8 @@ class Config(BaseModel):
     mem_limit_mb: Annotated[Int, Field(ge=32)] = 512
     pids_limit: Annotated[Int, Field(ge=16)] = 256
     disk_limit_mb: Annotated[Int, Field(ge=16)] = 2048
-    network: Annotated[Network, BeforeValidator(_lower)] = Network.NONE
+    network: Annotated[InstanceOf[NetworkPolicy], BeforeValidator(_network)] = NetworkPolicy.NONE
+    egress_private_hosts: Annotated[tuple[Name, ...], BeforeValidator(_split)] = ()
     readonly_rootfs: bool = True
 
     max_exec_timeout_ms: Annotated[Int, Field(ge=1)] = 120_000
@@ -173,6 +193,12 @@ class Config(BaseModel):
         allowed = info.data.get("allowed_images")
         if allowed is not None and value not in allowed:
             raise ValueError(f"must be one of allowed_images, which are {', '.join(allowed) or 'none at all'}")
+        return value
+
+    @field_validator("egress_private_hosts")
+    @classmethod
+    def _hosts_or_blocks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        PrivateHosts.parse(value)
         return value
 
     @field_validator("session_ttl_seconds")

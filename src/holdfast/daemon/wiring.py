@@ -13,11 +13,15 @@ from prometheus_client import CollectorRegistry
 
 from holdfast.api.app import create_app
 from holdfast.api.settings import ApiSettings
+from holdfast.broker.addresses import PrivateHosts
+from holdfast.broker.egress import EgressBroker
+from holdfast.broker.metrics import EgressMetrics
 from holdfast.daemon import node
 from holdfast.daemon.config import Config
 from holdfast.daemon.keys import load_or_create_key, make_state_dir
 from holdfast.drivers.base import Driver, Limits
 from holdfast.drivers.oci_config import ID_BASE
+from holdfast.errors import BadInput, ConfigError
 from holdfast.images.store import ImageInfo, ImageStore
 from holdfast.keys.ring import KeyRing
 from holdfast.link.hub import LinkHub
@@ -70,6 +74,8 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
         stack.push_async_callback(driver.close)
         images = make_images(config)
         registry = CollectorRegistry()
+        egress = make_egress(config, registry)
+        stack.push_async_callback(egress.close)
         service = SessionService(
             store.sessions,
             driver,
@@ -80,6 +86,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             link_key=node.link_key(config.state_dir),
             clock=time.time,
             metrics=SessionMetrics(registry),
+            egress=egress,
         )
         await stack.enter_async_context(service.running())
         app = create_app(
@@ -101,6 +108,15 @@ def _warn_of_missing_limits(driver: Driver) -> None:
     missing = [name for name, enforced in offered.items() if not enforced]
     if missing and able.isolation:
         log.warning("limits.not_enforced", limits=missing, remedy="holdfast doctor says what is missing")
+
+
+def make_egress(config: Config, registry: CollectorRegistry) -> EgressBroker:
+    egress = EgressBroker(PrivateHosts.parse(config.egress_private_hosts), EgressMetrics(registry))
+    try:
+        egress.check(config.network)
+    except BadInput as error:
+        raise ConfigError(f"network: {error.message}; if it should, name it in egress_private_hosts") from None
+    return egress
 
 
 def make_images(config: Config) -> ImageStore:

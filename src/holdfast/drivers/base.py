@@ -107,6 +107,8 @@ class Capabilities:
     pids_limit: bool = False
     disk_limit: bool = False
     networks: frozenset[Network] = frozenset({Network.NONE})
+    network_remedy: str = ""
+    """What to do to have the networks that are missing here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ class FakeRunner:
     def __init__(self, spec: SandboxSpec) -> None:
         self.frozen = False
         self.files: dict[str, bytes] = {}
+        self.listening: dict[str, int] = {}
         self._spec = spec
         self._env = {"HOME": HOME, "SANDBOX_ID": spec.session_id, **spec.env}
         self._execs: dict[str, _Exec] = {}
@@ -96,7 +97,7 @@ class FakeRunner:
 
     def _hello(self) -> frames.Header:
         running = [exec_id for exec_id, job in self._execs.items() if not job.result.done()]
-        return {"capabilities": ["exec", "files"], "running": running, "home": HOME}
+        return {"capabilities": ["exec", "files", "listen"], "running": running, "home": HOME}
 
     async def _connect(self, op: str, fields: frames.Header) -> Streams:
         """By way of the directory's descriptor: a socket's path may have only 107 bytes."""
@@ -161,9 +162,15 @@ class FakeRunner:
                 self._spawn(self._send_file(content, limit, str(call["stream"])))
             case "fs.push":
                 self._spawn(self._receive_file(path, _number(call["size"]), str(call["stream"])))
+            case "listen":
+                self.listening[str(call["name"])] = _number(call["port"])
             case op:
                 raise ProtocolError(f"this runner does not know the op {op!r}")
         return {}, b""
+
+    async def call_out(self, name: str) -> Streams:
+        """As somebody in the sandbox who has connected to the listener of this name."""
+        return await self._connect("stream", {"listen": name, "stream": os.urandom(8).hex()})
 
     # -- files -----------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from holdfast.drivers.base import (
     Check,
     Driver,
     Handle,
+    Network,
     SandboxInfo,
     SandboxSpec,
     SandboxState,
@@ -37,6 +38,7 @@ from holdfast.drivers.mounts import is_mounted, mount_shifted
 from holdfast.drivers.oci_config import ID_BASE, ID_COUNT, Host
 from holdfast.drivers.oci_home import SandboxHome
 from holdfast.drivers.oci_machine import Machine, examine
+from holdfast.drivers.slirp import Slirp
 from holdfast.drivers.tree_removal import remove_tree
 from holdfast.errors import DriverConflict, DriverTransient, DriverUnsupported, RuntimeUnavailable, SandboxNotFound
 
@@ -123,6 +125,8 @@ class OciDriver(Driver):
             cpu_limit=machine.cgroups,
             pids_limit=True,
             disk_limit=machine.loop_disks,
+            networks=frozenset(Network) if machine.full_network.ok else frozenset({Network.NONE}),
+            network_remedy=machine.full_network.remedy,
         )
 
     def _ready(self) -> tuple[Machine, Host]:
@@ -162,7 +166,10 @@ class OciDriver(Driver):
             template = await self._template(spec.limits.disk_mb) if machine.loop_disks else None
             await disk.create(template)
             await asyncio.to_thread(home.fill, spec, disk.path, self._home.parent)
-            await self._start(handle, directory)
+            if spec.network is Network.FULL:
+                await self._start_with_network(handle, directory)
+            else:
+                await self._start(handle, directory)
         except OSError as error:
             raise DriverTransient(f"cannot prepare the sandbox in {directory}: {error}") from error
         return handle
@@ -177,15 +184,29 @@ class OciDriver(Driver):
                 raise DriverConflict(f"{handle} is running already")
             await self._destroy(handle)
 
-    async def _start(self, handle: Handle, directory: Path) -> None:
+    async def _start_with_network(self, handle: Handle, directory: Path) -> None:
+        """The runner is let go when there is a network; until then nobody takes the sandbox for a running one."""
+        machine = self._ready()[0]
+        await self._start(handle, directory, "create")
+        init = await asyncio.to_thread(_init_process, directory)
+        if init is None:
+            raise DriverTransient(f"{machine.runtime} has made {handle}, but its process is not there")
+        await uninterrupted(Slirp(directory, rootless=machine.rootless).start(handle, init.pid))
+        done = await uninterrupted(self._runtime("start", handle))
+        # The call of a daemon that died may have been faster.
+        if not done.ok and (await self.inspect(handle)).state is not SandboxState.RUNNING:
+            raise DriverTransient(f"{machine.runtime} could not start {handle}: {done.complaint()}")
+
+    async def _start(self, handle: Handle, directory: Path, *verb: str) -> None:
         """The runtime's detached containers inherit its stdio, so that must not be a pipe of ours."""
         machine = self._ready()[0]
         options = ("--root", str(self._runtime_root), "--log", str(directory / "runtime.log"))
         with await asyncio.to_thread((directory / "runner.log").open, "ab") as output:
             pid_file = directory / "init.pid"
             # No keyring of its own: the kernel grants a user 200 of them, and sandboxes may not use theirs anyway.
-            flags = ("--detach", "--no-new-keyring", "--bundle", str(directory), "--pid-file", str(pid_file))
-            start = run(machine.runtime, *options, "run", *flags, handle, timeout=_SECONDS, output=output)
+            flags = ("--no-new-keyring", "--bundle", str(directory), "--pid-file", str(pid_file))
+            words = verb or ("run", "--detach")
+            start = run(machine.runtime, *options, *words, *flags, handle, timeout=_SECONDS, output=output)
             done = await uninterrupted(start)
         if not done.ok:
             raise DriverTransient(f"{machine.runtime} could not start {handle}: {_last_words(directory)}")
@@ -198,6 +219,7 @@ class OciDriver(Driver):
         directory = self._directory(handle)
         # Before the runtime, whose own way to kill waits a tenth of a second, or does not wait at all.
         await asyncio.to_thread(_kill_init, directory)
+        await asyncio.to_thread(Slirp(directory, rootless=self._ready()[0].rootless).stop)
         done = await self._runtime("delete", "--force", handle)
         if not done.ok and await self._exists_in_runtime(handle):
             raise DriverTransient(f"cannot delete the container {handle}: {done.complaint()}")

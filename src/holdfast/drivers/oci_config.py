@@ -91,6 +91,8 @@ class Places:
     tmp: Path
     upper: Path
     work: Path
+    resolver: Path | None = None
+    """Its ``/etc/resolv.conf``, where it has a network."""
 
 
 def build(spec: SandboxSpec, host: Host, places: Places, state_dir: Path) -> Json:
@@ -189,6 +191,7 @@ def _own_mounts(spec: SandboxSpec, host: Host, places: Places, user: int) -> lis
         _bind(WORKSPACE, places.workspace, "rw"),
         _bind("/tmp", places.tmp, "rw"),  # noqa: S108 - inside the sandbox
         *([] if spec.writable_root else [_bind("/var/tmp", places.tmp, "rw")]),  # noqa: S108
+        *([_bind("/etc/resolv.conf", places.resolver, "ro")] if places.resolver else []),
         _bind(MOUNT_POINT, host.bundle.path, "ro"),
         _bind(LINK_DIR, spec.link_dir, "ro", "noexec"),
         _mount(RUN_DIR, "tmpfs", "tmpfs", *private),

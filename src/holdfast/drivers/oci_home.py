@@ -8,8 +8,9 @@ import os
 from pathlib import Path
 
 from holdfast.drivers import oci_config
-from holdfast.drivers.base import SandboxSpec
+from holdfast.drivers.base import Network, SandboxSpec
 from holdfast.drivers.oci_config import Host, Places
+from holdfast.drivers.slirp import Slirp
 
 _LOCAL_DEPTH = 4
 
@@ -36,12 +37,15 @@ class SandboxHome:
             tmp=disk / "tmp",
             upper=disk / "upper",
             work=disk / "work",
+            resolver=self._directory / "resolv.conf" if spec.network is Network.FULL else None,
         )
         user = self._host.outside_id(self._host.inside_user(writable_root=spec.writable_root))
         self._make_directory(places.workspace, user, 0o755)
         self._make_directory(places.tmp, user, 0o1777)
         if spec.writable_root:
             self._make_layers(spec, places)
+        if spec.network is Network.FULL:
+            Slirp(self._directory, rootless=self._host.rootless).write_resolver()
         self._write_config(oci_config.build(spec, self._host, places, state_dir))
 
     def _make_directory(self, path: Path, owner: int, mode: int) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast.drivers import slirp
 from holdfast.drivers.base import Check
 from holdfast.drivers.commands import run
 from holdfast.drivers.oci_config import ID_BASE, ID_COUNT, IdMap
@@ -28,6 +29,7 @@ class Machine:
     cgroups: bool
     cgroup_namespace: bool
     loop_disks: bool
+    full_network: Check
     checks: Sequence[Check] = field(default_factory=list)
 
 
@@ -38,6 +40,7 @@ async def examine(wanted: str | None) -> Machine:
     uid_map, gid_map, ids_check = _id_maps(rootless)
     cgroups, cgroups_check = _cgroups(rootless)
     loop, loop_check = _loop_disks(rootless)
+    network_check = _full_network(runtime, rootless)
     return Machine(
         runtime=runtime,
         rootless=rootless,
@@ -46,7 +49,17 @@ async def examine(wanted: str | None) -> Machine:
         cgroups=cgroups,
         cgroup_namespace=Path("/proc/self/ns/cgroup").exists(),
         loop_disks=loop,
-        checks=[runtime_check, await _user_namespaces(), ids_check, cgroups_check, loop_check, _overlay(), _tools()],
+        full_network=network_check,
+        checks=[
+            runtime_check,
+            await _user_namespaces(),
+            ids_check,
+            cgroups_check,
+            loop_check,
+            _overlay(),
+            _tools(),
+            network_check,
+        ],
     )
 
 
@@ -183,3 +196,10 @@ def _tools() -> Check:
     if missing:
         return Check("tools", False, f"missing: {', '.join(missing)}", "apt-get install mount util-linux libc-bin")
     return Check("tools", True, "mount, unshare, ldd")
+
+
+def _full_network(runtime: str, rootless: bool) -> Check:
+    if rootless and Path(runtime).name.startswith("crun"):
+        detail = "an ordinary user cannot reach into the namespaces of what crun has not started yet"
+        return Check(slirp.CHECK, False, detail, "For network full: set runtime to runc, or run as root", fatal=False)
+    return slirp.check()

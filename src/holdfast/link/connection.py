@@ -16,6 +16,8 @@ from holdfast.protocol.messages import VERSION
 HELLO_SECONDS = 5.0
 HELLO_BYTES = 64 << 10
 STREAM_BUFFER = 1 << 20
+LISTENED_BUFFER = 1 << 16
+"""Less for what a sandbox opens of its own accord, and many at a time."""
 
 
 class Peer(Protocol):
@@ -26,6 +28,7 @@ class Peer(Protocol):
     def runner_said(self, connection: "Connection", header: frames.Header, body: bytes) -> None: ...
     def runner_left(self, connection: "Connection") -> None: ...
     def stream_arrived(self, stream: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None: ...
+    def caller_arrived(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None: ...
 
 
 class Connection(asyncio.Protocol):
@@ -74,7 +77,7 @@ class Connection(asyncio.Protocol):
             self._peer.runner_arrived(self, header)
         else:
             self._stop_hello_timer()
-            self._become_stream(str(header.get("stream")))
+            self._become_stream(header)
 
     def _hello_problem(self, header: frames.Header) -> str | None:
         token = header.get("token")
@@ -90,12 +93,14 @@ class Connection(asyncio.Protocol):
         if self._hello_timer is not None:
             self._hello_timer.cancel()
 
-    def _become_stream(self, stream: str) -> None:
+    def _become_stream(self, header: frames.Header) -> None:
         """From here on the bytes are not frames of ours; hand them over to asyncio's own reader and writer."""
         assert self._transport is not None
         self._is_stream = True
+        name = header.get("listen")
         loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(limit=STREAM_BUFFER, loop=loop)
+        limit = STREAM_BUFFER if name is None else LISTENED_BUFFER
+        reader = asyncio.StreamReader(limit=limit, loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
         self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)
@@ -104,7 +109,10 @@ class Connection(asyncio.Protocol):
             reader.feed_data(rest)
         writer = asyncio.StreamWriter(self._transport, protocol, reader, loop)
         self._on_close(self)
-        self._peer.stream_arrived(stream, reader, writer)
+        if name is None:
+            self._peer.stream_arrived(str(header.get("stream")), reader, writer)
+        else:
+            self._peer.caller_arrived(str(name), reader, writer)
 
     def send(self, header: frames.Header, body: bytes = b"") -> None:
         if self._transport is not None and not self._transport.is_closing():

@@ -14,6 +14,8 @@ from holdfast.link.connection import Connection, same_token
 from holdfast.protocol import frames
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+TakeCaller = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
+"""What is done with a connection that somebody in the sandbox has opened. It is the taker's to close."""
 
 
 class _Cut(Exception):
@@ -31,6 +33,7 @@ class Link:
         self._ids = itertools.count(1)
         self._calls: dict[int, asyncio.Future[frames.Frame]] = {}
         self._streams: dict[str, asyncio.Future[Stream]] = {}
+        self._takers: dict[str, TakeCaller] = {}
         self._lost: HoldfastError | None = None
         self.home = "/"
         """Where the session's commands start; the runner says so when it arrives."""
@@ -106,6 +109,10 @@ class Link:
         if future is not None:
             future.cancel()
 
+    def take_callers(self, name: str, take: TakeCaller) -> None:
+        """Whoever calls the listener ``name`` in the sandbox is handed to ``take``. Until then they are hung up on."""
+        self._takers[name] = take
+
     def lose(self, error: HoldfastError) -> None:
         """There is no runner any more: end every call with this error, now and from now on."""
         self._lost = error
@@ -160,3 +167,10 @@ class Link:
             writer.close()
         else:
             future.set_result((reader, writer))
+
+    def caller_arrived(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        take = self._takers.get(name)
+        if take is None or self._lost is not None:
+            writer.close()
+        else:
+            take(reader, writer)

@@ -3,7 +3,8 @@
 The runner opens every connection and sends the first frame:
 
     control   {"op": "hello", "v", "session", "token", "capabilities", "running", "home"}
-    stream    {"op": "stream", "v", "session", "token", "stream"}
+    stream    {"op": "stream", "v", "session", "token", "stream"}             that the host has asked for
+              {"op": "stream", "v", "session", "token", "stream", "listen"}   somebody inside called that listener
 
 A hello is answered by ``welcome`` or ``refused``; after a stream's first frame comes what the stream is for.
 
@@ -30,6 +31,7 @@ Calls:
     fs.write    path mode + body                             -> {}
     fs.pull     path limit stream                            -> {}   the file comes on a connection of its own
     fs.push     path mode size stream                        -> {}   the file goes over a connection of its own
+    listen      name port                                    -> {}   from now on, callers of 127.0.0.1:port come out
     shutdown                                                 -> {}   then the runner ends
 
 ``replaced`` from the host tells a runner that a newer one of its session has taken over; it exits.

@@ -15,10 +15,12 @@ from holdfast.runner.bulk import Bulk
 from holdfast.runner.control import Control
 from holdfast.runner.dial import Dialer
 from holdfast.runner.lean import signals
+from holdfast.runner.listeners import Listeners
 from holdfast.runner.loop import Loop
+from holdfast.runner.process_table import ProcessTable
 from holdfast.runner.service import Service
 
-CAPABILITIES = ["exec", "files", "processes"]
+CAPABILITIES = ["exec", "files", "processes", "listen"]
 BASH_OPTIONS = ["--norc", "--noprofile", "--noediting", "-i"]
 BASH_PLACES = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
 
@@ -50,7 +52,9 @@ def main() -> None:
     argv = find_bash(settings.get("HOLDFAST_BASH", ""))
     shell = [argv[0], *argv[2 : -len(BASH_OPTIONS)]] if argv else []
     environment = {**os.environ, **_extra_environment(settings.get("HOLDFAST_ENV", ""))}
-    service = Service(loop, dialer, Bulk(loop, dialer), argv, shell, environment, home, settings["HOLDFAST_RUN_DIR"])
+    processes = ProcessTable(loop, dialer, shell, environment, home)
+    calls = {**processes.calls, **Listeners(loop, dialer).calls}
+    service = Service(loop, dialer, Bulk(loop, dialer), argv, environment, home, settings["HOLDFAST_RUN_DIR"], calls)
     control = Control(loop, dialer, CAPABILITIES, service.execs.running, service.serve)
     control.dial()
     loop.run_forever()

@@ -30,8 +30,13 @@ class Dialer:
         """A connection for one stream, announced by the id that the host chose."""
         return self._connect("stream", {"stream": stream})
 
-    def _connect(self, op: str, fields: dict[str, object]) -> sockets.socket:
+    def connect_listened(self, name: str, stream: str) -> sockets.socket:
+        """A connection for a caller at the listener ``name``. Raises BlockingIOError rather than wait."""
+        return self._connect("stream", {"listen": name, "stream": stream}, blocking=False)
+
+    def _connect(self, op: str, fields: dict[str, object], *, blocking: bool = True) -> sockets.socket:
         connection = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM | sockets.SOCK_CLOEXEC)
+        connection.setblocking(blocking)
         try:
             connection.connect(self._path)
             hello = {"op": op, "v": VERSION, "session": self._session, "token": self._token, **fields}

@@ -12,24 +12,27 @@ from holdfast.runner.execs import Exec, Execs
 from holdfast.runner.feed import Feed
 from holdfast.runner.loop import Loop
 from holdfast.runner.private_dir import repair
-from holdfast.runner.process_table import ProcessTable
 from holdfast.runner.shell import Shell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from holdfast.runner.dial import Dialer
 
     Reply = Callable[..., None]
     """``reply(header, body=b"")``"""
+    Call = Callable[[frames.Header, bytes, Reply], None]
 
 DEFAULT_SHELL = "main"
 MAX_SHELLS = 16
 
 
 class Service:
-    """Answers calls. A reply may come later, from the shell; the connection may be gone by then, which is fine."""
+    """Answers calls; ``calls`` are those of other parts.
+
+    A reply may come later, from the shell; the connection may be gone by then, which is fine.
+    """
 
     def __init__(
         self,
@@ -37,10 +40,10 @@ class Service:
         dialer: Dialer,
         bulk: Bulk,
         argv: list[str],
-        shell: list[str],
         env: dict[str, str],
         home: str,
         run_dir: str,
+        calls: Mapping[str, Call],
     ) -> None:
         self._loop = loop
         self._dialer = dialer
@@ -62,7 +65,7 @@ class Service:
             "fs.pull": self._fs_pull,
             "fs.push": self._fs_push,
             "shutdown": self._shutdown,
-            **ProcessTable(loop, dialer, shell, env, home).calls,
+            **calls,
         }
         self.execs = Execs()
         if argv:

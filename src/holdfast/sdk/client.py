@@ -1,6 +1,6 @@
 """The way into a daemon."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Self
@@ -48,12 +48,15 @@ class Client:
         ttl_seconds: int | None = None,
         env: Mapping[str, str] | None = None,
         limits: Limits | Mapping[str, float] | None = None,
-        network: str | None = None,
+        network: str | Mapping[str, Sequence[str]] | None = None,
         writable_root: bool | None = None,
         metadata: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
     ) -> PendingSession:
-        """``await`` it for a session that you destroy yourself; ``async with`` it for one that ends with the block."""
+        """``await`` it for a session that you destroy yourself; ``async with`` it for one that ends with the block.
+
+        ``network`` is ``"none"``, ``"full"``, or ``{"allow": ["pypi.org", "*.pythonhosted.org"]}``.
+        """
         if isinstance(limits, Limits):
             limits = {name: value for name, value in asdict(limits).items() if value is not None}
         wishes: dict[str, Any] = {
@@ -61,7 +64,7 @@ class Client:
             "ttl_seconds": ttl_seconds,
             "env": env and dict(env),
             "limits": limits and dict(limits),
-            "network": network,
+            "network": _network(network),
             "writable_root": writable_root,
             "metadata": metadata and dict(metadata),
         }
@@ -102,3 +105,7 @@ class Client:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _network(network: str | Mapping[str, Sequence[str]] | None) -> object:
+    return {name: list(hosts) for name, hosts in network.items()} if isinstance(network, Mapping) else network

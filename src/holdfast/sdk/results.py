@@ -1,7 +1,7 @@
 """What the client gives back: plain frozen data."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, TypeVar
@@ -91,7 +91,8 @@ class SessionInfo:
     driver: str
     cwd: str
     limits: Limits
-    network: str
+    network: str | Mapping[str, Sequence[str]]
+    """``none``, ``full``, or ``{"allow": [hosts]}``."""
     writable_root: bool
     metadata: Mapping[str, str]
     ttl_seconds: int

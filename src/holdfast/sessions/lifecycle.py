@@ -21,6 +21,7 @@ from holdfast.link.link import Link
 from holdfast.sessions.live import Clock, LiveSession, LiveSessions
 from holdfast.sessions.machine import LIVE, Event, Reason, Status, next_status, sources
 from holdfast.sessions.metrics import SessionMetrics
+from holdfast.sessions.network import Egress
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.spec import SessionSpec
 from holdfast.store import SessionRow, SessionStore
@@ -44,6 +45,7 @@ class Lifecycle:
         link_key: bytes,
         clock: Clock,
         metrics: SessionMetrics,
+        egress: Egress,
     ) -> None:
         self._store = store
         self._driver = driver
@@ -55,6 +57,7 @@ class Lifecycle:
         self._link_key = link_key
         self._clock = clock
         self._metrics = metrics
+        self._egress = egress
         self.on_disconnect: Callable[[str], None] = _ignore
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -93,21 +96,22 @@ class Lifecycle:
         """The sandbox, with its runner on the line."""
         link = await self._listen(row.id)
         handle = self._driver.handle_for(row.id)
+        spec = SessionSpec.from_json(row.spec)
         if not await self._is_running(handle):
-            spec = SessionSpec.from_json(row.spec)
             handle = await self._driver.create(
                 SandboxSpec(
                     session_id=row.id,
                     image=await self._images.resolve(row.image),
                     limits=spec.limits,
-                    network=spec.network,
+                    network=spec.network.network,
                     writable_root=spec.writable_root,
-                    env=spec.env,
+                    env={**self._egress.environment(spec.network), **spec.env},
                     link_dir=self._hub.directory(row.id),
                     token=self._token(row.id),
                 )
             )
         await link.wait_connected(self._settings.connect_seconds)
+        await self._egress.open(link, spec.network)
         return handle
 
     async def _resolve_image(self, row: SessionRow) -> SessionRow:
@@ -161,6 +165,7 @@ class Lifecycle:
     def _adopt(self, row: SessionRow) -> None:
         link = self._hub.get(row.id)
         if link is not None and self._live.get(row.id) is None:
+            self._egress.attach(link, SessionSpec.from_json(row.spec).network)
             self._live.add(LiveSession(row.id, link, row.ttl_seconds, row.cwd, row.last_activity_at, row.expires_at))
 
     # -- down --------------------------------------------------------------------------------------------------------
@@ -189,6 +194,7 @@ class Lifecycle:
 
     async def _remove(self, row: SessionRow, error: HoldfastError) -> None:
         self._live.remove(row.id)
+        self._egress.detach(row.id)
         await self._hub.close(row.id, error)
         try:
             await self._driver.destroy(self._driver.handle_for(row.id))
@@ -212,6 +218,7 @@ class Lifecycle:
     async def mark_crashed(self, row: SessionRow, detail: str) -> None:
         """Its sandbox is gone or dead: say so, and end what waits for it. Nothing is recreated behind anyone's back."""
         self._live.remove(row.id)
+        self._egress.detach(row.id)
         message = f"the sandbox of {row.id} has died: {detail}; its files are kept until the session is destroyed"
         try:
             await self._store.change(

@@ -22,6 +22,7 @@ from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.live import Clock, LiveSession, LiveSessions, in_use
 from holdfast.sessions.machine import LIVE, Reason, Status
 from holdfast.sessions.metrics import SessionMetrics
+from holdfast.sessions.network import Egress, NoEgress
 from holdfast.sessions.operations import Operations
 from holdfast.sessions.owners import Owners
 from holdfast.sessions.processes import Processes
@@ -55,6 +56,7 @@ class SessionService:
         link_key: bytes,
         clock: Clock,
         metrics: SessionMetrics,
+        egress: Egress | None = None,
     ) -> None:
         self._store = store
         self._driver = driver
@@ -67,8 +69,19 @@ class SessionService:
         self._live = LiveSessions()
         self._owners = Owners(store)
         self._operations = Operations()
+        self._egress: Egress = egress or NoEgress()
         self._lifecycle = Lifecycle(
-            store, driver, images, hub, self._live, settings, node=node, link_key=link_key, clock=clock, metrics=metrics
+            store,
+            driver,
+            images,
+            hub,
+            self._live,
+            settings,
+            node=node,
+            link_key=link_key,
+            clock=clock,
+            metrics=metrics,
+            egress=self._egress,
         )
         self._reconciler = Reconciler(store, driver, self._lifecycle, self._live, self._operations, node=node)
         metrics.live.set_function(self._live.count)
@@ -144,6 +157,7 @@ class SessionService:
         now = self._clock()
         image = choose_image(req.image, self._settings)
         spec = choose_spec(req, self._settings, self._driver.capabilities)
+        self._egress.check(spec.network)
         ttl = choose_ttl(req.ttl_seconds, self._settings)
         await self._images.resolve(image)
         return SessionRow(

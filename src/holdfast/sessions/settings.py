@@ -3,7 +3,8 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from holdfast.drivers.base import Limits, Network
+from holdfast.drivers.base import Limits
+from holdfast.sessions.network import NetworkPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +14,7 @@ class SessionSettings:
     default_image: str
     allowed_images: Collection[str] | None
     default_limits: Limits
-    default_network: Network
+    default_network: NetworkPolicy
     default_writable_root: bool
     ttl_seconds: int
     max_ttl_seconds: int

@@ -4,8 +4,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from holdfast.drivers.base import Capabilities, Limits, Network
+from holdfast.drivers.base import Capabilities, Limits
 from holdfast.errors import BadInput, UnknownImage
+from holdfast.sessions.network import NetworkPolicy
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.types import CreateRequest
 
@@ -17,21 +18,21 @@ class SessionSpec:
     """What the caller chose, with defaults filled in."""
 
     limits: Limits
-    network: Network
+    network: NetworkPolicy
     writable_root: bool
     env: Mapping[str, str]
     layout: str | None = None
     """The tree of its image that it was made from; set when it is made."""
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self))
+        return json.dumps({**asdict(self), "network": self.network.to_wire()})
 
     @classmethod
     def from_json(cls, text: str) -> "SessionSpec":
         fields = json.loads(text)
         return cls(
             limits=Limits(**fields["limits"]),
-            network=Network(fields["network"]),
+            network=NetworkPolicy.from_wire(fields["network"]),
             writable_root=fields["writable_root"],
             env=fields["env"],
             layout=fields.get("layout"),
@@ -54,15 +55,17 @@ def choose_spec(request: CreateRequest, settings: SessionSettings, able: Capabil
     return SessionSpec(limits=limits, network=network, writable_root=writable, env=dict(request.env))
 
 
-def _choose_network(wanted: Network | None, default: Network, able: Capabilities) -> Network:
+def _choose_network(wanted: NetworkPolicy | None, default: NetworkPolicy, able: Capabilities) -> NetworkPolicy:
     """A driver that offers one kind only (no isolation: always the host's) does not make every create name it."""
-    if wanted is None and default not in able.networks and len(able.networks) == 1:
-        return next(iter(able.networks))
-    network = wanted or default
-    if network not in able.networks:
+    if wanted is None and default.network not in able.networks and len(able.networks) == 1:
+        return NetworkPolicy(next(iter(able.networks)))
+    policy = wanted or default
+    if policy.network not in able.networks:
+        asked = policy.network if policy.allow is None else "allow, since it cannot keep a sandbox off the network"
+        remedy = f". {able.network_remedy}" if able.network_remedy else ""
         offered = ", ".join(sorted(able.networks))
-        raise BadInput(f"network: this driver does not offer {network}; it offers {offered}")
-    return network
+        raise BadInput(f"network: this driver does not offer {asked}; it offers {offered}{remedy}")
+    return policy
 
 
 def _within(name: str, value: float | None, default: float, low: float, high: float) -> float:

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast.drivers.base import Limits, Network
+from holdfast.drivers.base import Limits
 from holdfast.sessions.machine import Status
+from holdfast.sessions.network import NetworkPolicy
 
 DEFAULT_SHELL = "main"
 
@@ -20,7 +21,7 @@ class CreateRequest:
     memory_mb: int | None = None
     pids: int | None = None
     disk_mb: int | None = None
-    network: Network | None = None
+    network: NetworkPolicy | None = None
     writable_root: bool | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
 
@@ -38,7 +39,7 @@ class SessionView:
     driver: str
     cwd: str
     limits: Limits
-    network: Network
+    network: NetworkPolicy
     writable_root: bool
     metadata: Mapping[str, str]
     ttl_seconds: int

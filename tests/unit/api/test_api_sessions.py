@@ -44,6 +44,30 @@ async def test_create_gives_a_whole_session(client: httpx2.AsyncClient) -> None:
     assert (await client.get(f"/v1/sessions/{session['id']}")).json() == session
 
 
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        ("none", "none"),
+        ("full", "full"),
+        ({"allow": ["PyPI.org.", "*.example.com:8443"]}, {"allow": ["pypi.org", "*.example.com:8443"]}),
+    ],
+)
+async def test_networks(client: httpx2.AsyncClient, asked: Any, shown: Any) -> None:
+    session = (await client.post("/v1/sessions", json={"network": asked})).json()
+    assert session["network"] == shown
+    assert (await client.get(f"/v1/sessions/{session['id']}")).json()["network"] == shown
+
+
+async def test_a_bad_host_is_named(client: httpx2.AsyncClient) -> None:
+    response = await client.post("/v1/sessions", json={"network": {"allow": ["pypi.org", "*"]}})
+    assert told(response) == (422, "bad_input")
+    assert response.json()["error"]["message"].startswith("network.allow: '*' would allow everything")
+    wishes: list[Any] = ["some", {"deny": []}, {"allow": "pypi.org"}, 7]
+    for wish in wishes:
+        response = await client.post("/v1/sessions", json={"network": wish})
+        assert response.json()["error"]["message"] == 'network: must be "none", "full" or {"allow": ["host", …]}'
+
+
 async def test_list_pages_and_filters(client: httpx2.AsyncClient) -> None:
     ids = [(await client.post("/v1/sessions")).json()["id"] for _ in range(5)]
     await client.delete(f"/v1/sessions/{ids[0]}")
@@ -135,6 +159,12 @@ async def test_bad_exec(client: httpx2.AsyncClient, session_id: str, body: dict[
         {"limits": {"memory_mb": -1}},
         {"limits": {"pids": True}},
         {"network": "some"},
+        {"network": {"allow": []}},
+        {"network": {"allow": ["pypi.org"] * 257}},
+        {"network": {"allow": ["http://pypi.org"]}},
+        {"network": {"allow": ["pypi.org"], "deny": []}},
+        {"network": {"allow": "pypi.org"}},
+        {"network": ["pypi.org"]},
         {"writable_root": "yes"},
         {"metadata": {str(n): "" for n in range(65)}},
         {"metadata": {"a": "x" * 17_000}},

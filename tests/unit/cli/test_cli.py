@@ -246,3 +246,11 @@ def test_up(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fail[:] = [ConfigError("listen: wrong")]
     assert json.loads(cli("up", "--json").err)["error"]["code"] == "bad_config"
     assert given == [str(config), None, None]
+
+
+def test_new_with_a_list_of_hosts(api: RunningApi, cli: Cli) -> None:
+    made = cli("--json", "new", "--allow", "pypi.org", "--allow", "*.pythonhosted.org")
+    assert json.loads(made.out)["network"] == {"allow": ["pypi.org", "*.pythonhosted.org"]}
+    assert cli("new", "--network", "none", "--allow", "pypi.org").code == 2
+    refused = cli("new", "--allow", "http://pypi.org")
+    assert refused.code == 1 and "http://pypi.org" in refused.err

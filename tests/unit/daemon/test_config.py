@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from holdfast.daemon.config import Config, default_state_dir, env_name, load_config
-from holdfast.drivers.base import Network
 from holdfast.errors import ConfigError
+from holdfast.sessions.network import NetworkPolicy
 
 DOC = Path(__file__).parents[3] / "docs" / "configuration.md"
 
@@ -58,7 +58,7 @@ def test_runs_without_any_configuration() -> None:
     assert (config.listen, config.driver, config.network, config.api_key) == (
         "127.0.0.1:8080",
         "oci",
-        Network.NONE,
+        NetworkPolicy.NONE,
         None,
     )
     assert config.exec_timeout_ms == config.max_exec_timeout_ms == 120_000
@@ -192,7 +192,20 @@ def test_unknown_variable_is_an_error_only_if_it_looks_like_a_key(monkeypatch: p
     ("text", "expected"),
     [
         ("driver: docker", "driver (holdfast.yaml): must be 'oci', 'process' or 'fake'; it is 'docker'"),
-        ("network: bridge", "network (holdfast.yaml): must be 'none' or 'full'; it is 'bridge'"),
+        (
+            "network: bridge",
+            'network (holdfast.yaml): must be "none", "full" or {"allow": ["host", …]}; it is \'bridge\'',
+        ),
+        (
+            "network: {allow: [pypi.org, a/b]}",
+            "network (holdfast.yaml): allow: 'a/b' must be a host, without a scheme, a user or a path; "
+            "it is {'allow': ['pypi.org', 'a/b']}",
+        ),
+        (
+            "egress_private_hosts: [10.0.0.1/8]",
+            "egress_private_hosts (holdfast.yaml): '10.0.0.1/8' is no block of addresses: "
+            "10.0.0.1/8 has host bits set; it is ['10.0.0.1/8']",
+        ),
         ("max_sessions: 0", "max_sessions (holdfast.yaml): must be greater than or equal to 1; it is 0"),
         ("max_sessions: yes", "max_sessions (holdfast.yaml): must be a number; it is True"),
         ("cpu_limit: .nan", "cpu_limit (holdfast.yaml): must be a finite number; it is nan"),
@@ -218,6 +231,20 @@ def test_unknown_variable_is_an_error_only_if_it_looks_like_a_key(monkeypatch: p
 )
 def test_a_mistake_is_named_with_its_origin(text: str, expected: str) -> None:
     assert problem(text) == expected
+
+
+def test_a_network_has_three_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("holdfast.yaml").write_text(
+        "network: {allow: [pypi.org]}\negress_private_hosts: [mirror.example, 10.0.0.0/8]\n"
+    )
+    assert load_config().network == NetworkPolicy.allowing(["pypi.org"])
+    assert load_config().egress_private_hosts == ("mirror.example", "10.0.0.0/8")
+    for text, policy in (("FULL", NetworkPolicy.FULL), ('{"allow": ["A.b"]}', NetworkPolicy.allowing(["a.b"]))):
+        monkeypatch.setenv("HOLDFAST_NETWORK", text)
+        assert load_config().network == policy
+    monkeypatch.setenv("HOLDFAST_NETWORK", "{allow: nonsense")
+    with pytest.raises(ConfigError, match="HOLDFAST_NETWORK"):
+        load_config()
 
 
 def test_every_problem_has_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

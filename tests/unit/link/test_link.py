@@ -312,3 +312,30 @@ async def test_a_sandbox_cannot_use_up_the_hosts_descriptors(hub: LinkHub, link:
 async def test_listening_twice_is_one_link(hub: LinkHub, link: Link) -> None:
     assert await hub.listen(SESSION, TOKEN) is link
     assert hub.get(SESSION) is link
+
+
+async def test_callers_are_handed_to_who_takes_them(hub: LinkHub, link: Link) -> None:
+    taken: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+    link.take_callers("egress", lambda reader, writer: taken.append((reader, writer)))
+    first = {"op": "stream", "v": VERSION, "token": TOKEN, "stream": "x"}
+    async with dialled(hub) as caller:
+        caller.writer.write(frames.encode({**first, "listen": "egress"}) + b"GET")
+        async with asyncio.timeout(5):
+            while not taken:  # noqa: ASYNC110 - what is waited for has no event
+                await asyncio.sleep(0.005)
+        reader, writer = taken[0]
+        assert await reader.readexactly(3) == b"GET"
+        writer.write(b"200")
+        assert await caller.reader.readexactly(3) == b"200"
+        writer.close()
+    for header in ({**first, "listen": "nobody"}, {**first, "listen": "egress", "token": "wrong"}):
+        async with dialled(hub) as caller:
+            caller.say(header)
+            while await caller.hear() is not None:
+                pass
+    assert len(taken) == 1
+    link.lose(SessionGone("destroyed"))
+    async with dialled(hub) as caller:
+        caller.say({**first, "listen": "egress"})
+        assert await caller.hear() is None
+    assert len(taken) == 1

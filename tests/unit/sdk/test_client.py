@@ -40,6 +40,14 @@ async def test_create_can_be_awaited(client: Client) -> None:
     await session.destroy()
 
 
+async def test_networks(client: Client) -> None:
+    session = await client.create_session(network={"allow": ("pypi.org", "a.example:1")})
+    assert session.info.network == {"allow": ["pypi.org", "a.example:1"]}
+    assert (await client.create_session(network="full")).info.network == "full"
+    with pytest.raises(errors.BadInput, match="allow"):
+        await client.create_session(network={"allow": ["a/b"]})
+
+
 async def test_a_failing_command_is_a_result(client: Client) -> None:
     session = await client.create_session()
     result = await session.exec("exit 3")

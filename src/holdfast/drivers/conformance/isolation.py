@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+from holdfast.drivers.base import Network
 from holdfast.drivers.conformance.harness import (
     Harness,
     Sandbox,
@@ -84,6 +85,26 @@ class IsolationConformance:
                 assert abstract_name not in unix.stdout, "abstract sockets of the host are visible"
             devices = await box.run("tail -n +3 /proc/net/dev | cut -d: -f1")
             assert devices.stdout.split() == ["lo"], f"network devices: {devices.stdout}"
+
+    async def test_a_full_network_leads_to_no_port_of_the_host(self, harness: Harness) -> None:
+        driver = await harness.make_driver()
+        need(Network.FULL in driver.capabilities.networks, f"the {driver.name} driver offers no full network here")
+        await driver.close()
+        async with cell(harness, network=Network.FULL) as box:
+            devices = await box.run("tail -n +3 /proc/net/dev | cut -d: -f1")
+            assert set(devices.stdout.split()) > {"lo"}, f"there is no network: {devices.stdout}"
+            gateway = (await box.run("awk '$2 == \"00000000\" { print $3 }' /proc/net/route")).stdout.strip()
+            assert gateway, "there is no way out"
+            with listening_sockets() as (port, _):
+                for address in ("127.0.0.1", "localhost", _dotted(gateway), own_address()):
+                    result = await box.run(f"timeout 5 bash -c ': <>/dev/tcp/{address}/{port}'", timeout_ms=10_000)
+                    assert result.exit_code not in (0, 124), f"the host's port at {address}: {result}"
+            for address in ("169.254.169.254", "192.168.0.1", "172.16.0.1", "10.0.0.1", "100.64.0.1"):
+                result = await box.run(f"timeout 5 bash -c ': <>/dev/tcp/{address}/80'", timeout_ms=10_000)
+                assert "Permission denied" in result.stderr, f"{address} is not blocked: {result}"
+            changed = await box.run("ip route del prohibit 169.254.0.0/16 || ip link set tap0 down")
+            assert changed.exit_code != 0, "a command could change its network"
+            assert (await box.run("cat /etc/resolv.conf")).stdout.startswith("nameserver ")
 
     async def test_there_are_no_privileges(self, harness: Harness) -> None:
         async with cell(harness) as box:
@@ -200,3 +221,8 @@ def own_address() -> str:
         except OSError:
             return "127.0.0.1"
         return str(probe.getsockname()[0])
+
+
+def _dotted(hexadecimal: str) -> str:
+    """An address as the kernel's tables have it."""
+    return socket.inet_ntoa(bytes.fromhex(hexadecimal)[::-1])

@@ -1,0 +1,117 @@
+"""The way out of all sandboxes of this daemon: one proxy per session that has an allow-list.
+
+In the sandbox the proxy is at 127.0.0.1:3128, where the runner listens; each connection to it comes out here.
+"""
+
+import asyncio
+import contextvars
+from collections.abc import Mapping
+
+import structlog
+
+from holdfast.broker import addresses
+from holdfast.broker.addresses import PrivateHosts
+from holdfast.broker.egress_proxy import Deadlines, EgressProxy
+from holdfast.broker.metrics import EgressMetrics
+from holdfast.broker.upstream import Resolve, Stream, Upstream, hang_up, resolve_by_system
+from holdfast.errors import BadInput
+from holdfast.link.link import Link
+from holdfast.sessions.host_pattern import as_address
+from holdfast.sessions.network import NetworkPolicy
+
+log = structlog.get_logger(__name__)
+
+LISTENER = "egress"
+PORT = 3128
+MAX_CONNECTIONS = 64
+"""Per session."""
+MAX_TURNED_AWAY = 64
+"""How many more are told so at the same time; beyond that they are hung up on without a word."""
+OPEN_SECONDS = 20.0
+
+_URL = f"http://127.0.0.1:{PORT}"
+_LOCAL = "localhost,127.0.0.1,::1"
+_ENVIRONMENT = {
+    "HTTP_PROXY": _URL,
+    "HTTPS_PROXY": _URL,
+    "NO_PROXY": _LOCAL,
+    "http_proxy": _URL,  # curl knows this one only in lower case
+    "https_proxy": _URL,
+    "no_proxy": _LOCAL,
+}
+
+
+class EgressBroker:
+    """An ``Egress`` of the session service."""
+
+    def __init__(
+        self,
+        private: PrivateHosts,
+        metrics: EgressMetrics,
+        *,
+        resolve: Resolve = resolve_by_system,
+        deadlines: Deadlines | None = None,
+    ) -> None:
+        self._private = private
+        self._metrics = metrics
+        self._upstream = Upstream(private, resolve)
+        self._deadlines = deadlines or Deadlines()
+        self._tasks: dict[str, set[asyncio.Task[None]]] = {}
+
+    def check(self, policy: NetworkPolicy, /) -> None:
+        for pattern in policy.allow or ():
+            address = as_address(pattern.host)
+            why = addresses.refusal(pattern.host, address, self._private) if address is not None else None
+            if pattern.host in addresses.METADATA_NAMES and not pattern.below:
+                why = "is a cloud's metadata service"
+            if why:
+                raise BadInput(f"network.allow: '{pattern}' {why}, and no session may reach it")
+
+    def environment(self, policy: NetworkPolicy, /) -> Mapping[str, str]:
+        return {} if policy.allow is None else _ENVIRONMENT
+
+    async def open(self, link: Link, policy: NetworkPolicy, /) -> None:
+        if policy.allow is not None:
+            await link.call("listen", {"name": LISTENER, "port": PORT}, timeout=OPEN_SECONDS)
+
+    def attach(self, link: Link, policy: NetworkPolicy, /) -> None:
+        if policy.allow is None:
+            return
+        session_id = link.session_id
+        proxy = EgressProxy(session_id, policy, self._upstream, self._metrics, self._deadlines)
+        tasks = self._tasks.setdefault(session_id, set())
+        link.take_callers(LISTENER, lambda reader, writer: self._take(proxy, tasks, session_id, (reader, writer)))
+
+    def _take(self, proxy: EgressProxy, tasks: set[asyncio.Task[None]], session_id: str, stream: Stream) -> None:
+        if len(tasks) >= MAX_CONNECTIONS + MAX_TURNED_AWAY or tasks is not self._tasks.get(session_id):
+            stream[1].close()
+            return
+        if len(tasks) >= MAX_CONNECTIONS:
+            log.warning("egress.too_many", session_id=session_id, limit=MAX_CONNECTIONS)
+            work = proxy.turn_away(stream, f"this session has {MAX_CONNECTIONS} connections already")
+        else:
+            work = proxy.serve(stream)
+        # A context of its own: what the log knows of the request that happened to make the session is not about this.
+        task = asyncio.create_task(work, name=f"egress:{session_id}", context=contextvars.Context())
+        tasks.add(task)
+        self._metrics.open.inc()
+        task.add_done_callback(tasks.discard)
+        task.add_done_callback(lambda task: self._ended(task, stream))
+
+    def _ended(self, task: asyncio.Task[None], stream: Stream) -> None:
+        hang_up(stream[1])
+        self._metrics.open.dec()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("egress.failed", task=task.get_name(), exc_info=error)
+
+    def detach(self, session_id: str, /) -> None:
+        for task in self._tasks.pop(session_id, ()):
+            task.cancel()
+
+    async def close(self) -> None:
+        """The daemon stops: hang up on everybody. Sandboxes stay, and call the next daemon."""
+        tasks = [task for group in self._tasks.values() for task in group]
+        for session_id in list(self._tasks):
+            self.detach(session_id)
+        if tasks:
+            await asyncio.wait(tasks)

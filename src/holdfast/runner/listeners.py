@@ -1,0 +1,115 @@
+"""Ports inside the sandbox whose connections come out at the host: how a sandbox without a network reaches the broker.
+
+Each connection to ``127.0.0.1:port`` gets a connection home of its own, announced by the listener's name. While the
+daemon is away, callers are hung up on; the listener stays.
+"""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.protocol import fields
+from holdfast.runner.lean import sockets
+from holdfast.runner.loop import READ
+from holdfast.runner.pump import Pump, close
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.protocol.frames import Header
+    from holdfast.runner.dial import Dialer
+    from holdfast.runner.loop import Loop
+
+MAX_LISTENERS = 8
+MAX_CONNECTIONS = 128
+"""Per listener. The next ones wait in the kernel's queue."""
+RETRY_SECONDS = 0.05
+ATTEMPTS = 100
+"""How often the host's queue may be found full before a caller is hung up on."""
+
+
+class Listeners:
+    """All of them, by name."""
+
+    def __init__(self, loop: Loop, dialer: Dialer) -> None:
+        self._loop = loop
+        self._dialer = dialer
+        self._by_name: dict[str, _Listener] = {}
+        self.calls = {"listen": self._listen}
+
+    def _listen(self, header: Header, _body: bytes, reply: Callable[..., None]) -> None:
+        self.open(fields.text(header, "name"), fields.integer(header, "port"))
+        reply({})
+
+    def open(self, name: str, port: int) -> None:
+        """Listen from now on; asking again for the same changes nothing. Raises OSError, or ValueError."""
+        if not 0 < port < 65536:
+            raise ValueError(f"{port} is no port")
+        known = self._by_name.get(name)
+        if known is not None:
+            if known.port != port:
+                raise ValueError(f"{name} listens at {known.port} already")
+            return
+        if len(self._by_name) >= MAX_LISTENERS:
+            raise ValueError(f"there are {MAX_LISTENERS} listeners already")
+        self._by_name[name] = _Listener(self._loop, self._dialer, name, port)
+
+
+class _Listener:
+    def __init__(self, loop: Loop, dialer: Dialer, name: str, port: int) -> None:
+        self.port = port
+        self._loop = loop
+        self._dialer = dialer
+        self._name = name
+        self._count = 0
+        self._socket = sockets.socket(sockets.AF_INET, sockets.SOCK_STREAM | sockets.SOCK_CLOEXEC)
+        try:
+            self._socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+            self._socket.bind(("127.0.0.1", port))
+            self._socket.listen(128)
+        except OSError:
+            self._socket.close()
+            raise
+        self._socket.setblocking(False)
+        self._resume()
+
+    def _resume(self) -> None:
+        if self._count < MAX_CONNECTIONS:
+            self._loop.watch(self._socket.fileno(), READ, self._on_ready)
+
+    def _on_ready(self, _events: int) -> None:
+        try:
+            descriptor, _address = self._socket._accept()  # type: ignore[attr-defined]  # of the C half only
+        except (BlockingIOError, ConnectionError):
+            return
+        except OSError:  # no descriptors left: later
+            self._loop.unwatch(self._socket.fileno())
+            self._loop.after(RETRY_SECONDS, self._resume)
+            return
+        self._count += 1
+        if self._count >= MAX_CONNECTIONS:
+            self._loop.unwatch(self._socket.fileno())
+        self._connect(sockets.socket(fileno=descriptor), ATTEMPTS)
+
+    def _connect(self, caller: sockets.socket, attempts: int) -> None:
+        """Call home for ``caller``. Not even the host's queue may block us: when it is full we come back."""
+        try:
+            home = self._dialer.connect_listened(self._name, os.urandom(8).hex())
+        except BlockingIOError:
+            if attempts > 0:
+                self._loop.after(RETRY_SECONDS, lambda: self._connect(caller, attempts - 1))
+                return
+            self._give_up(caller)
+        except OSError:  # no daemon at the moment
+            self._give_up(caller)
+        else:
+            Pump(self._loop, caller, home, self._ended)
+
+    def _give_up(self, caller: sockets.socket) -> None:
+        close(caller)
+        self._ended()
+
+    def _ended(self) -> None:
+        self._count -= 1
+        self._resume()

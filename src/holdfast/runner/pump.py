@@ -1,0 +1,128 @@
+"""Two connected sockets, with the bytes of each carried to the other, by the runner's loop and without blocking it.
+
+At most ``BUFFER`` bytes wait in each direction: who does not read is not read for. The end of one direction is passed
+on as such, and the other goes on; when both have ended, both sockets are closed. What is sent to a side that takes no
+more is read and dropped for a moment: closing on unread bytes would reset the connection, and what that side has said
+last would be lost with it.
+"""
+
+from __future__ import annotations
+
+from holdfast.runner.lean import sockets
+from holdfast.runner.loop import HANG_UP, READ, WRITE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.runner.loop import Loop, Timer
+
+BUFFER = 1 << 16
+LINGER_SECONDS = 2.0
+
+
+class _Flow:
+    """One direction."""
+
+    def __init__(self, source: sockets.socket, target: sockets.socket) -> None:
+        self.source = source
+        self.target = target
+        self.waiting = bytearray()
+        self.source_ended = False
+        self.broken = False
+        self.done = False
+
+    def wants_to_read(self) -> bool:
+        return not self.done and not self.source_ended and len(self.waiting) < BUFFER
+
+    def wants_to_write(self) -> bool:
+        return not self.done and len(self.waiting) > 0
+
+    def read(self) -> None:
+        try:
+            data = self.source.recv(BUFFER - len(self.waiting))
+        except BlockingIOError:
+            return
+        except OSError:  # a reset: there is no more to come
+            data = b""
+        if not data:
+            self.source_ended = True
+        elif not self.broken:
+            self.waiting += data
+        self.write()  # most often the other side takes it at once
+
+    def write(self) -> None:
+        try:
+            while self.waiting:
+                del self.waiting[: self.target.send(self.waiting)]
+        except BlockingIOError:
+            return
+        except OSError:  # nobody there to take it
+            self.waiting.clear()
+            self.broken = True
+        if self.source_ended:
+            self._pass_end_on()
+
+    def _pass_end_on(self) -> None:
+        self.done = True
+        try:
+            self.target.shutdown(sockets.SHUT_WR)
+        except OSError:
+            return
+
+
+class Pump:
+    """Takes over both sockets, and closes them when it is done; then ``on_end`` is called."""
+
+    def __init__(self, loop: Loop, a: sockets.socket, b: sockets.socket, on_end: Callable[[], None]) -> None:
+        self._loop = loop
+        self._on_end = on_end
+        self._flows = (_Flow(a, b), _Flow(b, a))
+        self._linger: Timer | None = None
+        for flow in self._flows:
+            flow.source.setblocking(False)
+        self._watch()
+
+    def _on_ready(self, ready: sockets.socket, events: int) -> None:
+        for flow in self._flows:
+            if flow.target is ready and events & (WRITE | HANG_UP) and flow.wants_to_write():
+                flow.write()
+            if flow.source is ready and events & (READ | HANG_UP) and flow.wants_to_read():
+                flow.read()
+        if all(flow.done for flow in self._flows):
+            self._close()
+            return
+        if self._linger is None and all(flow.done or flow.broken for flow in self._flows):
+            self._linger = self._loop.after(LINGER_SECONDS, self._close)
+        self._watch()
+
+    def _watch(self) -> None:
+        """Each socket for what is needed of it now. It is let go for nothing: a hang-up would wake us for ever."""
+        outward, inward = self._flows
+        for flow, back in ((outward, inward), (inward, outward)):
+            ready = flow.source
+            events = (READ if flow.wants_to_read() else 0) | (WRITE if back.wants_to_write() else 0)
+            if events:
+                self._loop.watch(ready.fileno(), events, self._handler(ready))
+            else:
+                self._loop.unwatch(ready.fileno())
+
+    def _handler(self, ready: sockets.socket) -> Callable[[int], None]:
+        return lambda events: self._on_ready(ready, events)
+
+    def _close(self) -> None:
+        if self._linger is not None:
+            self._linger.cancel()
+        for flow in self._flows:
+            self._loop.unwatch(flow.source.fileno())
+            close(flow.source)
+        self._on_end()
+
+
+def close(connection: sockets.socket) -> None:
+    """Also where a forked child still has it: closing alone would then end nothing."""
+    try:
+        connection.shutdown(sockets.SHUT_RDWR)
+    except OSError:
+        pass  # the other side was faster
+    connection.close()

@@ -1,0 +1,113 @@
+"""A session's network policy: nothing, everything, or a list of hosts that the broker lets it reach.
+
+On the wire and in the row it is ``"none"``, ``"full"`` or ``{"allow": ["pypi.org", …]}``. With a list, the sandbox has
+no network of its own either: its only way out is the broker's proxy.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from holdfast.drivers.base import Network
+from holdfast.errors import BadInput
+from holdfast.link.link import Link
+from holdfast.sessions.host_pattern import HostPattern
+
+MAX_PATTERNS = 256
+MAX_PATTERN = 300
+
+Wire = str | dict[str, list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkPolicy:
+    """``allow`` is None unless there is a list."""
+
+    network: Network
+    """What the driver must give the sandbox."""
+    allow: tuple[HostPattern, ...] | None = None
+
+    NONE: ClassVar["NetworkPolicy"]
+    FULL: ClassVar["NetworkPolicy"]
+
+    @classmethod
+    def allowing(cls, patterns: Sequence[str]) -> "NetworkPolicy":
+        """Raises ``BadInput`` that names the pattern which is none."""
+        if not 1 <= len(patterns) <= MAX_PATTERNS:
+            raise BadInput(f"network.allow: needs 1 to {MAX_PATTERNS} hosts; to allow none, say none")
+        return cls(Network.NONE, tuple(_parsed(pattern) for pattern in patterns))
+
+    def allows(self, host: str, port: int) -> bool:
+        """Whether the list has this (normalised) host."""
+        return any(pattern.matches(host, port) for pattern in self.allow or ())
+
+    def to_wire(self) -> Wire:
+        if self.allow is None:
+            return str(self.network)
+        return {"allow": [str(pattern) for pattern in self.allow]}
+
+    @classmethod
+    def from_wire(cls, value: object) -> "NetworkPolicy":
+        """Raises ``BadInput`` for what is none of the three forms."""
+        if isinstance(value, str) and value in tuple(Network):
+            return cls(Network(value))
+        if isinstance(value, Mapping) and set(value) == {"allow"}:
+            patterns = value["allow"]
+            if isinstance(patterns, list) and all(isinstance(one, str) for one in patterns):
+                return cls.allowing(patterns)
+        raise BadInput('network: must be "none", "full" or {"allow": ["host", …]}')
+
+
+NetworkPolicy.NONE = NetworkPolicy(Network.NONE)
+NetworkPolicy.FULL = NetworkPolicy(Network.FULL)
+
+
+def _parsed(text: str) -> HostPattern:
+    shown = text if len(text) <= 80 else text[:77] + "..."
+    if len(text) > MAX_PATTERN:
+        raise BadInput(f"network.allow: {shown!r} is too long")
+    try:
+        return HostPattern.parse(text)
+    except ValueError as error:
+        raise BadInput(f"network.allow: {shown!r} {error}") from None
+
+
+class Egress(Protocol):
+    """What lets sandboxes out. The broker is one; it lives above us, so the daemon hands it in."""
+
+    def check(self, policy: NetworkPolicy, /) -> None:
+        """Raises ``BadInput`` for a policy that can never be fulfilled here."""
+        ...
+
+    def environment(self, policy: NetworkPolicy, /) -> Mapping[str, str]:
+        """What programs in the sandbox must be told, to find their way out."""
+        ...
+
+    def attach(self, link: Link, policy: NetworkPolicy, /) -> None:
+        """Take what comes out of this sandbox from now on. Safe to repeat; also for a sandbox that is running."""
+        ...
+
+    async def open(self, link: Link, policy: NetworkPolicy, /) -> None:
+        """Have the runner open its side, once, before the first command runs. The runner keeps it open for ever."""
+        ...
+
+    def detach(self, session_id: str, /) -> None:
+        """End what is under way. Safe to repeat."""
+        ...
+
+
+class NoEgress:
+    """There is no way out, and so no policy but none and full."""
+
+    def check(self, policy: NetworkPolicy, /) -> None:
+        if policy.allow is not None:
+            raise BadInput("network.allow: this daemon has no egress proxy")
+
+    def environment(self, _policy: NetworkPolicy, /) -> Mapping[str, str]:
+        return {}
+
+    def attach(self, _link: Link, _policy: NetworkPolicy, /) -> None: ...
+
+    async def open(self, _link: Link, _policy: NetworkPolicy, /) -> None: ...
+
+    def detach(self, _session_id: str, /) -> None: ...
