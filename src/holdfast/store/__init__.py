@@ -3,7 +3,19 @@
 Nothing here knows what a status means. The session service decides; the store only refuses to let two deciders win.
 """
 
+from holdfast.store.events import EventPage, EventRow, EventStore
 from holdfast.store.sessions import SessionChange, SessionRow, SessionStore
 from holdfast.store.store import Store
+from holdfast.store.webhooks import Cursor, WebhookCursors
 
-__all__ = ["SessionChange", "SessionRow", "SessionStore", "Store"]
+__all__ = [
+    "Cursor",
+    "EventPage",
+    "EventRow",
+    "EventStore",
+    "SessionChange",
+    "SessionRow",
+    "SessionStore",
+    "Store",
+    "WebhookCursors",
+]

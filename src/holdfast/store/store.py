@@ -9,6 +9,7 @@ from holdfast.store.database import Database, database_for
 from holdfast.store.engine import parse_url
 from holdfast.store.migrate import migrate
 from holdfast.store.sessions import SessionStore
+from holdfast.store.webhooks import WebhookCursors
 
 
 class Store:
@@ -17,6 +18,8 @@ class Store:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.sessions = SessionStore(database)
+        self.events = self.sessions.events
+        self.webhooks = WebhookCursors(database)
 
     @classmethod
     async def open(cls, url: str) -> Self:
