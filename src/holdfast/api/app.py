@@ -13,8 +13,9 @@ from holdfast.api import failures
 from holdfast.api.auth import Guard, Key
 from holdfast.api.body_limit import BodyLimit
 from holdfast.api.metrics import HttpMetrics
-from holdfast.api.ports import ImageService, SessionService
+from holdfast.api.ports import EventService, ImageService, SessionService
 from holdfast.api.request_context import RequestContext
+from holdfast.api.routes import events as event_routes
 from holdfast.api.routes import execs, files, sessions, system
 from holdfast.api.routes import images as image_routes
 from holdfast.api.settings import ApiSettings
@@ -28,10 +29,11 @@ def create_app(
     api_key: str,
     settings: ApiSettings,
     images: ImageService | None = None,
+    events: EventService | None = None,
     registry: CollectorRegistry | None = None,
     lifespan: Lifespan | None = None,
 ) -> FastAPI:
-    """The whole API. Without ``images`` there are no image routes; ``registry`` is what /metrics shows."""
+    """The whole API. Without ``images`` or ``events`` there are no such routes; /metrics shows ``registry``."""
     registry = registry if registry is not None else CollectorRegistry()
     app = FastAPI(
         title="Holdfast",
@@ -53,6 +55,8 @@ def create_app(
     app.include_router(files.router(service))
     if images is not None:
         app.include_router(image_routes.router(images))
+    if events is not None:
+        app.include_router(event_routes.router(events, settings))
     app.include_router(system.router(registry))
     _describe_the_key(app)
     return app

@@ -1,10 +1,12 @@
 """What the edge needs from the layers below, as protocols: anything of this shape can stand behind the API."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
+from holdfast.sessions.events import Filter, Gap
 from holdfast.sessions.machine import Status
 from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult, SessionView
+from holdfast.store import EventPage, EventRow
 
 
 class SessionService(Protocol):
@@ -66,3 +68,15 @@ class ImageService(Protocol):
         ...
 
     async def remove(self, name: str, /) -> None: ...
+
+
+class EventService(Protocol):
+    """What happens to sessions, as the API uses it."""
+
+    async def page(self, after: int | None, limit: int, wanted: Filter) -> EventPage:
+        """The next events after a number, without waiting; ``BadInput`` for a number that was never given out."""
+        ...
+
+    def follow(self, after: int | None, wanted: Filter) -> AsyncGenerator[EventRow | Gap, None]:
+        """All events after a number, then those to come; in order, each once."""
+        ...

@@ -18,6 +18,7 @@ VERBS = {
     "cp": "cp",
     "rm": "rm",
     "image": "image",
+    "events": "events",
     "version": "version",
 }
 """Each verb and the module it lives in, in the order in which --help shows them."""

@@ -14,8 +14,10 @@ from holdfast.sdk.client import Client
 from holdfast.sdk.images import Images
 from holdfast.sdk.results import CommandFailed, ExecResult, ImageInfo, Limits, SessionInfo
 from holdfast.sdk.session import PendingSession, Session
+from holdfast.sdk.session_events import SessionEvent
 from holdfast.sdk.sync import SyncClient, SyncImages, SyncSession
 from holdfast.sdk.transport import request_id
+from holdfast.sdk.webhook import verify_webhook
 
 __all__ = [
     "Client",
@@ -26,9 +28,11 @@ __all__ = [
     "Limits",
     "PendingSession",
     "Session",
+    "SessionEvent",
     "SessionInfo",
     "SyncClient",
     "SyncImages",
     "SyncSession",
     "request_id",
+    "verify_webhook",
 ]

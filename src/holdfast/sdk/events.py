@@ -1,7 +1,7 @@
 """Reading server-sent events from a reply."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ class WireEvent:
     id: str | None
 
 
-async def read_events(response: aiohttp.ClientResponse) -> AsyncIterator[WireEvent]:
+async def read_events(response: aiohttp.ClientResponse) -> AsyncGenerator[WireEvent, None]:
     """Each event of the reply, its data parsed. Raises an ``error`` event as the error that it tells of."""
     buffer = bytearray()
     async for chunk in response.content.iter_any():

@@ -89,7 +89,7 @@ def of_wire(cls: type[T], data: Mapping[str, Any]) -> T:
     known = fields(cls)  # type: ignore[arg-type]  # every T here is a dataclass, which no bound can say
     values = {field.name: data[field.name] for field in known if field.name in data}
     for name, value in values.items():
-        if name.endswith("_at"):
+        if name == "at" or name.endswith("_at"):
             values[name] = datetime.fromisoformat(value)
         elif name == "limits":
             values[name] = of_wire(Limits, value)

@@ -6,7 +6,7 @@ of the same name on the async object. ``forward`` keeps the signature, so editor
 
 import importlib.util
 import weakref
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
@@ -15,8 +15,10 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from holdfast.sdk.client import DEFAULT_RETRIES, DEFAULT_SECONDS, Client
 from holdfast.sdk.images import Images
+from holdfast.sdk.portal import iterate
 from holdfast.sdk.results import SessionInfo
 from holdfast.sdk.session import Session
+from holdfast.sdk.session_events import SessionEvent
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -127,6 +129,18 @@ class SyncClient(_Sync[Client]):
     def list_sessions(self, status: str | Iterable[str] | None = None) -> list[SyncSession]:
         found = self._portal.call(self._inner.list_sessions, status)
         return [SyncSession(self._portal, one) for one in found]
+
+    def events(
+        self,
+        after: int | None = None,
+        *,
+        kinds: str | Iterable[str] | None = None,
+        session_id: str | None = None,
+        follow: bool = True,
+    ) -> Generator[SessionEvent, None, None]:
+        """As ``Client.events``; leaving the loop ends it."""
+        events = self._inner.events(after, kinds=kinds, session_id=session_id, follow=follow)
+        return iterate(self._portal, events)
 
     def close(self) -> None:
         """Close the connections and end the thread. Sessions live on."""

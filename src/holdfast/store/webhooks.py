@@ -4,7 +4,6 @@ A cursor moves only under its lease, so of several daemons on one database one d
 and the time of the next try stand in the row too: a daemon that starts again, or takes over, goes on from there.
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -101,11 +100,6 @@ class WebhookCursors:
         """Give the lease back if it is still ours."""
         mine = sa.update(table).where(table.c.id == id, table.c.lease_owner == owner).values(lease_owner=None)
         await self._database.write(lambda connection: connection.execute(mine))
-
-    async def forget(self, *, keep: Collection[str], before: float) -> int:
-        """Delete cursors of other webhooks than ``keep`` that nobody has used since ``before``; returns how many."""
-        old = sa.delete(table).where(table.c.id.not_in(keep), table.c.updated_at < before)
-        return await self._database.write(lambda connection: connection.execute(old).rowcount)
 
     async def _move(self, id: str, owner: str, **values: object) -> None:
         update = sa.update(table).where(table.c.id == id, table.c.lease_owner == owner).values(**values)

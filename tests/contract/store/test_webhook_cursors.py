@@ -77,11 +77,7 @@ async def test_failing_and_getting_better(store: Store) -> None:
     assert (await store.webhooks.look(HOOK))[0].lease_owner is None
 
 
-async def test_forgetting(store: Store) -> None:
-    for name, at in (("old", NOW), ("young", NOW + 9), ("kept", NOW)):
-        await store.webhooks.ensure(name, now=at)
-    assert await store.webhooks.forget(keep=["kept"], before=NOW + 5) == 1
-    with pytest.raises(StaleRow, match="old"):
-        await store.webhooks.look("old")
-    assert await store.webhooks.forget(keep=[], before=NOW + 5) == 1
-    await store.webhooks.look("young")
+async def test_an_unknown_one_is_an_error(store: Store) -> None:
+    with pytest.raises(StaleRow, match="nobody"):
+        await store.webhooks.look("nobody")
+    assert await store.webhooks.claim("nobody", owner="a", now=NOW, ttl=30) is None
