@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from fakes.api_server import KEY
+from fakes.events import FakeEvents
 from fakes.session_service import FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
 
@@ -18,14 +19,19 @@ def sessions() -> FakeSessions:
 
 
 @pytest.fixture
+def events() -> FakeEvents:
+    return FakeEvents(endless=False)
+
+
+@pytest.fixture
 def registry() -> CollectorRegistry:
     return CollectorRegistry()
 
 
 @pytest.fixture
-def app(sessions: FakeSessions, registry: CollectorRegistry) -> FastAPI:
+def app(sessions: FakeSessions, events: FakeEvents, registry: CollectorRegistry) -> FastAPI:
     settings = ApiSettings(max_body_bytes=4 * 1024 * 1024, max_json_bytes=2 * 1024 * 1024)
-    return create_app(sessions, api_key=KEY, settings=settings, images=FakeImages(), registry=registry)
+    return create_app(sessions, api_key=KEY, settings=settings, images=FakeImages(), events=events, registry=registry)
 
 
 @pytest.fixture

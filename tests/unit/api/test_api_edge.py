@@ -127,6 +127,7 @@ async def test_openapi_is_complete(stranger: httpx2.AsyncClient) -> None:
         ("GET", "/v1/images"),
         ("POST", "/v1/images"),
         ("DELETE", "/v1/images/{name}"),
+        ("GET", "/v1/events"),
         ("GET", "/healthz"),
         ("GET", "/metrics"),
     }

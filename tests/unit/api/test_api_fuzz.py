@@ -7,13 +7,16 @@ import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis.checks import not_a_server_error
 
+from fakes.events import FakeEvents
 from fakes.session_service import FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
 from holdfast.sessions.types import CreateRequest
 
 sessions = FakeSessions()
 asyncio.run(sessions.create(CreateRequest(), idempotency_key=None))
-app = create_app(sessions, api_key="key", settings=ApiSettings(), images=FakeImages())
+events = FakeEvents(endless=False)
+events.add("created")
+app = create_app(sessions, api_key="key", settings=ApiSettings(), images=FakeImages(), events=events)
 schema = schemathesis.openapi.from_asgi("/openapi.json", app)
 
 
