@@ -16,6 +16,7 @@ from support.api import Api, Json, body
 from support.daemon import DaemonProcess, wait_for
 from support.follow import Consumer, Stream
 from support.machine import HeldRuntime, init_pid
+from support.postgres import MISSING, running_postgres
 from support.receiver import SECRET, Receiver
 
 
@@ -198,6 +199,43 @@ def test_readers_do_not_hold_up_an_orderly_stop(usable: None) -> None:
         assert not any(reader.is_alive() for reader in readers)
         assert [[event["kind"] for event in events] for events in seen] == [["created", "active", "destroyed"]] * 3
         assert "graceful shutdown exceeded" not in daemon.log.read_text()
+
+
+def test_old_events_go_and_a_late_reader_is_told(usable: None) -> None:
+    settings = {"event_retention_hours": 0.0005, "reap_interval_seconds": 0.5, "disk_limit_mb": 64}
+    with DaemonProcess(**settings) as daemon, Api(daemon) as api:
+        api.destroy(api.create()["id"])
+        wait_for(lambda: page(api)["oldest"] == 4, "they are pruned")
+        assert page(api, after=0) == {"events": [], "next": 3, "oldest": 4, "newest": 3}
+        with api.http.stream("GET", "/v1/events", params={"after": 1}) as response:
+            lines = response.iter_lines()
+            assert [next(lines) for _ in range(3)] == ["event: gap", "id: 3", 'data: {"after":1,"oldest":4}']
+
+
+def test_two_daemons_on_one_database(usable: None) -> None:
+    """Each sees what the other does, in one order; a webhook that both know is told once."""
+    receiver = Receiver()
+    with running_postgres() as server, receiver.in_a_thread():
+        if server is None:
+            pytest.skip(MISSING)
+        server.create("shared")
+        settings = {
+            "database_url": server.url("shared"),
+            "webhooks": [{"url": receiver.url, "secret": SECRET}],
+            "disk_limit_mb": 64,
+        }
+        with DaemonProcess(**settings) as one, DaemonProcess(**settings) as two:
+            with Api(one) as first, Api(two) as second, Consumer(one, 0) as here, Consumer(two, 0) as there:
+                with ThreadPoolExecutor(2) as pool:
+                    made = list(pool.map(lambda api: [api.create()["id"] for _ in range(3)], (first, second)))
+                for api, ids in zip((first, second), made, strict=True):
+                    for session_id in ids:
+                        assert api.destroy(session_id).status_code == 204
+                wait_for(lambda: len(here.seen) == 18 and len(there.seen) == 18, "both have seen all")
+                wait_for(lambda: len(receiver.taken) >= 18, "the webhook was told all")
+            assert here.seen == there.seen
+            assert [event["seq"] for event in here.seen] == list(range(1, 19))
+            assert receiver.numbers == list(range(1, 19))
 
 
 # -- webhooks --------------------------------------------------------------------------------------------------------

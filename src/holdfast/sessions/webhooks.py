@@ -25,6 +25,7 @@ log = structlog.get_logger(__name__)
 SEND_SECONDS = 10.0
 LEASE_SECONDS = 60.0  # longer than one try takes
 _PAGE = 100
+_STALLED_SECONDS = 15.0
 _LONGEST_WAIT_SECONDS = 30.0
 """Look again at least so often, whatever the other daemons' leases and clocks say."""
 
@@ -98,11 +99,13 @@ class Webhooks:
             try:
                 seconds = await self._turn(http, webhook)
             except HoldfastError as error:
-                log.warning("webhook.stalled", url=webhook.place, code=error.code, error=error.message, next="again")
-                seconds = _LONGEST_WAIT_SECONDS / 2
+                log.warning(
+                    "webhook.stalled", url=webhook.place, code=error.code, error=error.message, next="tried again"
+                )
+                seconds = _STALLED_SECONDS
             except Exception:  # a bug must not silence a webhook for good
                 log.exception("webhook.stalled", url=webhook.place)
-                seconds = _LONGEST_WAIT_SECONDS
+                seconds = _STALLED_SECONDS
             if seconds:
                 await self._feed.changed(added, seconds)
 
