@@ -7,6 +7,7 @@
     │   ├── UnknownImage               unknown_image        422
     │   └── NotAFile                   not_a_file           422
     ├── Unauthorized                   unauthorized         401
+    │   └── BadSignature               bad_signature        401
     ├── Forbidden                      forbidden            403
     ├── NotFound                       not_found            404
     │   ├── SessionNotFound            session_not_found    404
@@ -81,6 +82,12 @@ class NotAFile(BadInput):
 class Unauthorized(HoldfastError):
     code = "unauthorized"
     status = 401
+
+
+class BadSignature(Unauthorized):
+    """A webhook request that was not signed with our secret, or too long ago. Raised by the SDK for receivers."""
+
+    code = "bad_signature"
 
 
 class Forbidden(HoldfastError):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import uvicorn
 
+from fakes.events import FakeEvents
 from fakes.key_store import key_ring
 from fakes.session_service import FakeCommands, FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
@@ -21,13 +22,19 @@ class RunningApi:
     key: str
     sessions: FakeSessions
     images: FakeImages
+    events: FakeEvents
 
 
 @contextmanager
 def running_api(settings: ApiSettings | None = None) -> Iterator[RunningApi]:
-    sessions, images = FakeSessions(), FakeImages()
+    sessions, images, events = FakeSessions(), FakeImages(), FakeEvents()
     app = create_app(
-        sessions, keys=key_ring(KEY), settings=settings or ApiSettings(), images=images, commands=FakeCommands(sessions)
+        sessions,
+        keys=key_ring(KEY),
+        settings=settings or ApiSettings(),
+        images=images,
+        commands=FakeCommands(sessions),
+        events=events,
     )
     config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
@@ -35,7 +42,8 @@ def running_api(settings: ApiSettings | None = None) -> Iterator[RunningApi]:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
-            yield RunningApi(f"http://127.0.0.1:{listener.getsockname()[1]}", KEY, sessions, images)
+            yield RunningApi(f"http://127.0.0.1:{listener.getsockname()[1]}", KEY, sessions, images, events)
         finally:
+            events.hang_up = True
             server.should_exit = True
             thread.join(10)

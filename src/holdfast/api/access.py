@@ -42,6 +42,7 @@ NEEDS: Final[Mapping[str, Scope]] = {
     "GET /v1/images": Scope.READ,
     "POST /v1/images": Scope.ADMIN,
     "DELETE /v1/images/{name}": Scope.ADMIN,
+    "GET /v1/events": Scope.READ,
     "GET /v1/keys": Scope.ADMIN,
     "POST /v1/keys": Scope.ADMIN,
     "DELETE /v1/keys/{name}": Scope.ADMIN,

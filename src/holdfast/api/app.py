@@ -13,8 +13,9 @@ from holdfast.api import access, failures
 from holdfast.api.auth import Guard
 from holdfast.api.body_limit import BodyLimit
 from holdfast.api.metrics import HttpMetrics
-from holdfast.api.ports import CommandService, ImageService, KeyService, SessionService
+from holdfast.api.ports import CommandService, EventService, ImageService, KeyService, SessionService
 from holdfast.api.request_context import RequestContext
+from holdfast.api.routes import events as event_routes
 from holdfast.api.routes import exec_streams, execs, files, sessions, system, terminal
 from holdfast.api.routes import images as image_routes
 from holdfast.api.routes import keys as key_routes
@@ -33,6 +34,7 @@ def create_app(
     images: ImageService | None = None,
     commands: CommandService | None = None,
     processes: Processes | None = None,
+    events: EventService | None = None,
     registry: CollectorRegistry | None = None,
     lifespan: Lifespan | None = None,
 ) -> FastAPI:
@@ -64,6 +66,8 @@ def create_app(
     if images is not None:
         app.include_router(image_routes.router(images))
     app.include_router(key_routes.router(keys))
+    if events is not None:
+        app.include_router(event_routes.router(events, settings))
     app.include_router(system.router(registry))
     access.check_complete(app)
     _describe_the_key(app)

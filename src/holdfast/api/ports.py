@@ -4,9 +4,11 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 from holdfast.keys.types import Caller, KeyView, Scope
+from holdfast.sessions.events import Filter, Gap
 from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.machine import Status
 from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult, SessionView
+from holdfast.store import EventPage, EventRow
 
 
 class SessionService(Protocol):
@@ -114,4 +116,16 @@ class KeyService(Protocol):
 
     async def remove(self, name: str, /) -> None:
         """It opens nothing from now on. Sessions stay."""
+        ...
+
+
+class EventService(Protocol):
+    """What happens to sessions, as the API uses it."""
+
+    async def page(self, after: int | None, limit: int, wanted: Filter) -> EventPage:
+        """The next events after a number, without waiting; ``BadInput`` for a number that was never given out."""
+        ...
+
+    def follow(self, after: int | None, wanted: Filter) -> AsyncGenerator[EventRow | Gap, None]:
+        """All events after a number, then those to come; in order, each once."""
         ...

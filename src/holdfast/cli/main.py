@@ -20,6 +20,7 @@ VERBS = {
     "rm": "rm",
     "image": "image",
     "key": "key",
+    "events": "events",
     "version": "version",
 }
 """Each verb and the module it lives in, in the order in which --help shows them."""

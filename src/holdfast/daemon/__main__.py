@@ -48,7 +48,8 @@ async def _serve(config: Config) -> None:
     with contextlib.closing(listener):
         async with wiring.running(config) as daemon:
             url = _url(listener)
-            server = uvicorn.Server(
+            server = _Server(
+                daemon,
                 uvicorn.Config(
                     daemon.app,
                     access_log=False,
@@ -58,13 +59,25 @@ async def _serve(config: Config) -> None:
                     timeout_graceful_shutdown=5,
                     server_header=False,
                     proxy_headers=False,  # who is calling is decided by the connection, not by a header
-                )
+                ),
             )
             async with _announced(config, url):
                 _greet(config, url)
                 for signum in (signal.SIGINT, signal.SIGTERM):  # the server raises them again when it is done: without
                     signal.signal(signum, lambda *_: None)  # a handler that would end us before we have cleaned up
                 await server.serve(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """Ends streams without end before it waits for all requests to end."""
+
+    def __init__(self, daemon: wiring.Daemon, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._daemon = daemon
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._daemon.events.close()
+        await super().shutdown(sockets)
 
 
 def _bind(config: Config) -> socket.socket:

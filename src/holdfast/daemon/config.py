@@ -12,7 +12,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import (
@@ -30,6 +31,7 @@ from pydantic import (
 
 from holdfast.broker.addresses import PrivateHosts
 from holdfast.errors import BadInput, ConfigError
+from holdfast.sessions.event_kinds import Kind
 from holdfast.sessions.network import NetworkPolicy
 
 ENV_PREFIX = "HOLDFAST_"
@@ -88,9 +90,50 @@ def _network(value: object) -> object:
         raise ValueError(error.message.removeprefix("network: ").removeprefix("network.")) from None
 
 
+N = TypeVar("N", int, float)
+
 Int = Annotated[int, BeforeValidator(_no_bool)]
 Float = Annotated[float, BeforeValidator(_no_bool), Field(allow_inf_nan=False)]
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+
+def _from_json(value: object) -> object:
+    """The environment has only text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise ValueError('must be a JSON list such as [{"url": "https://…", "secret": "…"}]') from None
+
+
+class WebhookConfig(BaseModel):
+    """Whom to tell what happens to sessions; ``events`` are the kinds, all when left out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    url: str
+    secret: SecretStr
+    events: Annotated[tuple[Kind, ...] | None, BeforeValidator(_split)] = None
+
+    @field_validator("url")
+    @classmethod
+    def _usable_url(cls, value: str) -> str:
+        try:
+            parts = urlsplit(value)
+            good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        except ValueError:
+            good = False
+        if not good or not re.fullmatch(r"[!-~]+", value):
+            raise ValueError("must be a URL such as https://example.org/hook")
+        return value
+
+    @field_validator("secret")
+    @classmethod
+    def _strong_secret(cls, value: SecretStr) -> SecretStr:
+        if len(value.get_secret_value()) < MIN_KEY_LENGTH:
+            raise ValueError(f"must have at least {MIN_KEY_LENGTH} characters")
+        return value
 
 
 class Config(BaseModel):
@@ -126,6 +169,12 @@ class Config(BaseModel):
     exec_timeout_ms: Annotated[Int, Field(ge=1)] = Field(default_factory=lambda earlier: earlier["max_exec_timeout_ms"])
     max_output_bytes: Annotated[Int, Field(ge=1024)] = 8 * 1024 * 1024
     max_file_bytes: Annotated[Int, Field(ge=1024)] = 128 * 1024 * 1024
+
+    event_retention_hours: Annotated[Float, Field(gt=0, le=87600)] = 168.0
+    webhook_retry_hours: Annotated[Float, Field(gt=0)] = Field(
+        default_factory=lambda earlier: min(24.0, earlier["event_retention_hours"])
+    )
+    webhooks: Annotated[tuple[WebhookConfig, ...], BeforeValidator(_from_json)] = ()
 
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
     log_format: Annotated[Literal["auto", "console", "json"], BeforeValidator(_lower)] = "auto"
@@ -211,8 +260,20 @@ class Config(BaseModel):
     def _timeout_below_maximum(cls, value: int, info: ValidationInfo) -> int:
         return _at_most("max_exec_timeout_ms", value, info)
 
+    @field_validator("webhook_retry_hours")
+    @classmethod
+    def _retry_what_is_kept(cls, value: float, info: ValidationInfo) -> float:
+        return _at_most("event_retention_hours", value, info)
 
-def _at_most(limit: str, value: int, info: ValidationInfo) -> int:
+    @field_validator("webhooks")
+    @classmethod
+    def _each_once(cls, value: tuple[WebhookConfig, ...]) -> tuple[WebhookConfig, ...]:
+        if len({webhook.url for webhook in value}) < len(value):
+            raise ValueError("must not name the same URL twice; list all its events in one entry")
+        return value
+
+
+def _at_most(limit: str, value: N, info: ValidationInfo) -> N:
     # The limit is missing from the data when it is itself wrong; it then has a line of its own.
     if limit in info.data and value > info.data[limit]:
         raise ValueError(f"must be at most {limit}, which is {info.data[limit]}")
@@ -307,14 +368,14 @@ def _explain(detail: Mapping[str, Any], found: Mapping[str, _Value]) -> str:
     """One problem that pydantic found, as one line."""
     key = str(detail["loc"][0])
     origin = found[key].origin if key in found else "default"
-    if detail["type"] == "extra_forbidden":
+    if detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1:
         near = _nearest(key)
         hint = f"did you mean {near}?" if near else f"the settings are {', '.join(sorted(Config.model_fields))}"
         return f"{key} ({origin}): there is no such setting; {hint}"
     what = str(detail["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
-    field = "".join(f"[{part}]" for part in detail["loc"][1:] if isinstance(part, int))
+    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"][1:])
     # The raw value, not detail["input"]: validators may have changed that.
-    secret = key in ("api_key", "database_url")
+    secret = key in ("api_key", "database_url", "webhooks")
     shown = "" if secret else f"; it is {_short(found[key].value if key in found else detail['input'])}"
     return f"{key}{field} ({origin}): {what}{shown}".replace("\n", " ")
 

@@ -25,9 +25,12 @@ from holdfast.errors import BadInput, ConfigError
 from holdfast.images.store import ImageInfo, ImageStore
 from holdfast.keys.ring import KeyRing
 from holdfast.link.hub import LinkHub
+from holdfast.sessions.events import EventFeed
 from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.settings import SessionSettings
+from holdfast.sessions.webhook import Webhook
+from holdfast.sessions.webhooks import WebhookMetrics, Webhooks, WebhookSettings
 from holdfast.store import Store
 
 log = structlog.get_logger(__name__)
@@ -40,6 +43,7 @@ class Daemon:
     app: FastAPI
     service: SessionService
     driver: Driver
+    events: EventFeed
 
 
 def make_driver(config: Config) -> Driver:
@@ -89,16 +93,29 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             egress=egress,
         )
         await stack.enter_async_context(service.running())
+        feed = EventFeed(store.events)
+        await stack.enter_async_context(feed.running())
+        webhooks = Webhooks(
+            store.webhooks,
+            store.events,
+            feed,
+            webhook_settings(config),
+            node=node.node_id(config.state_dir),
+            clock=time.time,
+            metrics=WebhookMetrics(registry),
+        )
+        await stack.enter_async_context(webhooks.running())
         app = create_app(
             service,
             keys=keys,
+            events=feed,
             settings=ApiSettings(max_body_bytes=config.max_file_bytes * 4 // 3 + (1 << 20)),
             registry=registry,
             commands=service.commands,
             processes=service.processes,
             images=HostImages(images, store, node.node_id(config.state_dir)),
         )
-        yield Daemon(app=app, service=service, driver=driver)
+        yield Daemon(app=app, service=service, driver=driver, events=feed)
 
 
 def _warn_of_missing_limits(driver: Driver) -> None:
@@ -144,6 +161,14 @@ def session_settings(config: Config) -> SessionSettings:
         max_output_bytes=config.max_output_bytes,
         max_file_bytes=config.max_file_bytes,
         reap_interval_seconds=config.reap_interval_seconds,
+        event_retention_seconds=config.event_retention_hours * 3600,
+    )
+
+
+def webhook_settings(config: Config) -> WebhookSettings:
+    return WebhookSettings(
+        webhooks=[Webhook(one.url, one.secret.get_secret_value(), one.events) for one in config.webhooks],
+        retry_seconds=config.webhook_retry_hours * 3600,
     )
 
 

@@ -18,9 +18,11 @@ from holdfast.sdk.output import Chunk
 from holdfast.sdk.processes import Process, ProcessInfo
 from holdfast.sdk.results import CommandFailed, ExecEnd, ExecResult, ImageInfo, KeyInfo, Limits, NewKey, SessionInfo
 from holdfast.sdk.session import PendingSession, Session
+from holdfast.sdk.session_events import SessionEvent
 from holdfast.sdk.sync import SyncClient, SyncImages, SyncKeys, SyncSession
 from holdfast.sdk.terminal import Terminal
 from holdfast.sdk.transport import request_id
+from holdfast.sdk.webhook import verify_webhook
 
 __all__ = [
     "Chunk",
@@ -39,6 +41,7 @@ __all__ = [
     "Process",
     "ProcessInfo",
     "Session",
+    "SessionEvent",
     "SessionInfo",
     "SyncClient",
     "SyncImages",
@@ -46,4 +49,5 @@ __all__ = [
     "SyncSession",
     "Terminal",
     "request_id",
+    "verify_webhook",
 ]

@@ -1,6 +1,6 @@
 """The way into a daemon."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Self
@@ -11,6 +11,7 @@ from holdfast.sdk.images import Images
 from holdfast.sdk.keys import Keys
 from holdfast.sdk.results import Limits, SessionInfo, new_key, of_wire
 from holdfast.sdk.session import PendingSession, Session
+from holdfast.sdk.session_events import SessionEvent, session_events
 from holdfast.sdk.transport import Transport
 
 DEFAULT_SECONDS = 60.0
@@ -93,6 +94,21 @@ class Client:
             if not page["next_cursor"]:
                 return found
             params["cursor"] = page["next_cursor"]
+
+    def events(
+        self,
+        after: int | None = None,
+        *,
+        kinds: str | Iterable[str] | None = None,
+        session_id: str | None = None,
+        follow: bool = True,
+    ) -> AsyncGenerator[SessionEvent, None]:
+        """What happened to sessions after event ``after`` (None: all that are kept), and then what happens, for ever.
+
+        In order, each once. A connection that breaks, or a daemon that starts again, is bridged. Keep the ``seq`` of
+        the last event that you have dealt with, to go on after it. ``follow=False`` ends with what there is now.
+        """
+        return session_events(self._transport, after=after, kinds=kinds, session_id=session_id, follow=follow)
 
     async def close(self) -> None:
         """Close the connections. Sessions live on."""

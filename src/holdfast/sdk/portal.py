@@ -1,21 +1,45 @@
-"""From async to sync: how iterators and context managers of the async client are used by code that is not async."""
+"""From async to sync, for what comes bit by bit: an async generator as an ordinary one."""
 
-from collections.abc import AsyncGenerator, Iterator
-from typing import TypeVar
+from collections.abc import AsyncGenerator, Generator
+from contextlib import aclosing
+from typing import Generic, TypeVar
 
+from anyio import CancelScope, EndOfStream, create_memory_object_stream
 from anyio.from_thread import BlockingPortal
 
 T = TypeVar("T")
 
 
-def iterate(portal: BlockingPortal, items: AsyncGenerator[T, None]) -> Iterator[T]:
-    """The items, one by one. Leaving the loop early closes the generator in its own event loop."""
+class _Way(Generic[T]):
+    """Between the two: made on the portal's side, where streams and scopes belong."""
+
+    def __init__(self) -> None:
+        self.send, self.receive = create_memory_object_stream[T](0)
+        self.scope = CancelScope()
+
+    async def pump(self, items: AsyncGenerator[T, None]) -> None:
+        with self.scope:
+            async with self.send, aclosing(items):
+                async for item in items:
+                    await self.send.send(item)
+
+
+def iterate(portal: BlockingPortal, items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+    """Each item as it comes, in the caller's thread. Closing this one, or leaving its loop, closes ``items`` too.
+
+    One task on the portal's side goes along ``items`` from beginning to end, as what they do inside may need: a
+    timeout, for one, belongs to the task that set it. It is at most one item ahead.
+    """
+    way = portal.call(_Way[T])
+    pumping = portal.start_task_soon(way.pump, items)
     try:
         while True:
             try:
-                item = portal.call(items.__anext__)
-            except StopAsyncIteration:
-                return
+                item = portal.call(way.receive.receive)
+            except EndOfStream:
+                break
             yield item
     finally:
-        portal.call(items.aclose)
+        portal.call(way.scope.cancel)
+        pumping.result()  # waits until all is closed; raises what ended it
+        portal.call(way.receive.close)

@@ -138,7 +138,7 @@ def of_wire(cls: type[T], data: Mapping[str, Any]) -> T:
     known = fields(cls)  # type: ignore[arg-type]  # every T here is a dataclass, which no bound can say
     values = {one.name: data[one.name] for one in known if one.name in data}
     for name, value in values.items():
-        if name.endswith("_at") and value is not None:
+        if (name == "at" or name.endswith("_at")) and value is not None:
             values[name] = datetime.fromisoformat(value)
         elif name == "limits":
             values[name] = of_wire(Limits, value)

@@ -6,7 +6,7 @@ of the same name on the async object. ``forward`` keeps the signature, so editor
 
 import importlib.util
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial, wraps
 from types import TracebackType
@@ -23,6 +23,7 @@ from holdfast.sdk.portal import iterate
 from holdfast.sdk.processes import Process, Processes, ProcessInfo
 from holdfast.sdk.results import ExecEnd, SessionInfo
 from holdfast.sdk.session import Session
+from holdfast.sdk.session_events import SessionEvent
 from holdfast.sdk.terminal import Terminal
 
 P = ParamSpec("P")
@@ -251,6 +252,18 @@ class SyncClient(_Sync[Client]):
     def list_sessions(self, status: str | Iterable[str] | None = None) -> list[SyncSession]:
         found = self._portal.call(self._inner.list_sessions, status)
         return [SyncSession(self._portal, one) for one in found]
+
+    def events(
+        self,
+        after: int | None = None,
+        *,
+        kinds: str | Iterable[str] | None = None,
+        session_id: str | None = None,
+        follow: bool = True,
+    ) -> Generator[SessionEvent, None, None]:
+        """As ``Client.events``; leaving the loop ends it."""
+        events = self._inner.events(after, kinds=kinds, session_id=session_id, follow=follow)
+        return iterate(self._portal, events)
 
     def close(self) -> None:
         """Close the connections and end the thread. Sessions live on."""

@@ -18,6 +18,7 @@ from holdfast.errors import HoldfastError, SandboxLost, SandboxNotFound, Session
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
 from holdfast.link.link import Link
+from holdfast.sessions.event_kinds import TOLD, Kind
 from holdfast.sessions.live import Clock, LiveSession, LiveSessions
 from holdfast.sessions.machine import LIVE, Event, Reason, Status, next_status, sources
 from holdfast.sessions.metrics import SessionMetrics
@@ -189,6 +190,7 @@ class Lifecycle:
             statuses=[row.status],
             now=self._clock(),
             values={"status": next_status(Status(row.status), Event.DESTROY), "reason": Reason.EXPIRED},
+            tell=[Kind.EXPIRED],
         )
         return claimed is not None
 
@@ -215,7 +217,7 @@ class Lifecycle:
 
     # -- lost --------------------------------------------------------------------------------------------------------
 
-    async def mark_crashed(self, row: SessionRow, detail: str) -> None:
+    async def mark_crashed(self, row: SessionRow, detail: str, *, oom: bool = False) -> None:
         """Its sandbox is gone or dead: say so, and end what waits for it. Nothing is recreated behind anyone's back."""
         self._live.remove(row.id)
         self._egress.detach(row.id)
@@ -227,6 +229,7 @@ class Lifecycle:
                 generation=None,
                 now=self._clock(),
                 values={"status": Status.ERROR, "reason": Reason.CRASHED, "error": detail},
+                tell=[Kind.OOM, Kind.ERROR] if oom else [Kind.ERROR],
             )
         except StaleRow:
             return  # destroyed meanwhile
@@ -267,6 +270,7 @@ class Lifecycle:
                 "handle": handle or row.handle,
                 "cwd": cwd or row.cwd,
             },
+            tell=TOLD[event],
         )
 
     async def _note(self, row: SessionRow, trouble: str) -> None:

@@ -72,3 +72,9 @@ class Reaper:
         count = await self._store.prune_destroyed(before)
         if count:
             log.info("sessions.pruned", count=count)
+
+    async def prune_events(self, before: float) -> None:
+        """Forget events that happened long ago."""
+        count = await self._store.events.prune(before)
+        if count:
+            log.info("events.pruned", count=count)

@@ -127,15 +127,15 @@ class Reconciler:
     async def _found_dead(self, session_id: str) -> bool:
         try:
             info = await self._driver.inspect(self._driver.handle_for(session_id))
-            dead = info.state is SandboxState.STOPPED
-            detail = "it ran out of memory" if info.oom_killed else "its processes have ended"
+            dead, oom = info.state is SandboxState.STOPPED, info.oom_killed
+            detail = "it ran out of memory" if oom else "its processes have ended"
         except SandboxNotFound:
-            dead, detail = True, "it is gone"
+            dead, oom, detail = True, False, "it is gone"
         except DriverError as error:
             log.warning("investigate.failed", session_id=session_id, error=error.message)
             return False
         if dead:
             row = await self._store.get(session_id)
             if row.status == Status.ACTIVE:
-                await self._lifecycle.mark_crashed(row, detail)
+                await self._lifecycle.mark_crashed(row, detail, oom=oom)
         return dead

@@ -17,6 +17,7 @@ from holdfast.keys.types import Caller
 from holdfast.link.hub import LinkHub
 from holdfast.sessions import calls
 from holdfast.sessions.commands import Commands
+from holdfast.sessions.event_kinds import Kind
 from holdfast.sessions.ids import exec_id_for, new_exec_id, new_session_id
 from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.live import Clock, LiveSession, LiveSessions, in_use
@@ -126,6 +127,7 @@ class SessionService:
         await self._reaper.tick()
         await self._reconciler.tick()
         await self._reaper.prune(self._clock() - self._settings.keep_destroyed_seconds)
+        await self._reaper.prune_events(self._clock() - self._settings.event_retention_seconds)
         await self._clean_images()
 
     async def _clean_images(self) -> None:
@@ -147,7 +149,9 @@ class SessionService:
 
     async def create(self, req: CreateRequest, *, idempotency_key: str | None, caller: Caller) -> SessionView:
         row = await self._new_row(req, idempotency_key, caller.owner)
-        row, is_new = await self._store.insert(row, max_live=self._settings.max_sessions, max_owned=caller.max_sessions)
+        row, is_new = await self._store.insert(
+            row, max_live=self._settings.max_sessions, max_owned=caller.max_sessions, tell=[Kind.CREATED]
+        )
         if not is_new:
             return await self._created_before(row)
         with self._metrics.creates.time():

@@ -30,3 +30,5 @@ class SessionSettings:
     """Longer than the deadlines inside one create or destroy together."""
     keep_destroyed_seconds: float = 7 * 24 * 3600.0
     """How long the row of a destroyed session still answers "gone" instead of "unknown"."""
+    event_retention_seconds: float = 7 * 24 * 3600.0
+    """How long an event can be read."""

@@ -7,12 +7,13 @@ never reads, thinks and then writes.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import NoReturn, TypedDict
+from typing import NoReturn, TypedDict, TypeVar
 
 import sqlalchemy as sa
 
 from holdfast.errors import Conflict, IdempotencyMismatch, SessionNotFound, StaleRow, TooManySessions
-from holdfast.store.database import Database
+from holdfast.store.database import Database, Work
+from holdfast.store.events import EventStore, append
 from holdfast.store.locks import INSERT, LEASE, hold
 from holdfast.store.tables import LIVE
 from holdfast.store.tables import sessions as table
@@ -64,6 +65,8 @@ class SessionChange(TypedDict, total=False):
     last_activity_at: float
 
 
+T = TypeVar("T")
+
 _COLUMNS = tuple(column.name for column in fields(SessionRow))
 _SELECT = sa.select(table)
 
@@ -74,13 +77,17 @@ class SessionStore:
     Besides what each method names: ``Unavailable`` if the database cannot be reached or is overloaded, ``DiskFull``
     if it cannot grow, ``BadInput`` for text or numbers that it cannot hold. A cancelled call has either happened
     as a whole or not at all.
+
+    What takes ``tell`` adds events of these kinds to the log in the same transaction: no change without its event,
+    and no event without its change, wherever the daemon dies.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.events = EventStore(database)
 
     async def insert(
-        self, row: SessionRow, *, max_live: int | None, max_owned: int | None = None
+        self, row: SessionRow, *, max_live: int | None, max_owned: int | None = None, tell: Sequence[str] = ()
     ) -> tuple[SessionRow, bool]:
         """Add a row, unless its owner's idempotency key is already there; returns the stored row and whether it is new.
 
@@ -100,10 +107,11 @@ class SessionStore:
             if max_live is not None:
                 _refuse_over(connection, max_live)
             values = {name: getattr(row, name) for name in _COLUMNS}
-            stored = connection.execute(sa.insert(table).values(values).returning(table))
-            return _row(stored.one()), True
+            stored = _row(connection.execute(sa.insert(table).values(values).returning(table)).one())
+            _tell(connection, tell, stored, row.created_at)
+            return stored, True
 
-        return await self._database.write(work)
+        return await self._write(work, tell)
 
     async def get(self, id: str) -> SessionRow:
         """The row; raises ``SessionNotFound``."""
@@ -151,6 +159,7 @@ class SessionStore:
         generation: int | None,
         now: float,
         values: SessionChange,
+        tell: Sequence[str] = (),
     ) -> SessionRow:
         """Set ``values`` if the row is in one of ``statuses`` and, unless None, still of this ``generation``.
 
@@ -162,20 +171,20 @@ class SessionStore:
             guards.append(table.c.generation == generation)
 
         def work(connection: sa.Connection) -> SessionRow:
-            changed = _update(connection, id, guards, values, now)
+            changed = _update(connection, id, guards, values, now, tell)
             return changed or _refuse_stale(connection, id)
 
-        return await self._database.write(work)
+        return await self._write(work, tell)
 
     async def claim_expired(
-        self, id: str, *, statuses: Collection[str], now: float, values: SessionChange
+        self, id: str, *, statuses: Collection[str], now: float, values: SessionChange, tell: Sequence[str] = ()
     ) -> SessionRow | None:
         """Set ``values`` if the row is in one of ``statuses`` and its time is still up at ``now``.
 
         None if it no longer is, because the session was used, claimed or removed meanwhile.
         """
         guards = [table.c.status.in_(statuses), table.c.expires_at <= now]
-        return await self._database.write(lambda connection: _update(connection, id, guards, values, now))
+        return await self._write(lambda connection: _update(connection, id, guards, values, now, tell), tell)
 
     async def acquire_lease(self, id: str, *, owner: str, now: float, ttl: float) -> SessionRow:
         """Take the lease until ``now + ttl`` if it is free, has run out, or is already ours.
@@ -250,6 +259,14 @@ class SessionStore:
             return set(connection.scalars(query))
 
         return await self._database.read(work)
+
+    async def _write(self, work: Work[T], tell: Sequence[str]) -> T:
+        """Also a caller that is cancelled, or a commit whose answer is lost, may have added an event."""
+        try:
+            return await self._database.write(work)
+        finally:
+            if tell:
+                self.events.on_append()
 
     async def _all(self, query: sa.Select[tuple[object, ...]]) -> list[SessionRow]:
         def work(connection: sa.Connection) -> list[SessionRow]:
@@ -350,10 +367,28 @@ def _update(
     guards: Sequence[sa.ColumnElement[bool]],
     values: SessionChange,
     now: float,
+    tell: Sequence[str],
 ) -> SessionRow | None:
     update = sa.update(table).where(table.c.id == id, *guards).values(**values, updated_at=now).returning(table)
     found = (connection.execute(update)).one_or_none()
-    return None if found is None else _row(found)
+    if found is None:
+        return None
+    row = _row(found)
+    _tell(connection, tell, row, now)
+    return row
+
+
+def _tell(connection: sa.Connection, kinds: Sequence[str], row: SessionRow, now: float) -> None:
+    """The one place where a change of a row becomes events; what they say of the session is what everyone may see."""
+    data = {
+        "status": row.status,
+        "reason": row.reason,
+        "error": row.error,
+        "image": row.image,
+        "metadata": dict(row.metadata),
+    }
+    for kind in kinds:
+        append(connection, kind, row.id, at=now, data=data, owner=row.owner)
 
 
 def _refuse_stale(connection: sa.Connection, id: str) -> NoReturn:

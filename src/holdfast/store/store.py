@@ -10,6 +10,7 @@ from holdfast.store.engine import parse_url
 from holdfast.store.keys import KeyStore
 from holdfast.store.migrate import migrate
 from holdfast.store.sessions import SessionStore
+from holdfast.store.webhooks import WebhookCursors
 
 
 class Store:
@@ -19,6 +20,8 @@ class Store:
         self._database = database
         self.sessions = SessionStore(database)
         self.keys = KeyStore(database)
+        self.events = self.sessions.events
+        self.webhooks = WebhookCursors(database)
 
     @classmethod
     async def open(cls, url: str) -> Self:

@@ -37,6 +37,22 @@ class JsonText(sa.TypeDecorator[Mapping[str, str]]):
         return decoded
 
 
+class JsonObject(sa.TypeDecorator[Mapping[str, object]]):
+    """Any JSON object, kept as text: the same bytes in every database."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Mapping[str, object] | None, dialect: Dialect) -> str | None:
+        return None if value is None else json.dumps(dict(value))
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Mapping[str, object] | None:
+        if value is None:
+            return None
+        decoded: dict[str, object] = json.loads(value)
+        return decoded
+
+
 class ForeignText(sa.TypeDecorator[str]):
     """Text that comes out of a sandbox: paths and messages may hold NULs and broken Unicode.
 
@@ -101,4 +117,40 @@ keys = sa.Table(
     sa.Column("created_at", sa.Double, nullable=False),
     sa.Column("last_used_at", sa.Double),
     sa.CheckConstraint("scope IN ('read', 'use', 'admin')", name="scope"),
+)
+
+# On SQLite the number of an event is the number of its row, so that reading on from one is a walk along the table.
+SEQ = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+
+event_log = sa.Table(  # one row: who adds an event takes its number from here, and holds this row until the commit
+    "event_log",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("last_seq", sa.BigInteger, nullable=False),
+    sa.Column("pruned_through", sa.BigInteger, nullable=False),
+    sa.CheckConstraint("id = 1", name="one_row"),
+)
+
+session_events = sa.Table(
+    "session_events",
+    metadata,
+    sa.Column("seq", SEQ, primary_key=True, autoincrement=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("session_id", ID_TEXT, nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+    sa.Column("data", JsonObject, nullable=False),
+    sa.Column("owner", sa.Text),
+    sa.Index(None, "session_id", "seq"),  # the story of one session
+)
+
+webhook_cursors = sa.Table(
+    "webhook_cursors",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("seq", sa.BigInteger, nullable=False),
+    sa.Column("failures", sa.BigInteger, nullable=False),
+    sa.Column("next_try_at", sa.Double, nullable=False),
+    sa.Column("lease_owner", sa.Text),
+    sa.Column("lease_expires_at", sa.Double, nullable=False),
+    sa.Column("updated_at", sa.Double, nullable=False),
 )

@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from fakes.api_server import KEY
+from fakes.events import FakeEvents
 from fakes.key_store import key_ring
 from fakes.session_service import FakeCommands, FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
@@ -17,6 +18,11 @@ from holdfast.keys.ring import KeyRing
 @pytest.fixture
 def sessions() -> FakeSessions:
     return FakeSessions()
+
+
+@pytest.fixture
+def events() -> FakeEvents:
+    return FakeEvents(endless=False)
 
 
 @pytest.fixture
@@ -30,7 +36,7 @@ def keys() -> KeyRing:
 
 
 @pytest.fixture
-def app(sessions: FakeSessions, keys: KeyRing, registry: CollectorRegistry) -> FastAPI:
+def app(sessions: FakeSessions, keys: KeyRing, events: FakeEvents, registry: CollectorRegistry) -> FastAPI:
     settings = ApiSettings(max_body_bytes=4 * 1024 * 1024, max_json_bytes=2 * 1024 * 1024)
     return create_app(
         sessions,
@@ -38,6 +44,7 @@ def app(sessions: FakeSessions, keys: KeyRing, registry: CollectorRegistry) -> F
         settings=settings,
         images=FakeImages(),
         commands=FakeCommands(sessions),
+        events=events,
         registry=registry,
     )
 

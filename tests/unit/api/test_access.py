@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route, WebSocketRoute
 
 from fakes.api_server import KEY
+from fakes.events import FakeEvents
 from fakes.key_store import key_ring
 from fakes.session_service import FakeCommands, FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
@@ -30,6 +31,7 @@ def whole() -> FastAPI:
         images=FakeImages(),
         commands=FakeCommands(sessions),
         processes=Processes(_no_session, time.time),
+        events=FakeEvents(),
     )
 
 

@@ -126,6 +126,7 @@ async def test_openapi_is_complete(stranger: httpx2.AsyncClient) -> None:
         ("GET", "/v1/keys"),
         ("POST", "/v1/keys"),
         ("DELETE", "/v1/keys/{name}"),
+        ("GET", "/v1/events"),
         ("GET", "/healthz"),
         ("GET", "/metrics"),
     }

@@ -7,6 +7,7 @@ import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis.checks import not_a_server_error
 
+from fakes.events import FakeEvents
 from fakes.key_store import key_ring
 from fakes.session_service import FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
@@ -15,7 +16,9 @@ from holdfast.sessions.types import CreateRequest
 
 sessions = FakeSessions()
 asyncio.run(sessions.create(CreateRequest(), idempotency_key=None, caller=ROOT))
-app = create_app(sessions, keys=key_ring("key"), settings=ApiSettings(), images=FakeImages())
+events = FakeEvents(endless=False)
+events.add("created")
+app = create_app(sessions, keys=key_ring("key"), settings=ApiSettings(), images=FakeImages(), events=events)
 schema = schemathesis.openapi.from_asgi("/openapi.json", app)
 
 

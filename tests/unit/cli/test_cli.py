@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -254,3 +255,42 @@ def test_new_with_a_list_of_hosts(api: RunningApi, cli: Cli) -> None:
     assert cli("new", "--network", "none", "--allow", "pypi.org").code == 2
     refused = cli("new", "--allow", "http://pypi.org")
     assert refused.code == 1 and "http://pypi.org" in refused.err
+
+
+def test_events(cli: Cli, api: RunningApi) -> None:
+    one = cli("new").out.strip()
+    api.events.add("created", session_id=one)
+    api.events.add("active", session_id="ses_other")
+    api.events.add("error", session_id=one, reason="crashed", error="its processes\thave\nended")
+    shown = cli("events", "--no-follow")
+    assert (shown.code, shown.err) == (0, "")
+    assert [line.split("\t") for line in shown.out.splitlines()] == [
+        ["1", "2023-11-14T22:13:21.250000Z", "created", one],
+        ["2", "2023-11-14T22:13:22.250000Z", "active", "ses_other"],
+        ["3", "2023-11-14T22:13:23.250000Z", "error", one, "crashed: its processes have ended"],
+    ]
+    narrowed = cli("events", "--no-follow", "--after", "1", "--session", one[4:], "--kind", "error", "--json")
+    [event] = [json.loads(line) for line in narrowed.out.splitlines()]
+    assert (event["seq"], event["kind"], event["at"]) == (3, "error", "2023-11-14T22:13:23.250000+00:00")
+    wrong = cli("events", "--no-follow", "--kind", "nonsense")
+    assert wrong.code == 1 and "must be one of created, active" in wrong.err
+    api.events.oldest = 3
+    assert cli("events", "--no-follow", "--after", "0").out.splitlines()[0].split("\t")[::2] == [
+        "2",
+        "gap",
+        "the events up to here are no longer kept",
+    ]
+
+
+def test_following_events_ends_with_an_interrupt(api: RunningApi) -> None:
+    """One line at once for each event, also into a pipe."""
+    api.events.add("created")
+    program = "from holdfast.cli.main import main; main(['events'])"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None and running.stderr is not None
+        assert running.stdout.readline().startswith(b"1\t")
+        api.events.add("destroyed")
+        assert running.stdout.readline().split(b"\t")[2] == b"destroyed"
+        running.send_signal(signal.SIGINT)
+        assert running.wait(10) == 130
+        assert running.stderr.read().strip() == b"holdfast: interrupted"

@@ -312,3 +312,51 @@ def test_the_documentation_lists_exactly_the_keys() -> None:
         value = Config.model_fields[key].default
         if isinstance(value, str | int | float):
             assert default == f"`{str(value).lower()}`", key
+
+
+# --- webhooks ---
+
+
+def test_webhooks_from_the_file_and_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_config().webhooks == ()
+    write("webhooks:\n  - {url: 'https://example.org/hook', secret: sixteen-characters, events: [error, oom]}\n")
+    [hook] = load_config().webhooks
+    assert (hook.url, hook.secret.get_secret_value()) == ("https://example.org/hook", "sixteen-characters")
+    assert hook.events == ("error", "oom")
+    assert "sixteen" not in repr(load_config())
+    monkeypatch.setenv("HOLDFAST_WEBHOOKS", '[{"url": "http://127.0.0.1:1", "secret": "another-secret-01"}]')
+    [hook] = load_config().webhooks
+    assert (hook.url, hook.events) == ("http://127.0.0.1:1", None)
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ("{url: 'https://a', secret: hunter2}", "webhooks[0].secret"),
+        ("{url: 'https://a'}", "webhooks[0].secret"),
+        ("{secret: hunter2-hunter2-hunter2}", "webhooks[0].url"),
+        ("{url: 'ftp://a', secret: hunter2-hunter2-hunter2}", "must be a URL such as"),
+        ("{url: 'https://', secret: hunter2-hunter2-hunter2}", "must be a URL such as"),
+        ("{url: 'https://a b', secret: hunter2-hunter2-hunter2}", "must be a URL such as"),
+        ("{url: 'https://a:99999', secret: hunter2-hunter2-hunter2}", "must be a URL such as"),
+        ("{url: 'https://a', secret: hunter2-hunter2-hunter2, events: [nonsense]}", "webhooks[0].events[0]"),
+        ("{url: 'https://a', secret: hunter2-hunter2-hunter2, evnts: [error]}", "webhooks[0].evnts"),
+    ],
+)
+def test_a_wrong_webhook_is_named_and_its_secret_is_not(entry: str, words: str) -> None:
+    line = problem(f"webhooks: [{entry}]")
+    assert words in line and "hunter2" not in line
+
+
+def test_webhooks_are_a_list_and_each_stands_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = "{url: 'https://a', secret: hunter2-hunter2-hunter2}"
+    assert "same URL twice" in problem(f"webhooks: [{one}, {one}]")
+    monkeypatch.setenv("HOLDFAST_WEBHOOKS", "https://a")
+    assert "must be a JSON list" in problem()
+
+
+def test_what_is_retried_must_be_kept() -> None:
+    write("event_retention_hours: 2")
+    assert load_config().webhook_retry_hours == 2
+    assert "at most event_retention_hours, which is 2" in problem("event_retention_hours: 2\nwebhook_retry_hours: 3")
+    assert "event_retention_hours" in problem("event_retention_hours: 0")

@@ -1,0 +1,113 @@
+"""What happens to sessions, for those who want to know: ``client.events``."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from holdfast.errors import Unavailable
+from holdfast.sdk.events import WireEvent, read_events
+from holdfast.sdk.results import of_wire
+from holdfast.sdk.transport import BACKOFF_SECONDS, Transport
+
+GAP = "gap"
+SILENT_SECONDS = 45.0
+"""The daemon says something at least every 15 s; after three such times of silence it is gone."""
+LONGEST_PAUSE_SECONDS = 5.0
+PAGE = 500
+
+Params = dict[str, str | list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEvent:
+    """``data`` is the session right after it: status, reason, error, image, metadata.
+
+    The kind ``gap`` means that events were missed because they are no longer kept: ``seq`` is the last one that is
+    gone, and ``session_id`` and ``at`` are None.
+    """
+
+    seq: int
+    kind: str
+    session_id: str | None
+    at: datetime | None
+    data: Mapping[str, Any]
+
+
+async def session_events(
+    transport: Transport,
+    *,
+    after: int | None,
+    kinds: str | Iterable[str] | None,
+    session_id: str | None,
+    follow: bool,
+) -> AsyncGenerator[SessionEvent, None]:
+    params: Params = {}
+    if kinds is not None:
+        params["kind"] = [kinds] if isinstance(kinds, str) else list(kinds)
+    if session_id is not None:
+        params["session_id"] = session_id
+    going = _follow(transport, params, after) if follow else _pages(transport, params, after)
+    async with aclosing(going):
+        async for event in going:
+            yield event
+
+
+async def _follow(transport: Transport, params: Params, after: int | None) -> AsyncGenerator[SessionEvent, None]:
+    """For ever: a stream that ends or breaks is taken up again after the last event that came."""
+    known, failures = False, 0
+    while True:
+        try:
+            async with aclosing(_stream(transport, params, after)) as stream:
+                async for event in stream:
+                    known, failures = True, 0
+                    if event is not None:
+                        after = event.seq
+                        yield event
+        except Unavailable:
+            if not known:  # there never was a daemon: say so, as every other call does
+                raise
+        failures += 1
+        pause = min(BACKOFF_SECONDS * 2.0 ** min(failures, 20), LONGEST_PAUSE_SECONDS)
+        await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
+
+
+async def _stream(transport: Transport, params: Params, after: int | None) -> AsyncGenerator[SessionEvent | None, None]:
+    """One connection; None as soon as it stands."""
+    where = params if after is None else {**params, "after": str(after)}
+    async with transport.stream("GET", "/v1/events", params=where, timeout=SILENT_SECONDS) as response:
+        yield None
+        async with aclosing(read_events(response)) as events:
+            async for event in events:
+                yield _of_stream(event)
+
+
+async def _pages(transport: Transport, params: Params, after: int | None) -> AsyncGenerator[SessionEvent, None]:
+    """What there is, and no more."""
+    where: Params = {**params, "follow": "false", "limit": str(PAGE)}
+    while True:
+        if after is not None:
+            where["after"] = str(after)
+        page = await transport.call("GET", "/v1/events", params=where)
+        if after is not None and after + 1 < page["oldest"]:
+            yield _gap(after, page["oldest"])
+        for told in page["events"]:
+            yield of_wire(SessionEvent, told)
+        after = page["next"]
+        if len(page["events"]) < PAGE:
+            return
+
+
+def _of_stream(event: WireEvent) -> SessionEvent | None:
+    if event.kind == GAP:
+        return _gap(event.data["after"], event.data["oldest"])
+    if event.kind == "session":
+        return of_wire(SessionEvent, event.data)
+    return None  # of a newer daemon
+
+
+def _gap(after: int, oldest: int) -> SessionEvent:
+    return SessionEvent(oldest - 1, GAP, None, None, {"after": after, "oldest": oldest})

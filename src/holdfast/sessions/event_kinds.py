@@ -1,0 +1,29 @@
+"""What is told to the world of a session's life, as data: the kinds of events, and which step tells which."""
+
+from enum import StrEnum
+
+from holdfast.sessions.machine import Event
+
+
+class Kind(StrEnum):
+    CREATED = "created"
+    ACTIVE = "active"
+    PAUSED = "paused"
+    RESUMED = "resumed"
+    EXPIRED = "expired"
+    OOM = "oom"
+    ERROR = "error"
+    DESTROYED = "destroyed"
+
+
+TOLD: dict[Event, tuple[Kind, ...]] = {
+    Event.STARTED: (Kind.ACTIVE,),
+    Event.FAILED: (Kind.ERROR,),
+    Event.PAUSE: (),
+    Event.PAUSED: (Kind.PAUSED,),
+    Event.RESUME: (),
+    Event.RESUMED: (Kind.RESUMED,),
+    Event.DESTROY: (),
+    Event.GONE: (Kind.DESTROYED,),
+}
+"""What is told of each step of the machine. Steps on the way to somewhere are not."""
