@@ -27,6 +27,7 @@ from pydantic import (
     field_validator,
 )
 
+from holdfast.daemon.pool_setting import PoolSizes
 from holdfast.drivers.base import Network
 from holdfast.errors import ConfigError
 
@@ -100,6 +101,7 @@ class Config(BaseModel):
     disk_limit_mb: Annotated[Int, Field(ge=16)] = 2048
     network: Annotated[Network, BeforeValidator(_lower)] = Network.NONE
     readonly_rootfs: bool = True
+    pool: PoolSizes = Field(default_factory=dict)
 
     max_exec_timeout_ms: Annotated[Int, Field(ge=1)] = 120_000
     exec_timeout_ms: Annotated[Int, Field(ge=1)] = Field(default_factory=lambda earlier: earlier["max_exec_timeout_ms"])
@@ -172,6 +174,15 @@ class Config(BaseModel):
         allowed = info.data.get("allowed_images")
         if allowed is not None and value not in allowed:
             raise ValueError(f"must be one of allowed_images, which are {', '.join(allowed) or 'none at all'}")
+        return value
+
+    @field_validator("pool")
+    @classmethod
+    def _allowed_in_pool(cls, value: Mapping[str, int], info: ValidationInfo) -> Mapping[str, int]:
+        allowed = info.data.get("allowed_images")
+        for image in value:
+            if allowed is not None and image not in allowed:
+                raise ValueError(f"{image}: must be one of allowed_images, which are {', '.join(allowed) or 'none'}")
         return value
 
     @field_validator("session_ttl_seconds")

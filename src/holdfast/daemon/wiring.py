@@ -123,6 +123,7 @@ def session_settings(config: Config) -> SessionSettings:
         max_output_bytes=config.max_output_bytes,
         max_file_bytes=config.max_file_bytes,
         reap_interval_seconds=config.reap_interval_seconds,
+        pool=config.pool,
     )
 
 

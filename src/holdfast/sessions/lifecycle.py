@@ -7,13 +7,13 @@ that was overtaken changes nothing. Whatever is interrupted between two steps is
 import asyncio
 import hashlib
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
 import structlog
 
-from holdfast.drivers.base import Driver, Handle, SandboxInfo, SandboxSpec, SandboxState
+from holdfast.drivers.base import Driver, Handle, SandboxInfo, SandboxSpec, SandboxState, check_environment
 from holdfast.errors import HoldfastError, SandboxLost, SandboxNotFound, SessionGone, StaleRow
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
@@ -26,6 +26,9 @@ from holdfast.sessions.spec import SessionSpec
 from holdfast.store import SessionRow, SessionStore
 
 log = structlog.get_logger(__name__)
+
+_ENVIRONMENT_SECONDS = 2.0
+"""A runner that waits for its first command answers within a millisecond."""
 
 
 class Lifecycle:
@@ -149,6 +152,37 @@ class Lifecycle:
     def _token(self, session_id: str) -> str:
         """What the runner proves itself with. Derived, so that it is nowhere stored and any daemon here knows it."""
         return hmac.new(self._link_key, session_id.encode(), hashlib.sha256).hexdigest()
+
+    # -- in advance --------------------------------------------------------------------------------------------------
+
+    async def prepare(self, row: SessionRow) -> SessionRow:
+        """A sandbox for a session that nobody has asked for yet, with its runner on the line; ``row`` is not stored."""
+        handle = await self._start(row)
+        return replace(row, handle=handle, cwd=self._home(row))
+
+    async def give_environment(self, session_id: str, env: Mapping[str, str]) -> None:
+        """Before its first command. Also proves that the runner answers."""
+        check_environment(env)
+        link = self._hub.get(session_id)
+        if link is None or not link.connected:
+            raise SandboxLost(f"the runner of {session_id} has hung up")
+        await link.call("env", {"env": dict(env)}, timeout=_ENVIRONMENT_SECONDS)
+
+    async def admit(self, row: SessionRow, *, max_live: int) -> tuple[SessionRow, bool]:
+        """Make an active session of a prepared sandbox, by the insert of its row; as ``SessionStore.insert``."""
+        status = next_status(Status(row.status), Event.STARTED)
+        row, is_new = await self._store.insert(replace(row, status=status), max_live=max_live)
+        if is_new:
+            self._adopt(row)
+            log.info("session.created", session_id=row.id, image=row.image, pooled=True)
+        return row, is_new
+
+    async def discard(self, session_id: str) -> None:
+        """Remove a prepared sandbox, whole or half made."""
+        await self._hub.close(session_id, SessionGone(f"the sandbox {session_id} was not needed any more"))
+        await self._driver.destroy(self._driver.handle_for(session_id))
+
+    # -- adoption ----------------------------------------------------------------------------------------------------
 
     async def adopt(self, row: SessionRow) -> None:
         """Take up an active session of an earlier daemon: its runner is dialling already."""

@@ -5,7 +5,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import structlog
@@ -21,6 +21,8 @@ from holdfast.sessions.live import Clock, LiveSession, LiveSessions, in_use
 from holdfast.sessions.machine import LIVE, Reason, Status
 from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.operations import Operations
+from holdfast.sessions.pool import Pool
+from holdfast.sessions.pool_keeper import PoolKeeper
 from holdfast.sessions.reaper import Reaper
 from holdfast.sessions.reconciler import Reconciler
 from holdfast.sessions.settings import SessionSettings
@@ -65,7 +67,13 @@ class SessionService:
         self._lifecycle = Lifecycle(
             store, driver, images, hub, self._live, settings, node=node, link_key=link_key, clock=clock, metrics=metrics
         )
-        self._reconciler = Reconciler(store, driver, self._lifecycle, self._live, self._operations, node=node)
+        pool = Pool(settings.pool)
+        self._pool = PoolKeeper(
+            pool, self._lifecycle, self._operations, self._plan, max_live=settings.max_sessions, metrics=metrics
+        )
+        self._reconciler = Reconciler(
+            store, driver, self._lifecycle, self._live, self._operations, node=node, is_pooled=pool.owns
+        )
         metrics.live.set_function(self._live.count)
         self._reaper = Reaper(store, self._lifecycle, self._live, self._operations, node=node, clock=clock)
         self._lifecycle.on_disconnect = self._on_disconnect
@@ -79,6 +87,7 @@ class SessionService:
         watchers = [
             asyncio.create_task(self._every(_SAVE_SECONDS, self._reaper.save_activity)),
             asyncio.create_task(self._every(self._settings.reap_interval_seconds, self._tick)),
+            asyncio.create_task(self._pool.run()),
         ]
         try:
             yield
@@ -87,6 +96,7 @@ class SessionService:
                 watcher.cancel()
             await asyncio.gather(*watchers, return_exceptions=True)
             await self._operations.close(_CLOSE_SECONDS)
+            await self._pool.close()
             with contextlib.suppress(HoldfastError):
                 await self._reaper.save_activity()
             await self._hub.shut_down()
@@ -106,15 +116,19 @@ class SessionService:
         await self._reaper.tick()
         await self._reconciler.tick()
         await self._reaper.prune(self._clock() - self._settings.keep_destroyed_seconds)
+        await self._pool.refresh()
         await self._clean_images()
 
     async def _clean_images(self) -> None:
         """Remove trees of replaced images that no session uses any more."""
         rows = await self._store.by_status(LIVE, node=self._node)
-        layouts = [SessionSpec.from_json(row.spec).layout for row in rows]
+        layouts = [*self._pool.layouts(), *(SessionSpec.from_json(row.spec).layout for row in rows)]
         await self._images.clean([Path(layout) for layout in layouts if layout])
 
     def _on_disconnect(self, session_id: str) -> None:
+        if self._pool.lost(session_id):
+            return
+
         async def investigate() -> None:
             try:
                 await self._reconciler.investigate(session_id)
@@ -127,18 +141,34 @@ class SessionService:
 
     async def create(self, req: CreateRequest, *, idempotency_key: str | None) -> SessionView:
         row = await self._new_row(req, idempotency_key)
+        claimed = await self._claim(row)
+        if claimed is not None:
+            row, is_new = claimed
+            return self._view(row) if is_new else await self._created_before(row)
         row, is_new = await self._store.insert(row, max_live=self._settings.max_sessions)
         if not is_new:
             return await self._created_before(row)
-        with self._metrics.creates.time():
+        with self._metrics.creates.time(), self._pool.creating():
             return self._view(await self._operations.share(row.id, lambda: self._lifecycle.bring_up(row.id)))
+
+    async def _claim(self, row: SessionRow) -> tuple[SessionRow, bool] | None:
+        """The session out of the pool, if one there fits. An operation of its own: a caller may go away meanwhile."""
+        ready = self._pool.take(row)
+        if ready is None:
+            return None
+        return await self._operations.share(ready.id, lambda: self._pool.claim(ready, row))
+
+    async def _plan(self, image: str) -> SessionRow:
+        """For the pool: what a create that names only the image would ask for."""
+        return await self._new_row(CreateRequest(image=image), None)
 
     async def _new_row(self, req: CreateRequest, idempotency_key: str | None) -> SessionRow:
         now = self._clock()
         image = choose_image(req.image, self._settings)
         spec = choose_spec(req, self._settings, self._driver.capabilities)
         ttl = choose_ttl(req.ttl_seconds, self._settings)
-        await self._images.resolve(image)
+        root = await self._images.resolve(image)
+        spec = replace(spec, layout=str(root.layout))
         return SessionRow(
             id=new_session_id(),
             status=Status.CREATING,

@@ -1,7 +1,7 @@
 """What the session service can be told. The daemon fills it from its configuration."""
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from holdfast.drivers.base import Limits, Network
 
@@ -29,3 +29,5 @@ class SessionSettings:
     """Longer than the deadlines inside one create or destroy together."""
     keep_destroyed_seconds: float = 7 * 24 * 3600.0
     """How long the row of a destroyed session still answers "gone" instead of "unknown"."""
+    pool: Mapping[str, int] = field(default_factory=dict)
+    """How many sandboxes of which image are kept ready."""
