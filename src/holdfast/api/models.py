@@ -1,5 +1,6 @@
 """Requests and replies as they look on the wire, and their way to and from the plain data inside."""
 
+from dataclasses import asdict
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
@@ -9,7 +10,7 @@ from holdfast.api.text import AbsolutePath, Env, Input, Metadata, Name, Text, Ti
 from holdfast.drivers.base import Network
 from holdfast.errors import TooLarge
 from holdfast.sessions.machine import Status
-from holdfast.sessions.types import DEFAULT_SHELL, CreateRequest, ExecRequest, ExecResult, SessionView
+from holdfast.sessions.types import DEFAULT_SHELL, CreateRequest, ExecRequest, ExecResult, SessionStats, SessionView
 
 MAX_CMD_BYTES = 1024 * 1024
 TEN_YEARS = 10 * 366 * 24 * 3600
@@ -103,8 +104,39 @@ class SessionOut(BaseModel):
         )
 
 
+class StatsOut(BaseModel):
+    """What a session uses, and may use; null is what cannot be known here, or a limit that is not enforced here."""
+
+    cpu_seconds: float | None
+    cpu_limit: float | None
+    memory_bytes: int | None
+    memory_peak_bytes: int | None
+    memory_limit_bytes: int | None
+    disk_bytes: int | None
+    disk_limit_bytes: int | None
+    processes: int | None
+    processes_limit: int | None
+    oom_kills: int | None
+    uptime_seconds: float
+
+    @classmethod
+    def of(cls, stats: SessionStats) -> "StatsOut":
+        return cls.model_construct(**asdict(stats))
+
+
+class SessionListed(SessionOut):
+    """A session in a list; ``stats`` only when asked for, and of an active one."""
+
+    stats: StatsOut | None = None
+
+    @classmethod
+    def of(cls, view: SessionView) -> "SessionListed":
+        stats = None if view.stats is None else StatsOut.of(view.stats)
+        return cls.model_construct(**dict(SessionOut.of(view)), stats=stats)
+
+
 class SessionPage(BaseModel):
-    sessions: list[SessionOut]
+    sessions: list[SessionListed]
     next_cursor: str | None
 
 
@@ -144,6 +176,7 @@ class ExecOut(BaseModel):
     timed_out: bool
     duration_ms: int
     shell_restarted: bool
+    oom_killed: bool
 
     @classmethod
     def of(cls, result: ExecResult) -> "ExecOut":
@@ -158,6 +191,7 @@ class ExecOut(BaseModel):
             timed_out=result.timed_out,
             duration_ms=result.duration_ms,
             shell_restarted=result.shell_restarted,
+            oom_killed=result.oom_killed,
         )
 
 

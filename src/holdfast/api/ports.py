@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from holdfast.sessions.machine import Status
-from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult, SessionView
+from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult, SessionStats, SessionView
 
 
 class SessionService(Protocol):
@@ -17,9 +17,13 @@ class SessionService(Protocol):
     async def get(self, session_id: str, /) -> SessionView: ...
 
     async def list(
-        self, *, status: Sequence[Status] | None, limit: int, cursor: str | None
+        self, *, status: Sequence[Status] | None, limit: int, cursor: str | None, stats: bool = False
     ) -> tuple[list[SessionView], str | None]:
-        """One page, newest first, and the cursor of the next one."""
+        """One page, newest first, and the cursor of the next one; with ``stats``, with what the active ones use."""
+        ...
+
+    async def stats(self, session_id: str, /) -> SessionStats:
+        """What an active session uses now."""
         ...
 
     async def destroy(self, session_id: str, /) -> None:

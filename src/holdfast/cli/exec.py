@@ -9,8 +9,9 @@ import click
 from holdfast.cli.common import ask, connection, find_session, pairs, show_json, wants_json
 
 if TYPE_CHECKING:
-    from holdfast.sdk import Client, ExecResult
+    from holdfast.sdk import Client, ExecResult, Limits
 
+OUT_OF_MEMORY = "holdfast: the command was killed because the sandbox ran out of memory (limit {} MB)"
 TIMED_OUT = 124  # as timeout(1) has it
 
 
@@ -45,9 +46,9 @@ def command(
     line = words[0] if len(words) == 1 else shlex.join(words)
     variables, stdin = pairs(env, "--env"), _stdin() if forward else None
 
-    async def run(client: "Client") -> "ExecResult":
+    async def run(client: "Client") -> "tuple[ExecResult, Limits]":
         found = await find_session(client, session)
-        return await found.exec(
+        result = await found.exec(
             line,
             timeout_ms=None if timeout is None else max(1, round(timeout * 1000)),
             stdin=stdin,
@@ -55,8 +56,9 @@ def command(
             cwd=cwd,
             shell=shell,
         )
+        return result, found.info.limits
 
-    result = ask(run)
+    result, limits = ask(run)
     if wants_json():
         show_json(result)
     else:
@@ -64,6 +66,8 @@ def command(
         click.echo(result.stderr, nl=False, err=True)
         if result.timed_out:
             click.echo("holdfast: the command timed out", err=True)
+        if result.oom_killed:
+            click.echo(OUT_OF_MEMORY.format(limits.memory_mb), err=True)
     return TIMED_OUT if result.timed_out else result.exit_code & 0xFF
 
 

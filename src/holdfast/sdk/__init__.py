@@ -12,7 +12,7 @@ Failures are raised as the classes of ``holdfast.errors``, the same ones that th
 
 from holdfast.sdk.client import Client
 from holdfast.sdk.images import Images
-from holdfast.sdk.results import CommandFailed, ExecResult, ImageInfo, Limits, SessionInfo
+from holdfast.sdk.results import CommandFailed, ExecResult, ImageInfo, Limits, SessionInfo, SessionStats
 from holdfast.sdk.session import PendingSession, Session
 from holdfast.sdk.sync import SyncClient, SyncImages, SyncSession
 from holdfast.sdk.transport import request_id
@@ -27,6 +27,7 @@ __all__ = [
     "PendingSession",
     "Session",
     "SessionInfo",
+    "SessionStats",
     "SyncClient",
     "SyncImages",
     "SyncSession",

@@ -32,6 +32,7 @@ class ExecResult:
     timed_out: bool
     duration_ms: int
     shell_restarted: bool
+    oom_killed: bool = False
 
     @property
     def ok(self) -> bool:
@@ -55,6 +56,23 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionStats:
+    """What a session uses, and may use. None: it cannot be known there, or the limit is not enforced there."""
+
+    cpu_seconds: float | None
+    cpu_limit: float | None
+    memory_bytes: int | None
+    memory_peak_bytes: int | None
+    memory_limit_bytes: int | None
+    disk_bytes: int | None
+    disk_limit_bytes: int | None
+    processes: int | None
+    processes_limit: int | None
+    oom_kills: int | None
+    uptime_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class SessionInfo:
     """A session as it was when the daemon last told of it."""
 
@@ -73,6 +91,7 @@ class SessionInfo:
     created_at: datetime
     expires_at: datetime
     last_activity_at: datetime
+    stats: SessionStats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,4 +112,6 @@ def of_wire(cls: type[T], data: Mapping[str, Any]) -> T:
             values[name] = datetime.fromisoformat(value)
         elif name == "limits":
             values[name] = of_wire(Limits, value)
+        elif name == "stats" and value is not None:
+            values[name] = of_wire(SessionStats, value)
     return cls(**values)

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import quote
 
-from holdfast.sdk.results import ExecResult, SessionInfo, of_wire
+from holdfast.sdk.results import ExecResult, SessionInfo, SessionStats, of_wire
 from holdfast.sdk.transport import Transport
 
 RAW = "application/octet-stream"
@@ -89,6 +89,10 @@ class Session:
         """A file's bytes, at most ``max_bytes`` of them."""
         params = {"path": path} if max_bytes is None else {"path": path, "max_bytes": str(max_bytes)}
         return await self._transport.raw("GET", self._path + "/fs/read", b"", {"Accept": RAW}, params=params, safe=True)
+
+    async def stats(self) -> SessionStats:
+        """What it uses now of CPU, memory, disk and processes, and what it may. Does not count as use."""
+        return of_wire(SessionStats, await self._transport.call("GET", self._path + "/stats"))
 
     async def refresh(self) -> Self:
         """Ask the daemon how the session is now."""

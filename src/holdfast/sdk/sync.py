@@ -63,6 +63,7 @@ class SyncSession(_Sync[Session]):
     exec_result = forward(Session.exec_result)
     write = forward(Session.write)
     read = forward(Session.read)
+    stats = forward(Session.stats)
     destroy = forward(Session.destroy)
 
     def __repr__(self) -> str:
@@ -123,8 +124,8 @@ class SyncClient(_Sync[Client]):
     def url(self) -> str:
         return self._inner.url
 
-    def list_sessions(self, status: str | Iterable[str] | None = None) -> list[SyncSession]:
-        found = self._portal.call(self._inner.list_sessions, status)
+    def list_sessions(self, status: str | Iterable[str] | None = None, *, stats: bool = False) -> list[SyncSession]:
+        found = self._portal.call(partial(self._inner.list_sessions, status, stats=stats))
         return [SyncSession(self._portal, one) for one in found]
 
     def close(self) -> None:

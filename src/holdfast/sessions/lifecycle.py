@@ -9,6 +9,7 @@ import hashlib
 import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from weakref import WeakValueDictionary
 
 import structlog
@@ -21,6 +22,7 @@ from holdfast.link.link import Link
 from holdfast.sessions.live import Clock, LiveSession, LiveSessions
 from holdfast.sessions.machine import LIVE, Event, Reason, Status, next_status, sources
 from holdfast.sessions.metrics import SessionMetrics
+from holdfast.sessions.oom import OomWatch
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.spec import SessionSpec
 from holdfast.store import SessionRow, SessionStore
@@ -59,6 +61,8 @@ class Lifecycle:
         self._clock = clock
         self._metrics = metrics
         self.on_disconnect: Callable[[str], None] = _ignore
+        self.on_oom: Callable[[str, int], None] = _ignore_kills
+        """Told once of each time that processes of a session were killed for memory, and how many."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def _alone(self, session_id: str) -> asyncio.Lock:
@@ -195,7 +199,14 @@ class Lifecycle:
     def _adopt(self, row: SessionRow) -> None:
         link = self._hub.get(row.id)
         if link is not None and self._live.get(row.id) is None:
-            self._live.add(LiveSession(row.id, link, row.ttl_seconds, row.cwd, row.last_activity_at, row.expires_at))
+            watch = OomWatch(self._driver.oom_counter(self._driver.handle_for(row.id)), partial(self._oom, row.id))
+            self._live.add(
+                LiveSession(row.id, link, row.ttl_seconds, row.cwd, row.last_activity_at, row.expires_at, watch)
+            )
+
+    def _oom(self, session_id: str, kills: int) -> None:
+        log.warning("session.oom", session_id=session_id, kills=kills, meaning="processes killed at the memory limit")
+        self.on_oom(session_id, kills)
 
     # -- down --------------------------------------------------------------------------------------------------------
 
@@ -300,6 +311,10 @@ class Lifecycle:
         await self._store.change(
             row.id, statuses=LIVE, generation=row.generation, now=self._clock(), values={"error": trouble}
         )
+
+
+def _ignore_kills(_session_id: str, _kills: int) -> None:
+    """Until somebody wants to know."""
 
 
 def _ignore(_session_id: str) -> None:

@@ -27,7 +27,8 @@ from holdfast.sessions.reaper import Reaper
 from holdfast.sessions.reconciler import Reconciler
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.spec import SessionSpec, choose_image, choose_spec, choose_timeout, choose_ttl
-from holdfast.sessions.types import DEFAULT_SHELL, CreateRequest, ExecRequest, ExecResult, SessionView
+from holdfast.sessions.types import DEFAULT_SHELL, CreateRequest, ExecRequest, ExecResult, SessionStats, SessionView
+from holdfast.sessions.usage import Usage
 from holdfast.store import SessionRow, SessionStore
 
 log = structlog.get_logger(__name__)
@@ -74,6 +75,7 @@ class SessionService:
         self._reconciler = Reconciler(
             store, driver, self._lifecycle, self._live, self._operations, node=node, is_pooled=pool.owns
         )
+        self._usage = Usage(driver, clock)
         metrics.live.set_function(self._live.count)
         self._reaper = Reaper(store, self._lifecycle, self._live, self._operations, node=node, clock=clock)
         self._lifecycle.on_disconnect = self._on_disconnect
@@ -100,6 +102,7 @@ class SessionService:
             with contextlib.suppress(HoldfastError):
                 await self._reaper.save_activity()
             await self._hub.shut_down()
+            self._live.close()
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         """For ever. One failure is logged and does not end the watch."""
@@ -114,6 +117,7 @@ class SessionService:
 
     async def _tick(self) -> None:
         await self._reaper.tick()
+        self._live.look_for_kills()
         await self._reconciler.tick()
         await self._reaper.prune(self._clock() - self._settings.keep_destroyed_seconds)
         await self._pool.refresh()
@@ -200,13 +204,26 @@ class SessionService:
     async def get(self, session_id: str, /) -> SessionView:
         return self._view(await self._store.get(session_id))
 
+    async def _with_stats(self, views: Sequence[SessionView], rows: Sequence[SessionRow]) -> list[SessionView]:
+        here = [row for row in rows if row.status == Status.ACTIVE and row.node == self._node]
+        found = dict(zip((row.id for row in here), await self._usage.of_many(here), strict=True))
+        return [replace(view, stats=found.get(view.id)) for view in views]
+
     async def list(
-        self, *, status: Sequence[Status] | None, limit: int, cursor: str | None
+        self, *, status: Sequence[Status] | None, limit: int, cursor: str | None, stats: bool = False
     ) -> tuple[list[SessionView], str | None]:
-        """Newest first. Without ``status``: all that are not destroyed."""
+        """Newest first. Without ``status``: all that are not destroyed. ``stats``: with what the active ones use."""
         rows = await self._store.page(statuses=status or list(LIVE), limit=limit + 1, after=cursor)
         more = rows[limit - 1].id if len(rows) > limit else None
-        return [self._view(row) for row in rows[:limit]], more
+        views = [self._view(row) for row in rows[:limit]]
+        return await self._with_stats(views, rows) if stats else views, more
+
+    async def stats(self, session_id: str, /) -> SessionStats:
+        """What an active session uses now. Does not count as use."""
+        row = await self._store.get(session_id)
+        if row.status != Status.ACTIVE:
+            raise _unusable(row)
+        return await self._usage.of(row)
 
     async def destroy(self, session_id: str, /) -> None:
         """From any state. Shares a destroy that is under way; waits for a create that is, so as not to race it."""
@@ -247,6 +264,7 @@ class SessionService:
         exec_id = exec_id_for(session_id, idempotency_key) if idempotency_key else new_exec_id()
         with in_use(live, self._clock):
             async with live.shell(req.shell):
+                live.oom.begin(exec_id)
                 result = await calls.run_command(
                     live.link,
                     exec_id,
@@ -255,6 +273,7 @@ class SessionService:
                     limit=self._settings.max_output_bytes,
                     queue_seconds=self._settings.max_exec_timeout_ms / 1000,
                 )
+                result = _with_verdict(live, result)
             self._metrics.execs.labels(_outcome(result)).inc()
             if req.shell == DEFAULT_SHELL:
                 live.cwd = result.cwd
@@ -263,9 +282,10 @@ class SessionService:
     async def exec_result(self, session_id: str, exec_id: str, /) -> ExecResult:
         live = await self._usable(session_id)
         with in_use(live, self._clock):
-            return await calls.get_result(
+            result = await calls.get_result(
                 live.link, exec_id, wait_seconds=2 * self._settings.max_exec_timeout_ms / 1000
             )
+            return _with_verdict(live, result)
 
     async def write_file(self, session_id: str, path: str, data: bytes, /, *, mode: int | None) -> None:
         _check_path(path)
@@ -296,6 +316,11 @@ class SessionService:
         if live is not None:
             return live
         raise _unusable(row)
+
+
+def _with_verdict(live: LiveSession, result: ExecResult) -> ExecResult:
+    suffered = live.oom.end(result.exec_id, result.exit_code)
+    return replace(result, oom_killed=True) if suffered else result
 
 
 def _outcome(result: ExecResult) -> str:

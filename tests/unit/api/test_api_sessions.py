@@ -73,7 +73,7 @@ async def test_exec_and_its_result_again(client: httpx2.AsyncClient, session_id:
     result = response.json()
     assert result["stdout"] == result["output"] == "höi"
     assert result["cwd"] == "/tmp"
-    wanted = "exec_id exit_code cwd output stdout stderr truncated timed_out duration_ms shell_restarted"
+    wanted = "exec_id exit_code cwd output stdout stderr truncated timed_out duration_ms shell_restarted oom_killed"
     assert set(result) == set(wanted.split())
     assert sessions.last_exec is not None
     assert (sessions.last_exec.shell, sessions.last_exec.timeout_ms) == ("two", 500)
