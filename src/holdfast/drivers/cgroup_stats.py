@@ -60,7 +60,7 @@ def oom_kills(text: str | None) -> int | None:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.strip().isdigit() else None
+    return int(text) if text is not None and text.strip().isdecimal() else None
 
 
 def _less(usage: int | None, cache: int) -> int | None:
@@ -71,7 +71,7 @@ def _less(usage: int | None, cache: int) -> int | None:
 def _fields(text: str | None) -> Mapping[str, int]:
     """Lines of a name and a number; others are left out."""
     pairs = (line.split() for line in (text or "").splitlines())
-    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
 
 
 class CgroupOomCounter(OomCounter):

@@ -31,7 +31,7 @@ def _hierarchies() -> list[Path]:
 
 @functools.cache
 def unified() -> bool:
-    """Whether this host has cgroup v2 alone, with one hierarchy for all controllers. That does not change as it runs."""
+    """Whether this host has cgroup v2 alone: one hierarchy for all controllers. It stays so while the host runs."""
     return (_ROOT / "cgroup.controllers").exists()
 
 

@@ -13,6 +13,8 @@ class CommandFailed(Exception):
 
     def __init__(self, result: "ExecResult") -> None:
         how = "timed out" if result.timed_out else f"ended with exit code {result.exit_code}"
+        if result.oom_killed:
+            how += ", after its sandbox ran out of memory"
         last = result.output.rstrip()[-500:]
         super().__init__(f"the command {how}" + (f": {last}" if last else ""))
         self.result = result
