@@ -65,6 +65,8 @@ class SessionChange(TypedDict, total=False):
 
 _COLUMNS = tuple(column.name for column in fields(SessionRow))
 _SELECT = sa.select(table)
+_INSERT = sa.insert(table).returning(table)
+_COUNT_LIVE = sa.select(sa.func.count()).select_from(table).where(table.c.status.in_(LIVE))
 
 
 class SessionStore:
@@ -94,8 +96,7 @@ class SessionStore:
             if max_live is not None:
                 _refuse_over(connection, max_live)
             values = {name: getattr(row, name) for name in _COLUMNS}
-            stored = connection.execute(sa.insert(table).values(values).returning(table))
-            return _row(stored.one()), True
+            return _row(connection.execute(_INSERT, values).one()), True
 
         return await self._database.write(work)
 
@@ -296,8 +297,7 @@ def _by_key(connection: sa.Connection, row: SessionRow) -> SessionRow | None:
 
 
 def _refuse_over(connection: sa.Connection, max_live: int) -> None:
-    count = sa.select(sa.func.count()).select_from(table).where(table.c.status.in_(LIVE))
-    live = (connection.execute(count)).scalar_one()
+    live = (connection.execute(_COUNT_LIVE)).scalar_one()
     if live >= max_live:
         raise TooManySessions(
             f"there are {live} live sessions and the limit is {max_live}; destroy one, wait for one to expire, "
