@@ -37,10 +37,10 @@ def full_pool(daemon: DaemonProcess) -> set[str]:
     return pooled(daemon)
 
 
-def ready(daemon: DaemonProcess) -> int:
+def ready(daemon: DaemonProcess, image: str = "host") -> int:
     with Api(daemon) as api:
         lines = api.http.get("/metrics").text.splitlines()
-    [value] = [line.split()[1] for line in lines if line.startswith('holdfast_pool_ready{image="host"}')]
+    [value] = [line.split()[1] for line in lines if line.startswith(f'holdfast_pool_ready{{image="{image}"}}')]
     return int(float(value))
 
 
@@ -182,6 +182,33 @@ def test_one_that_does_not_answer_is_not_given_out(daemon: DaemonProcess) -> Non
         assert api.out(session_id, "echo works") == "works"
     daemon.restart()  # the others are stopped still, and must be removable all the same
     assert not frozen & set(containers(daemon))
+
+
+def test_an_image_that_comes_and_is_replaced(usable: None, tmp_path: Path) -> None:
+    """Until it is there the refill fails and is tried again; sandboxes of its old tree are given to nobody."""
+    for name in ("etc", "bin"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "bin/nothing").touch(0o755)
+
+    def import_(text: str) -> None:
+        (tmp_path / "etc/motd").write_text(text)
+        wish = {"name": "tiny", "source": str(tmp_path), "replace": True}
+        assert api.call("POST", "/v1/images", json=wish).status_code == 201
+
+    settings = {**SETTINGS, "pool": {"tiny": 1}}
+    with DaemonProcess(**settings) as daemon, Api(daemon) as api:
+        wait_for(lambda: "pool.refill.failed" in daemon.log.read_text(), "a refill without an image fails")
+        import_("old")
+        wait_for(lambda: len(pooled(daemon)) == 1 and ready(daemon, "tiny") == 1, "then there is one")
+        [old] = pooled(daemon)
+        import_("new")
+        session_id = api.create(image="tiny")["id"]
+        assert session_id != old
+        assert api.read(session_id, "/etc/motd") == (b"new", False)
+        wait_for(lambda: old not in containers(daemon) and ready(daemon, "tiny") == 1, "the old one is replaced")
+        taken = api.create(image="tiny", env={"A": "b"})["id"]
+        assert api.read(taken, "/etc/motd") == (b"new", False)
+        assert api.out(taken, "echo $A") == "b", "in an image without a shell of its own"
 
 
 def test_an_orderly_stop_leaves_nothing(usable: None) -> None:

@@ -79,6 +79,7 @@ class CgroupOomCounter(OomCounter):
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._text = b""
         self._last = 0
 
     @classmethod
@@ -91,10 +92,12 @@ class CgroupOomCounter(OomCounter):
 
     def read(self) -> int:
         try:
-            found = oom_kills(os.pread(self._fd, _LONGEST_COUNTER_FILE, 0).decode())
+            text = os.pread(self._fd, _LONGEST_COUNTER_FILE, 0)
         except OSError:  # the cgroup is gone, and the sandbox with it
-            found = None
-        self._last = max(self._last, found or 0)
+            return self._last
+        if text != self._text:  # nearly always it is what it was
+            self._text = text
+            self._last = max(self._last, oom_kills(text.decode()) or 0)
         return self._last
 
     def close(self) -> None:

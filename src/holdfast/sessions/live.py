@@ -27,11 +27,11 @@ class LiveSession:
         cwd: str,
         active: float,
         expires: float,
-        oom: OomWatch | None = None,
+        oom: OomWatch,
     ) -> None:
         self.session_id = session_id
         self.link = link
-        self.oom = oom or OomWatch(None, _nobody)
+        self.oom = oom
         self.cwd = cwd
         self.last_activity_at = active
         self.expires_at = expires
@@ -112,7 +112,3 @@ def in_use(session: LiveSession, clock: Clock) -> Iterator[None]:
     finally:
         session.users -= 1
         session.touch(clock())
-
-
-def _nobody(_kills: int) -> None:
-    """Where no kill can be counted."""
