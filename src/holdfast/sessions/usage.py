@@ -13,6 +13,9 @@ from holdfast.store import SessionRow
 _SECONDS = 10.0
 """Facts come from memory; whoever takes longer has a disk that hangs."""
 
+_AT_ONCE = 4
+"""A list of a thousand sessions must not take all threads from creates and file calls."""
+
 
 class Usage:
     """Looks at sandboxes. That is not using them: it keeps no session alive."""
@@ -20,11 +23,12 @@ class Usage:
     def __init__(self, driver: Driver, clock: Clock) -> None:
         self._driver = driver
         self._clock = clock
+        self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def of(self, row: SessionRow) -> SessionStats:
         """Raises ``SandboxNotFound`` if there is no sandbox, ``Unavailable`` if it takes too long."""
         try:
-            async with asyncio.timeout(_SECONDS):
+            async with self._turns, asyncio.timeout(_SECONDS):
                 facts = await self._driver.stats(self._driver.handle_for(row.id))
         except TimeoutError:
             raise Unavailable(f"what {row.id} uses could not be read within {_SECONDS:.0f} s; try again") from None
