@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -35,8 +35,9 @@ class BenchError(Exception):
 class Daemon:
     """A running daemon, as the benchmarks see it."""
 
-    def __init__(self, state_dir: Path) -> None:
+    def __init__(self, state_dir: Path, settings: Mapping[str, object]) -> None:
         self.state_dir = state_dir
+        self._settings = settings
         self.key = secrets.token_hex(16)
         self.url = ""
         self._process: subprocess.Popen[bytes] | None = None
@@ -71,6 +72,7 @@ class Daemon:
             "state_dir": str(self.state_dir),
             "max_sessions": 1000,
             "log_format": "json",
+            **self._settings,
         }
         config = self.state_dir / "holdfast.yaml"
         config.write_text(json.dumps(settings))
@@ -123,12 +125,12 @@ class Daemon:
 
 
 @contextlib.asynccontextmanager
-async def running() -> AsyncIterator[Daemon]:
-    """A daemon with default settings, from scratch."""
+async def running(**settings: object) -> AsyncIterator[Daemon]:
+    """A daemon from scratch, with default settings but for these."""
     # Short, because sockets live in it, and open to passers-by, because sandboxes run under other ids.
     state_dir = Path(tempfile.mkdtemp(prefix="hf-bench-", dir="/var/tmp"))
     state_dir.chmod(0o711)
-    daemon = Daemon(state_dir)
+    daemon = Daemon(state_dir, settings)
     try:
         await daemon.start()
         yield daemon

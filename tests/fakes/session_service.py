@@ -1,7 +1,7 @@
 """A session service in memory, with the real one's manners and none of its sandboxes.
 
-``exec`` understands a handful of commands (``echo``, ``exit``, ``sleep``, ``cat``, ``bytes``); set ``fail`` to have
-every call raise.
+``exec`` understands a handful of commands (``echo``, ``exit``, ``sleep``, ``cat``, ``bytes``, ``hog``); set ``fail`` to
+have every call raise.
 """
 
 import asyncio
@@ -27,9 +27,22 @@ from holdfast.protocol.messages import STDERR, STDOUT
 from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.machine import LIVE, Reason, Status
 from holdfast.sessions.network import NetworkPolicy
-from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult, SessionView
+from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult, SessionStats, SessionView
 
 MAX_TIMEOUT_MS = 120_000
+STATS = SessionStats(
+    cpu_seconds=1.25,
+    cpu_limit=0.5,
+    memory_bytes=50 << 20,
+    memory_peak_bytes=None,
+    memory_limit_bytes=512 << 20,
+    disk_bytes=1536,
+    disk_limit_bytes=None,
+    processes=3,
+    processes_limit=256,
+    oom_kills=1,
+    uptime_seconds=60.5,
+)
 
 
 class FakeSessions:
@@ -111,7 +124,7 @@ class FakeSessions:
         return self._view(session_id)
 
     async def list(
-        self, *, status: Sequence[Status] | None, limit: int, cursor: str | None, caller: Caller
+        self, *, status: Sequence[Status] | None, limit: int, cursor: str | None, caller: Caller, stats: bool = False
     ) -> tuple[list[SessionView], str | None]:
         self._trip()
         if cursor is not None and not cursor.isascii():
@@ -119,7 +132,13 @@ class FakeSessions:
         found = [one for one in self.sessions.values() if one.status in (status or LIVE)]
         found = [one for one in found if caller.sees_all or one.owner == caller.owner]
         found = [one for one in found if cursor is None or one.id > cursor]
+        if stats:
+            found = [replace(one, stats=STATS if one.status is Status.ACTIVE else None) for one in found]
         return found[:limit], found[limit - 1].id if len(found) > limit else None
+
+    async def stats(self, session_id: str, /) -> SessionStats:
+        self._live(session_id)
+        return STATS
 
     async def destroy(self, session_id: str, /) -> None:
         view = self._view(session_id)
@@ -153,6 +172,8 @@ class FakeSessions:
                 code, err = int(rest), b"leaving\n"
             case "cat":
                 out = req.stdin
+            case "hog":
+                code = 137
             case "bytes":
                 out = bytes.fromhex(rest)
             case "sleep":
@@ -172,6 +193,7 @@ class FakeSessions:
             cancelled=False,
             duration_ms=1,
             shell_restarted=False,
+            oom_killed=word == "hog",
         )
 
     async def exec_result(self, session_id: str, exec_id: str, /) -> ExecResult:

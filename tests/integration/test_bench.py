@@ -25,3 +25,16 @@ def test_exec_benchmark_prints_its_figures(tmp_path: Path) -> None:
     figures = json.loads(target.read_text())["figures"]
     assert [figure["benchmark"] for figure in figures] == ["exec", "exec"]
     assert all(figure["count"] > 0 and figure["ratio"] > 0 for figure in figures)
+
+
+@pytest.mark.timeout(300)
+def test_pool_benchmark_measures_warm_against_cold(tmp_path: Path) -> None:
+    if reason := unusable_driver():
+        pytest.skip(f"the benchmarks need the oci driver: {reason}")
+    target = tmp_path / "figures.json"
+    command = [sys.executable, "-m", "bench", "--quick", "--only", "pool", "--json", str(target)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = json.loads(target.read_text())["figures"]
+    assert [figure["target"] for figure in figures if figure["target"]] == ["≤ 12 ms, ≤ 1/5 of the reference"] * 2
+    assert all(figure["count"] > 0 and figure["reference_p50"] > 0 for figure in figures)

@@ -36,7 +36,7 @@ async def test_the_life_of_a_session(driver: str, state_dir: Path) -> None:
         reason = await anyio.to_thread.run_sync(unusable_driver)
         if reason:
             pytest.skip(reason)
-    config = Config.model_validate({"state_dir": state_dir, "driver": driver, "api_key": "k" * 32})
+    config = Config.model_validate({"state_dir": state_dir, "driver": driver, "api_key": "k" * 32, "pool": {"host": 1}})
     async with wiring.running(config) as daemon:  # starting up may take its time; serving may not
         with blockbuster_ctx("holdfast"):
             service = daemon.service
@@ -51,6 +51,10 @@ async def test_the_life_of_a_session(driver: str, state_dir: Path) -> None:
                 data, _ = await service.read_file(session.id, f"{home}/file", max_bytes=None)
                 assert data == b"x" * size
             assert (await service.exec_result(session.id, result.exec_id)).stdout == result.stdout
-            await service.list(status=None, limit=10, cursor=None, caller=ROOT)
+            assert (await service.stats(session.id)).processes
+            await service.list(status=None, limit=10, cursor=None, caller=ROOT, stats=True)
+            pooled = await service.create(CreateRequest(env={"A": "b"}), idempotency_key=None, caller=ROOT)
+            assert (await service.exec(pooled.id, ExecRequest("echo $A"), idempotency_key=None)).stdout == b"b\n"
+            await service.destroy(pooled.id)
             await service._tick()
             await service.destroy(session.id)

@@ -45,18 +45,27 @@ DEFAULTS = SessionSettings(
 
 
 class Images:
-    """One image, of nothing."""
+    """One image, of nothing. ``kept`` are the trees that the last ``clean`` was told to keep."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self._names = {"empty"}
+        self.layout = root
+        self.kept: set[Path] = set()
 
     async def resolve(self, name: str) -> ImageRoot:
-        if name != "empty":
+        if name not in self._names:
             raise UnknownImage(f"there is no image {name!r}")
-        return ImageRoot(name, self._root)
+        return ImageRoot(name, self.layout)
 
     async def clean(self, in_use: Collection[Path]) -> int:
+        self.kept = set(in_use)
         return 0
+
+    def replace(self) -> None:
+        self.layout = self.layout / "newer"
+
+    def remove(self) -> None:
+        self._names.clear()
 
 
 @dataclass
@@ -78,21 +87,24 @@ class House:
         self.world = FakeWorld()
         self.driver = FakeDriver(self.world)
         self.clock = Clock()
+        self.images = Images(root)
+        self.registry = CollectorRegistry()
 
     def make_service(
         self, settings: SessionSettings = DEFAULTS, store: SessionStore | None = None, egress: Egress | None = None
     ) -> SessionService:
         self.driver = FakeDriver(self.world)
+        self.registry = CollectorRegistry()
         return SessionService(
             store or self.store,
             self.driver,
-            cast(ImageStore, Images(self.root)),
+            cast(ImageStore, self.images),
             LinkHub(self.root / "link"),
             settings,
             node=NODE,
             link_key=b"key",
             clock=self.clock,
-            metrics=SessionMetrics(CollectorRegistry()),
+            metrics=SessionMetrics(self.registry),
             egress=egress,
         )
 

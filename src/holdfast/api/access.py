@@ -22,6 +22,7 @@ NEEDS: Final[Mapping[str, Scope]] = {
     "POST /v1/sessions": Scope.USE,
     "GET /v1/sessions/{session_id}": Scope.READ,
     "DELETE /v1/sessions/{session_id}": Scope.USE,
+    "GET /v1/sessions/{session_id}/stats": Scope.READ,
     "POST /v1/sessions/{session_id}/exec": Scope.USE,
     "GET /v1/sessions/{session_id}/exec/{exec_id}": Scope.READ,
     "POST /v1/sessions/{session_id}/exec/stream": Scope.USE,

@@ -1,5 +1,6 @@
 """Requests and replies as they look on the wire, and their way to and from the plain data inside."""
 
+from dataclasses import asdict
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -18,7 +19,7 @@ from holdfast.api.text import AbsolutePath, Env, Input, Metadata, Name, Text, Ti
 from holdfast.errors import TooLarge
 from holdfast.sessions.machine import Status
 from holdfast.sessions.network import MAX_PATTERN, MAX_PATTERNS, NetworkPolicy, Wire
-from holdfast.sessions.types import DEFAULT_SHELL, CreateRequest, ExecRequest, ExecResult, SessionView
+from holdfast.sessions.types import DEFAULT_SHELL, CreateRequest, ExecRequest, ExecResult, SessionStats, SessionView
 
 MAX_CMD_BYTES = 1024 * 1024
 TEN_YEARS = 10 * 366 * 24 * 3600
@@ -147,8 +148,39 @@ def _network_out(wire: Wire) -> str | AllowOut:
     return wire if isinstance(wire, str) else AllowOut.model_construct(allow=wire["allow"])
 
 
+class StatsOut(BaseModel):
+    """What a session uses, and may use; null is what cannot be known here, or a limit that is not enforced here."""
+
+    cpu_seconds: float | None
+    cpu_limit: float | None
+    memory_bytes: int | None
+    memory_peak_bytes: int | None
+    memory_limit_bytes: int | None
+    disk_bytes: int | None
+    disk_limit_bytes: int | None
+    processes: int | None
+    processes_limit: int | None
+    oom_kills: int | None
+    uptime_seconds: float
+
+    @classmethod
+    def of(cls, stats: SessionStats) -> "StatsOut":
+        return cls.model_construct(**asdict(stats))
+
+
+class SessionListed(SessionOut):
+    """A session in a list; ``stats`` only when asked for, and of an active one."""
+
+    stats: StatsOut | None = None
+
+    @classmethod
+    def of(cls, view: SessionView) -> "SessionListed":
+        stats = None if view.stats is None else StatsOut.of(view.stats)
+        return cls.model_construct(**dict(SessionOut.of(view)), stats=stats)
+
+
 class SessionPage(BaseModel):
-    sessions: list[SessionOut]
+    sessions: list[SessionListed]
     next_cursor: str | None
 
 
@@ -189,6 +221,7 @@ class ExecOut(BaseModel):
     cancelled: bool
     duration_ms: int
     shell_restarted: bool
+    oom_killed: bool
 
     @classmethod
     def of(cls, result: ExecResult) -> "ExecOut":
@@ -218,6 +251,7 @@ class ExecEnd(BaseModel):
     cancelled: bool
     duration_ms: int
     shell_restarted: bool
+    oom_killed: bool
 
     @classmethod
     def of(cls, result: ExecResult) -> "ExecEnd":
@@ -230,6 +264,7 @@ class ExecEnd(BaseModel):
             cancelled=result.cancelled,
             duration_ms=result.duration_ms,
             shell_restarted=result.shell_restarted,
+            oom_killed=result.oom_killed,
         )
 
 

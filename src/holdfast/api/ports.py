@@ -7,7 +7,7 @@ from holdfast.keys.types import Caller, KeyView, Scope
 from holdfast.sessions.events import Filter, Gap
 from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.machine import Status
-from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult, SessionView
+from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult, SessionStats, SessionView
 from holdfast.store import EventPage, EventRow
 
 
@@ -28,9 +28,16 @@ class SessionService(Protocol):
     async def get(self, session_id: str, /) -> SessionView: ...
 
     async def list(
-        self, *, status: Sequence[Status] | None, limit: int, cursor: str | None, caller: Caller
+        self, *, status: Sequence[Status] | None, limit: int, cursor: str | None, caller: Caller, stats: bool = False
     ) -> tuple[list[SessionView], str | None]:
-        """One page of what the caller may see, newest first, and the cursor of the next one."""
+        """One page of what the caller may see, newest first, and the cursor of the next one.
+
+        With ``stats``, with what the active ones use.
+        """
+        ...
+
+    async def stats(self, session_id: str, /) -> SessionStats:
+        """What an active session uses now."""
         ...
 
     async def destroy(self, session_id: str, /) -> None:

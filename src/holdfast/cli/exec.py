@@ -9,8 +9,9 @@ import click
 from holdfast.cli.common import ask, connection, find_session, pairs, show_json, wants_json
 
 if TYPE_CHECKING:
-    from holdfast.sdk import Client, ExecEnd, ExecResult
+    from holdfast.sdk import Client, ExecEnd, ExecResult, Limits
 
+OUT_OF_MEMORY = "holdfast: the command was killed because the sandbox ran out of memory (limit {} MB)"
 TIMED_OUT = 124  # as timeout(1) has it
 
 
@@ -56,9 +57,11 @@ def command(
         result = ask(lambda client: _run(client, session, line, wish))
         show_json(result)
         return _code(result)
-    end = ask(lambda client: _follow(client, session, line, wish))
+    end, limits = ask(lambda client: _follow(client, session, line, wish))
     if end.timed_out:
         click.echo("holdfast: the command timed out", err=True)
+    if end.oom_killed:
+        click.echo(OUT_OF_MEMORY.format(limits.memory_mb), err=True)
     return _code(end)
 
 
@@ -66,10 +69,11 @@ async def _run(client: "Client", session: str, line: str, wish: dict[str, Any]) 
     return await (await find_session(client, session)).exec(line, **wish)
 
 
-async def _follow(client: "Client", session: str, line: str, wish: dict[str, Any]) -> "ExecEnd":
+async def _follow(client: "Client", session: str, line: str, wish: dict[str, Any]) -> "tuple[ExecEnd, Limits]":
     from holdfast.cli.following import show  # brings in asyncio, which --help can do without
 
-    return await show((await find_session(client, session)).exec_stream(line, **wish))
+    found = await find_session(client, session)
+    return await show(found.exec_stream(line, **wish)), found.info.limits
 
 
 def _code(result: "ExecResult | ExecEnd") -> int:

@@ -8,10 +8,10 @@ import click
 from holdfast.cli.common import ask, connection, show_json, show_table, wants_json
 
 if TYPE_CHECKING:
-    from holdfast.sdk import Client, SessionInfo
+    from holdfast.sdk import Client, SessionInfo, SessionStats
 
 STATUSES = ("creating", "active", "pausing", "paused", "resuming", "destroying", "destroyed", "error")
-HEADS = ("ID", "STATUS", "IMAGE", "DRIVER", "OWNER", "AGE", "EXPIRES IN", "CWD")
+HEADS = ("ID", "STATUS", "IMAGE", "DRIVER", "OWNER", "AGE", "EXPIRES IN", "CPU", "MEM", "DISK", "PROCS", "CWD")
 
 
 @click.command("ls")
@@ -23,7 +23,7 @@ def command(everything: bool, status: tuple[str, ...]) -> None:
     wanted = status or (STATUSES if everything else None)
 
     async def look(client: "Client") -> "list[SessionInfo]":
-        return [session.info for session in await client.list_sessions(wanted)]
+        return [session.info for session in await client.list_sessions(wanted, stats=True)]
 
     found = ask(look)
     if wants_json():
@@ -36,7 +36,42 @@ def command(everything: bool, status: tuple[str, ...]) -> None:
 def row(info: "SessionInfo", now: datetime) -> tuple[str, ...]:
     status = f"{info.status} ({info.reason})" if info.reason else info.status
     ends = "-" if info.status == "destroyed" else span(info.expires_at - now)
-    return info.id, status, info.image, info.driver, info.owner, span(now - info.created_at), ends, info.cwd
+    age = span(now - info.created_at)
+    return info.id, status, info.image, info.driver, info.owner, age, ends, *used(info.stats), info.cwd
+
+
+def used(stats: "SessionStats | None") -> tuple[str, str, str, str]:
+    """CPU time, and of memory, disk and processes how much of how much; "-" is what is not known."""
+    if stats is None:
+        return "-", "-", "-", "-"
+    return (
+        "-" if stats.cpu_seconds is None else f"{stats.cpu_seconds:.1f}s",
+        of(size(stats.memory_bytes), size(stats.memory_limit_bytes)),
+        of(size(stats.disk_bytes), size(stats.disk_limit_bytes)),
+        of(number(stats.processes), number(stats.processes_limit)),
+    )
+
+
+def of(amount: str | None, limit: str | None) -> str:
+    if amount is None:
+        return "-"
+    return amount if limit is None else f"{amount}/{limit}"
+
+
+def number(value: int | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def size(count: int | None) -> str | None:
+    """Bytes in the largest unit that leaves a number before the point."""
+    if count is None:
+        return None
+    amount = float(count)
+    for unit in ("B", "K", "M", "G"):
+        if amount < 1000 or unit == "G":
+            break
+        amount /= 1024
+    return f"{amount:.0f}{unit}" if unit == "B" or amount >= 10 else f"{amount:.1f}{unit}"
 
 
 def span(length: timedelta) -> str:

@@ -30,6 +30,7 @@ from pydantic import (
 )
 
 from holdfast.broker.addresses import PrivateHosts
+from holdfast.daemon.pool_setting import PoolSizes
 from holdfast.errors import BadInput, ConfigError
 from holdfast.sessions.event_kinds import Kind
 from holdfast.sessions.network import NetworkPolicy
@@ -164,6 +165,7 @@ class Config(BaseModel):
     network: Annotated[InstanceOf[NetworkPolicy], BeforeValidator(_network)] = NetworkPolicy.NONE
     egress_private_hosts: Annotated[tuple[Name, ...], BeforeValidator(_split)] = ()
     readonly_rootfs: bool = True
+    pool: PoolSizes = Field(default_factory=dict)
 
     max_exec_timeout_ms: Annotated[Int, Field(ge=1)] = 120_000
     exec_timeout_ms: Annotated[Int, Field(ge=1)] = Field(default_factory=lambda earlier: earlier["max_exec_timeout_ms"])
@@ -248,6 +250,15 @@ class Config(BaseModel):
     @classmethod
     def _hosts_or_blocks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         PrivateHosts.parse(value)
+        return value
+
+    @field_validator("pool")
+    @classmethod
+    def _allowed_in_pool(cls, value: Mapping[str, int], info: ValidationInfo) -> Mapping[str, int]:
+        allowed = info.data.get("allowed_images")
+        for image in value:
+            if allowed is not None and image not in allowed:
+                raise ValueError(f"{image}: must be one of allowed_images, which are {', '.join(allowed) or 'none'}")
         return value
 
     @field_validator("session_ttl_seconds")

@@ -4,6 +4,7 @@ import os
 import socket
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from holdfast.daemon.config import Config
 from holdfast.daemon.node import StateLock
@@ -12,10 +13,14 @@ from holdfast.drivers.base import Check
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.store import Store
 
+_POOLED_MB = 11
+"""Of a sandbox that has the runner's pages to itself; in company it is about 4."""
+
 
 async def run_checks(config: Config) -> Sequence[Check]:
     """Looks; starts and changes nothing but the state directory and, if it is there, the database's schema."""
-    return [_python(), _state_dir(config), _port(config), await _database(config), *await make_driver(config).check()]
+    own = [_python(), _state_dir(config), _port(config), await _database(config), *_pool(config)]
+    return [*own, *await make_driver(config).check()]
 
 
 def _python() -> Check:
@@ -44,6 +49,21 @@ def _port(config: Config) -> Check:
                 return Check("listen", True, f"{config.listen} is in use by the running daemon")
             return Check("listen", False, f"{config.listen}: {error.strerror}", "Set listen to another port")
     return Check("listen", True, f"{config.listen} is free")
+
+
+def _pool(config: Config) -> list[Check]:
+    """What the sandboxes that are kept ready cost, where there are to be any."""
+    count = sum(config.pool.values())
+    if not count:
+        return []
+    have = _available_mb()
+    detail = f"{count} sandboxes are kept ready, at up to {_POOLED_MB} MB of memory each; {have} MB are available"
+    return [Check("warm pool", count * _POOLED_MB <= have, detail, "Set pool to fewer sandboxes", fatal=False)]
+
+
+def _available_mb() -> int:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) >> 10 for line in lines if line.startswith("MemAvailable:"))
 
 
 def _daemon_runs(config: Config) -> bool:

@@ -162,6 +162,7 @@ def session_settings(config: Config) -> SessionSettings:
         max_file_bytes=config.max_file_bytes,
         reap_interval_seconds=config.reap_interval_seconds,
         event_retention_seconds=config.event_retention_hours * 3600,
+        pool=config.pool,
     )
 
 

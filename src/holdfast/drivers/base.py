@@ -96,6 +96,36 @@ class SandboxInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class SandboxStats:
+    """What a sandbox uses, all its processes together. None is what cannot be known here; a number is never a guess.
+
+    ``memory_bytes`` is what could not be taken away from it at once: without the cache of files that it no longer
+    reads. ``processes`` counts threads too, as the limit does. ``disk_bytes`` and ``disk_limit_bytes`` are of its
+    writable space; how much fits is a little less than the limit asked for, by what a file system needs for itself.
+    """
+
+    cpu_seconds: float | None = None
+    memory_bytes: int | None = None
+    memory_peak_bytes: int | None = None
+    processes: int | None = None
+    oom_kills: int | None = None
+    disk_bytes: int | None = None
+    disk_limit_bytes: int | None = None
+
+
+class OomCounter(ABC):
+    """How often the kernel has killed a process of one sandbox for want of memory, as a number that only grows."""
+
+    @abstractmethod
+    def read(self) -> int:
+        """Now. Takes microseconds and never blocks: it is read before and after every command."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what reading needs; twice is fine."""
+
+
+@dataclass(frozen=True, slots=True)
 class Capabilities:
     """What a driver can do on this machine; callers ask before they try."""
 
@@ -172,6 +202,14 @@ class Driver(ABC):
 
         Raises rather than returning an incomplete list: callers treat absence from it as proof.
         """
+
+    @abstractmethod
+    async def stats(self, handle: Handle) -> SandboxStats:
+        """What the sandbox uses now. Raises ``SandboxNotFound`` if there is none. Cheap enough to ask of hundreds."""
+
+    def oom_counter(self, handle: Handle) -> OomCounter | None:
+        """A counter of the running sandbox's deaths by memory; None where they cannot be counted. Does not block."""
+        return None
 
     @abstractmethod
     def handle_for(self, session_id: str) -> Handle:

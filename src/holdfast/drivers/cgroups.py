@@ -4,6 +4,7 @@ A runtime that is cut off between making a cgroup and writing down its state can
 the session's.
 """
 
+import functools
 import os
 import signal
 import time
@@ -28,17 +29,15 @@ def _hierarchies() -> list[Path]:
         return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
 
 
-def ran_out_of_memory(session_id: str) -> bool:
-    """Whether the kernel has killed something of this session because its memory limit was reached."""
-    for path in of(session_id):
-        for name in ("memory.events", "memory.oom_control"):  # v2, v1
-            try:
-                lines = (path / name).read_text().splitlines()
-            except OSError:
-                continue
-            if any(line.startswith("oom_kill ") and line.split()[1] != "0" for line in lines):
-                return True
-    return False
+@functools.cache
+def unified() -> bool:
+    """Whether this host has cgroup v2 alone: one hierarchy for all controllers. It stays so while the host runs."""
+    return (_ROOT / "cgroup.controllers").exists()
+
+
+def directory(session_id: str, controller: str) -> Path:
+    """Where this controller's files of the session are."""
+    return (_ROOT if unified() else _ROOT / controller) / PARENT / session_id
 
 
 def remove(session_id: str) -> None:

@@ -62,6 +62,13 @@ class Disk:
     def mounted(self) -> bool:
         return is_mounted(self.path)
 
+    def usage(self) -> tuple[int | None, int | None]:
+        """How many bytes are used, and how many there are; unknown where it is no file system of its own."""
+        if not self._limited or self.path.stat().st_dev == self.path.parent.stat().st_dev:
+            return None, None  # the look-up in mountinfo would grow with the number of sessions
+        found = os.statvfs(self.path)
+        return (found.f_blocks - found.f_bfree) * found.f_frsize, found.f_blocks * found.f_frsize
+
     async def remove(self) -> None:
         """Unmount and delete. The mount is detached at once; a straggler's open files cannot hold it."""
         while await asyncio.to_thread(self.mounted):

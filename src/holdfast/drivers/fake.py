@@ -10,13 +10,24 @@ The sandboxes are in a ``FakeWorld``, which outlives drivers as a machine outliv
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import anyio
 from anyio import lowlevel
 
-from holdfast.drivers.base import Capabilities, Check, Driver, Handle, Network, SandboxInfo, SandboxSpec, SandboxState
+from holdfast.drivers.base import (
+    Capabilities,
+    Check,
+    Driver,
+    Handle,
+    Network,
+    OomCounter,
+    SandboxInfo,
+    SandboxSpec,
+    SandboxState,
+    SandboxStats,
+)
 from holdfast.drivers.fake_runner import FakeRunner
 from holdfast.errors import DriverConflict, DriverUnsupported, HoldfastError, SandboxNotFound
 
@@ -24,6 +35,7 @@ Moment = Literal["before", "middle", "after"]
 """When a fault strikes: before anything was done, half-way (create and destroy only), or when all is done."""
 
 _HANDLE_PREFIX = "fake:"
+_NOTHING_USED = SandboxStats(cpu_seconds=0.0, memory_bytes=0, processes=0, oom_kills=0)
 _CAPABILITIES = Capabilities(isolation=False, networks=frozenset(Network))
 
 
@@ -34,12 +46,26 @@ class FakeSandbox:
     spec: SandboxSpec
     runner: FakeRunner | None = None
     oom_killed: bool = False
+    stats: SandboxStats = _NOTHING_USED
 
     @property
     def state(self) -> SandboxState:
         if self.runner is None:
             return SandboxState.CREATED
         return SandboxState.RUNNING if self.runner.alive else SandboxState.STOPPED
+
+
+class FakeOomCounter(OomCounter):
+    """Reads what the test has set."""
+
+    def __init__(self, sandbox: FakeSandbox) -> None:
+        self._sandbox = sandbox
+
+    def read(self) -> int:
+        return self._sandbox.stats.oom_kills or 0
+
+    def close(self) -> None:
+        pass
 
 
 class FakeWorld:
@@ -91,7 +117,7 @@ class FakeDriver(Driver):
 
         Faults of one method strike in the order in which they were injected. With both, it hangs, then fails.
         """
-        if method not in ("check", "prepare", "create", "destroy", "inspect", "list"):
+        if method not in ("check", "prepare", "create", "destroy", "inspect", "stats", "list"):
             raise ValueError(f"the fake has no method {method!r}")
         self._faults.setdefault(method, []).append(_Fault(error, hang, times, moment))
 
@@ -106,6 +132,11 @@ class FakeDriver(Driver):
         sandbox.oom_killed = oom
         if sandbox.runner is not None:
             await sandbox.runner.kill()
+
+    def oom_kill(self, session_id: str) -> None:
+        """The kernel kills something in the sandbox that is not its runner."""
+        sandbox = self._sandbox(session_id)
+        sandbox.stats = replace(sandbox.stats, oom_kills=(sandbox.stats.oom_kills or 0) + 1)
 
     def freeze(self, session_id: str) -> None:
         """The runner takes calls and never answers; ``thaw`` ends that, and the calls in between stay unanswered."""
@@ -173,6 +204,17 @@ class FakeDriver(Driver):
         if session_id not in self.world.sandboxes:
             raise SandboxNotFound(f"there is no sandbox of {session_id}")
         return self._info(session_id)
+
+    async def stats(self, handle: Handle) -> SandboxStats:
+        session_id = _session_of(handle)
+        await self._strike("stats", "before", session_id)
+        if session_id not in self.world.sandboxes:
+            raise SandboxNotFound(f"there is no sandbox of {session_id}")
+        return self._sandbox(session_id).stats
+
+    def oom_counter(self, handle: Handle) -> OomCounter | None:
+        sandbox = self.world.sandboxes.get(_session_of(handle))
+        return None if sandbox is None else FakeOomCounter(sandbox)
 
     async def list(self) -> Sequence[SandboxInfo]:
         await self._strike("list", "before", "")

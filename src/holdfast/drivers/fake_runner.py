@@ -14,7 +14,15 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 
 from holdfast.drivers.base import SandboxSpec
-from holdfast.errors import BadInput, ExecNotFound, FileMissing, HoldfastError, IdempotencyMismatch, ProtocolError
+from holdfast.errors import (
+    BadInput,
+    Conflict,
+    ExecNotFound,
+    FileMissing,
+    HoldfastError,
+    IdempotencyMismatch,
+    ProtocolError,
+)
 from holdfast.protocol import frames
 from holdfast.protocol.messages import INLINE_FILE_BYTES, STDERR, STDOUT, VERSION, pack_segments
 
@@ -146,6 +154,11 @@ class FakeRunner:
         match call.get("op"):
             case "ping":
                 return {}, b""
+            case "env":
+                if self._execs:
+                    raise Conflict("the environment of a session is set before its first command")
+                extra = call.get("env")
+                self._env.update(extra if isinstance(extra, dict) else {})
             case "exec":
                 return await asyncio.shield(self._exec(call, body).result)
             case "exec.get":

@@ -19,16 +19,18 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from holdfast.drivers import cgroups, runtime_bundle
+from holdfast.drivers import cgroup_stats, cgroups, process_stats, runtime_bundle
 from holdfast.drivers.base import (
     Capabilities,
     Check,
     Driver,
     Handle,
     Network,
+    OomCounter,
     SandboxInfo,
     SandboxSpec,
     SandboxState,
+    SandboxStats,
     check_environment,
 )
 from holdfast.drivers.commands import Outcome, run, uninterrupted
@@ -247,8 +249,30 @@ class OciDriver(Driver):
 
     def _with_cause_of_death(self, info: SandboxInfo) -> SandboxInfo:
         if info.state is SandboxState.STOPPED and not self._ready()[0].rootless:
-            return replace(info, oom_killed=cgroups.ran_out_of_memory(info.session_id))
+            used = cgroup_stats.read(info.session_id)
+            return replace(info, oom_killed=used is not None and bool(used.oom_kills))
         return info
+
+    async def stats(self, handle: Handle) -> SandboxStats:
+        try:
+            return await asyncio.to_thread(self._stats, handle)
+        except OSError as error:
+            raise DriverTransient(f"cannot see what {handle} uses: {error}") from error
+
+    def _stats(self, handle: Handle) -> SandboxStats:
+        directory = self._directory(handle)
+        if not directory.is_dir():
+            raise SandboxNotFound(f"there is no sandbox {handle}")
+        machine = self._ready()[0]
+        used = cgroup_stats.read(handle) if machine.cgroups else None
+        if used is None:
+            init = _init_process(directory)
+            used = process_stats.of_tree(init.pid) if init else SandboxStats()
+        disk, limit = Disk(directory, limited=machine.loop_disks).usage()
+        return replace(used, disk_bytes=disk, disk_limit_bytes=limit)
+
+    def oom_counter(self, handle: Handle) -> OomCounter | None:
+        return cgroup_stats.CgroupOomCounter.of(handle) if self._ready()[0].cgroups else None
 
     async def list(self) -> Sequence[SandboxInfo]:
         containers = {found.handle: found for found in await self._containers()}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from holdfast.drivers import slirp
 from holdfast.drivers.base import Check
+from holdfast.drivers.cgroups import unified
 from holdfast.drivers.commands import run
 from holdfast.drivers.oci_config import ID_BASE, ID_COUNT, IdMap
 from holdfast.errors import HoldfastError
@@ -149,7 +150,7 @@ def _cgroups(rootless: bool) -> tuple[bool, Check]:
     if rootless:
         detail = "memory and cpu limits are not enforced for an ordinary user; the number of processes is"
         return False, Check("cgroups", False, detail, "Run the daemon as root to enforce them", fatal=False)
-    version = "v2" if (_CGROUP / "cgroup.controllers").exists() else "v1"
+    version = "v2" if unified() else "v1"
     present = [name for name in ("memory", "pids", "cpu") if _has_controller(name)]
     missing = [name for name in ("memory", "pids", "cpu") if name not in present]
     if missing:

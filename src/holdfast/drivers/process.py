@@ -32,6 +32,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 import holdfast
+from holdfast.drivers import process_stats
 from holdfast.drivers.base import (
     Capabilities,
     Check,
@@ -41,6 +42,7 @@ from holdfast.drivers.base import (
     SandboxInfo,
     SandboxSpec,
     SandboxState,
+    SandboxStats,
     check_environment,
 )
 from holdfast.drivers.blocking import run_to_the_end
@@ -134,6 +136,10 @@ class ProcessDriver(Driver):
         session_id = _session_of(handle)
         return await self._in_thread(self._inspect, session_id, what=f"inspect {session_id}")
 
+    async def stats(self, handle: Handle) -> SandboxStats:
+        session_id = _session_of(handle)
+        return await self._in_thread(self._stats, session_id, what=f"see what {session_id} uses")
+
     async def list(self) -> Sequence[SandboxInfo]:
         return await self._in_thread(self._list, what="list the sandboxes")
 
@@ -206,6 +212,13 @@ class ProcessDriver(Driver):
         if state is None:
             raise SandboxNotFound(f"there is no sandbox of {session_id}")
         return SandboxInfo(self.handle_for(session_id), session_id, state)
+
+    def _stats(self, session_id: str) -> SandboxStats:
+        home = self._home(session_id)
+        if not home.is_dir():
+            raise SandboxNotFound(f"there is no sandbox of {session_id}")
+        runner = _read_facts(home)
+        return process_stats.of_tree(runner.pid) if runner is not None and runner.is_alive() else SandboxStats()
 
     def _list(self) -> Sequence[SandboxInfo]:
         _reap()

@@ -87,6 +87,9 @@ class Execs:
     def __init__(self) -> None:
         self._by_id: dict[str, Exec] = {}
 
+    def __len__(self) -> int:
+        return len(self._by_id)
+
     def get(self, exec_id: str) -> Exec | None:
         return self._by_id.get(exec_id)
 

@@ -55,6 +55,7 @@ class Service:
         self._shells: dict[str, Shell] = {}
         self._calls = {
             "ping": self._ping,
+            "env": self._set_environment,
             "exec": self._exec,
             "exec.start": self._exec_start,
             "exec.get": self._exec_get,
@@ -91,6 +92,24 @@ class Service:
     def _shutdown(self, _header: frames.Header, _body: bytes, reply: Reply) -> None:
         reply({})
         os._exit(0)
+
+    def _set_environment(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
+        """Variables for a sandbox that was made before anybody wanted it: from now on as if it was made with them.
+
+        The shell that waits is replaced: one that was given them afterwards would treat some of them otherwise.
+        """
+        extra = fields.texts(header, "env")
+        if self.execs:
+            _refuse(reply, "conflict", "the environment of a session is set before its first command")
+            return
+        if extra:
+            self._env.update(extra)  # in place: everything that starts processes shares it
+            for shell in self._shells.values():
+                shell.discard()
+            self._shells.clear()
+            if self._argv:
+                self._shell(DEFAULT_SHELL).warm_up()
+        reply({})
 
     def _shell(self, name: str) -> Shell:
         shell = self._shells.get(name)

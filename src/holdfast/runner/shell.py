@@ -87,6 +87,10 @@ class Shell:
             except OSError:
                 return  # no process to be had now; the next command tries again and says so
 
+    def discard(self) -> None:
+        """End a shell that never ran a command and never will."""
+        self._kill()
+
     # -- one command -------------------------------------------------------------------------------------------------
 
     def _next(self) -> None:

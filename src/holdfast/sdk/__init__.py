@@ -16,7 +16,17 @@ from holdfast.sdk.images import Images
 from holdfast.sdk.keys import Keys
 from holdfast.sdk.output import Chunk
 from holdfast.sdk.processes import Process, ProcessInfo
-from holdfast.sdk.results import CommandFailed, ExecEnd, ExecResult, ImageInfo, KeyInfo, Limits, NewKey, SessionInfo
+from holdfast.sdk.results import (
+    CommandFailed,
+    ExecEnd,
+    ExecResult,
+    ImageInfo,
+    KeyInfo,
+    Limits,
+    NewKey,
+    SessionInfo,
+    SessionStats,
+)
 from holdfast.sdk.session import PendingSession, Session
 from holdfast.sdk.session_events import SessionEvent
 from holdfast.sdk.sync import SyncClient, SyncImages, SyncKeys, SyncSession
@@ -43,6 +53,7 @@ __all__ = [
     "Session",
     "SessionEvent",
     "SessionInfo",
+    "SessionStats",
     "SyncClient",
     "SyncImages",
     "SyncKeys",

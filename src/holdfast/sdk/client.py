@@ -82,9 +82,14 @@ class Client:
         data = await self._transport.call("GET", f"/v1/sessions/{quote(session_id, safe='')}")
         return Session(self._transport, of_wire(SessionInfo, data))
 
-    async def list_sessions(self, status: str | Iterable[str] | None = None) -> list[Session]:
-        """All sessions with one of these statuses, over as many pages as it takes."""
+    async def list_sessions(self, status: str | Iterable[str] | None = None, *, stats: bool = False) -> list[Session]:
+        """All sessions with one of these statuses, over as many pages as it takes.
+
+        With ``stats``, the ``info.stats`` of active ones says what they use.
+        """
         params: dict[str, str | list[str]] = {"limit": str(PAGE)}
+        if stats:
+            params["stats"] = "true"
         if status is not None:
             params["status"] = [status] if isinstance(status, str) else list(status)
         found: list[Session] = []

@@ -19,6 +19,8 @@ class CommandFailed(Exception):
 
     def __init__(self, result: "ExecResult") -> None:
         how = "timed out" if result.timed_out else f"ended with exit code {result.exit_code}"
+        if result.oom_killed:
+            how += ", after its sandbox ran out of memory"
         last = result.output.rstrip()[-500:]
         super().__init__(f"the command {how}" + (f": {last}" if last else ""))
         self.result = result
@@ -39,6 +41,7 @@ class ExecResult:
     duration_ms: int
     shell_restarted: bool
     cancelled: bool = False
+    oom_killed: bool = False
 
     @property
     def ok(self) -> bool:
@@ -63,6 +66,7 @@ class ExecEnd:
     cancelled: bool
     duration_ms: int
     shell_restarted: bool
+    oom_killed: bool = False
 
     @property
     def ok(self) -> bool:
@@ -77,6 +81,23 @@ class Limits:
     memory_mb: int | None = None
     pids: int | None = None
     disk_mb: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStats:
+    """What a session uses, and may use. None: it cannot be known there, or the limit is not enforced there."""
+
+    cpu_seconds: float | None
+    cpu_limit: float | None
+    memory_bytes: int | None
+    memory_peak_bytes: int | None
+    memory_limit_bytes: int | None
+    disk_bytes: int | None
+    disk_limit_bytes: int | None
+    processes: int | None
+    processes_limit: int | None
+    oom_kills: int | None
+    uptime_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +122,7 @@ class SessionInfo:
     last_activity_at: datetime
     owner: str = "root"
     """Whose it is. Daemons from before there were keys do not say: everything was root's."""
+    stats: SessionStats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,4 +164,6 @@ def of_wire(cls: type[T], data: Mapping[str, Any]) -> T:
             values[name] = datetime.fromisoformat(value)
         elif name == "limits":
             values[name] = of_wire(Limits, value)
+        elif name == "stats" and value is not None:
+            values[name] = of_wire(SessionStats, value)
     return cls(**values)

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from holdfast.sdk.exec_stream import ExecStream
 from holdfast.sdk.processes import Processes
-from holdfast.sdk.results import ExecResult, SessionInfo, new_key, of_wire
+from holdfast.sdk.results import ExecResult, SessionInfo, SessionStats, new_key, of_wire
 from holdfast.sdk.terminal import Terminal, open_terminal
 from holdfast.sdk.transport import Transport
 
@@ -135,6 +135,10 @@ class Session:
         """A file's bytes, at most ``max_bytes`` of them."""
         params = {"path": path} if max_bytes is None else {"path": path, "max_bytes": str(max_bytes)}
         return await self._transport.raw("GET", self._path + "/fs/read", b"", {"Accept": RAW}, params=params, safe=True)
+
+    async def stats(self) -> SessionStats:
+        """What it uses now of CPU, memory, disk and processes, and what it may. Does not count as use."""
+        return of_wire(SessionStats, await self._transport.call("GET", self._path + "/stats"))
 
     async def refresh(self) -> Self:
         """Ask the daemon how the session is now."""

@@ -172,6 +172,7 @@ class SyncSession(_Sync[Session]):
     follow_exec = forward_object(SyncExecStream, Session.follow_exec)
     write = forward(Session.write)
     read = forward(Session.read)
+    stats = forward(Session.stats)
     destroy = forward(Session.destroy)
 
     def __init__(self, portal: BlockingPortal, inner: Session) -> None:
@@ -249,8 +250,8 @@ class SyncClient(_Sync[Client]):
     def url(self) -> str:
         return self._inner.url
 
-    def list_sessions(self, status: str | Iterable[str] | None = None) -> list[SyncSession]:
-        found = self._portal.call(self._inner.list_sessions, status)
+    def list_sessions(self, status: str | Iterable[str] | None = None, *, stats: bool = False) -> list[SyncSession]:
+        found = self._portal.call(partial(self._inner.list_sessions, status, stats=stats))
         return [SyncSession(self._portal, one) for one in found]
 
     def events(

@@ -10,6 +10,7 @@ from holdfast.sessions import calls
 from holdfast.sessions.follow import Attached, Chunk, End, follow
 from holdfast.sessions.ids import exec_id_for, new_exec_id
 from holdfast.sessions.live import Clock, LiveSession, in_use
+from holdfast.sessions.oom import judged
 from holdfast.sessions.operations import Operations
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.spec import choose_timeout
@@ -44,6 +45,7 @@ class Commands:
         live = await self._usable(session_id)
         exec_id = exec_id_for(session_id, idempotency_key) if idempotency_key else new_exec_id()
         with in_use(live, self._clock):
+            live.oom.begin(exec_id)
             await calls.start_command(
                 live.link, exec_id, request, timeout_ms=timeout_ms, limit=self._settings.max_output_bytes
             )
@@ -58,7 +60,7 @@ class Commands:
             except HoldfastError as error:
                 log.info("exec.lost", session_id=live.session_id, exec_id=exec_id, error=error.message)
                 return
-        self._count(result)
+        self._count(judged(live.oom, result))
         if shell == DEFAULT_SHELL:
             live.cwd = result.cwd
 
@@ -76,10 +78,10 @@ class Commands:
             events = follow(live.link, "exec.attach", {"exec_id": exec_id}, offset)
             async with contextlib.aclosing(events):
                 async for event in events:
-                    yield calls.brief_result(event.told) if isinstance(event, End) else event
+                    yield judged(live.oom, calls.brief_result(event.told)) if isinstance(event, End) else event
 
     async def cancel(self, session_id: str, exec_id: str) -> ExecResult:
         """End it as a timeout would; returns its result. One that has ended already is left as it is."""
         live = await self._usable(session_id)
         with in_use(live, self._clock):
-            return await calls.cancel_command(live.link, exec_id)
+            return judged(live.oom, await calls.cancel_command(live.link, exec_id))

@@ -7,13 +7,14 @@ that was overtaken changes nothing. Whatever is interrupted between two steps is
 import asyncio
 import hashlib
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from weakref import WeakValueDictionary
 
 import structlog
 
-from holdfast.drivers.base import Driver, Handle, SandboxInfo, SandboxSpec, SandboxState
+from holdfast.drivers.base import Driver, Handle, SandboxInfo, SandboxSpec, SandboxState, check_environment
 from holdfast.errors import HoldfastError, SandboxLost, SandboxNotFound, SessionGone, StaleRow
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
@@ -23,11 +24,15 @@ from holdfast.sessions.live import Clock, LiveSession, LiveSessions
 from holdfast.sessions.machine import LIVE, Event, Reason, Status, next_status, sources
 from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.network import Egress
+from holdfast.sessions.oom import OomWatch
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.spec import SessionSpec
 from holdfast.store import SessionRow, SessionStore
 
 log = structlog.get_logger(__name__)
+
+_ENVIRONMENT_SECONDS = 2.0
+"""A runner that waits for its first command answers within a millisecond."""
 
 
 class Lifecycle:
@@ -60,6 +65,8 @@ class Lifecycle:
         self._metrics = metrics
         self._egress = egress
         self.on_disconnect: Callable[[str], None] = _ignore
+        self.on_oom: Callable[[str, int], None] = _ignore_kills
+        """Told once of each time that processes of a session were killed for memory, and how many."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def _alone(self, session_id: str) -> asyncio.Lock:
@@ -155,6 +162,39 @@ class Lifecycle:
         """What the runner proves itself with. Derived, so that it is nowhere stored and any daemon here knows it."""
         return hmac.new(self._link_key, session_id.encode(), hashlib.sha256).hexdigest()
 
+    # -- in advance --------------------------------------------------------------------------------------------------
+
+    async def prepare(self, row: SessionRow) -> SessionRow:
+        """A sandbox for a session that nobody has asked for yet, with its runner on the line; ``row`` is not stored."""
+        handle = await self._start(row)
+        return replace(row, handle=handle, cwd=self._home(row))
+
+    async def give_environment(self, session_id: str, env: Mapping[str, str]) -> None:
+        """Before its first command. Also proves that the runner answers."""
+        check_environment(env)
+        link = self._hub.get(session_id)
+        if link is None or not link.connected:
+            raise SandboxLost(f"the runner of {session_id} has hung up")
+        await link.call("env", {"env": dict(env)}, timeout=_ENVIRONMENT_SECONDS)
+
+    async def admit(self, row: SessionRow, *, max_live: int, max_owned: int | None) -> tuple[SessionRow, bool]:
+        """Make an active session of a prepared sandbox, by the insert of its row; as ``SessionStore.insert``."""
+        status = next_status(Status(row.status), Event.STARTED)
+        row, is_new = await self._store.insert(
+            replace(row, status=status), max_live=max_live, max_owned=max_owned, tell=[Kind.CREATED, Kind.ACTIVE]
+        )
+        if is_new:
+            self._adopt(row)
+            log.info("session.created", session_id=row.id, image=row.image, pooled=True)
+        return row, is_new
+
+    async def discard(self, session_id: str) -> None:
+        """Remove a prepared sandbox, whole or half made."""
+        await self._hub.close(session_id, SessionGone(f"the sandbox {session_id} was not needed any more"))
+        await self._driver.destroy(self._driver.handle_for(session_id))
+
+    # -- adoption ----------------------------------------------------------------------------------------------------
+
     async def adopt(self, row: SessionRow) -> None:
         """Take up an active session of an earlier daemon: its runner is dialling already."""
         async with self._alone(row.id):
@@ -167,7 +207,14 @@ class Lifecycle:
         link = self._hub.get(row.id)
         if link is not None and self._live.get(row.id) is None:
             self._egress.attach(link, SessionSpec.from_json(row.spec).network)
-            self._live.add(LiveSession(row.id, link, row.ttl_seconds, row.cwd, row.last_activity_at, row.expires_at))
+            watch = OomWatch(self._driver.oom_counter(self._driver.handle_for(row.id)), partial(self._oom, row.id))
+            self._live.add(
+                LiveSession(row.id, link, row.ttl_seconds, row.cwd, row.last_activity_at, row.expires_at, watch)
+            )
+
+    def _oom(self, session_id: str, kills: int) -> None:
+        log.warning("session.oom", session_id=session_id, kills=kills, meaning="processes killed at the memory limit")
+        self.on_oom(session_id, kills)
 
     # -- down --------------------------------------------------------------------------------------------------------
 
@@ -237,6 +284,12 @@ class Lifecycle:
         self._metrics.ended.labels(Reason.CRASHED).inc()
         log.error("session.crashed", session_id=row.id, detail=detail)
 
+    async def tell_oom(self, session_id: str, kills: int) -> None:
+        """Write the event: something in this session was killed for memory, and the session lives on."""
+        row = await self._store.get(session_id)
+        data = {"status": row.status, "image": row.image, "metadata": dict(row.metadata), "kills": kills}
+        await self._store.events.record(Kind.OOM, session_id, data=data, now=self._clock(), owner=row.owner)
+
     # -- rows --------------------------------------------------------------------------------------------------------
 
     async def _lease(self, session_id: str) -> SessionRow:
@@ -277,6 +330,10 @@ class Lifecycle:
         await self._store.change(
             row.id, statuses=LIVE, generation=row.generation, now=self._clock(), values={"error": trouble}
         )
+
+
+def _ignore_kills(_session_id: str, _kills: int) -> None:
+    """Until somebody wants to know."""
 
 
 def _ignore(_session_id: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from holdfast.link.link import Link
+from holdfast.sessions.oom import OomWatch
 
 Clock = Callable[[], float]
 """Unix time; tests bring their own."""
@@ -18,9 +19,19 @@ Clock = Callable[[], float]
 class LiveSession:
     """One active session."""
 
-    def __init__(self, session_id: str, link: Link, ttl_seconds: int, cwd: str, active: float, expires: float) -> None:
+    def __init__(
+        self,
+        session_id: str,
+        link: Link,
+        ttl_seconds: int,
+        cwd: str,
+        active: float,
+        expires: float,
+        oom: OomWatch,
+    ) -> None:
         self.session_id = session_id
         self.link = link
+        self.oom = oom
         self.cwd = cwd
         self.last_activity_at = active
         self.expires_at = expires
@@ -53,7 +64,18 @@ class LiveSessions:
         return self._by_id.get(session_id)
 
     def remove(self, session_id: str) -> None:
-        self._by_id.pop(session_id, None)
+        session = self._by_id.pop(session_id, None)
+        if session is not None:
+            session.oom.close()
+
+    def close(self) -> None:
+        for session_id in list(self._by_id):
+            self.remove(session_id)
+
+    def look_for_kills(self) -> None:
+        """Also in sessions that run no command now: something in the background may have been killed."""
+        for session in self._by_id.values():
+            session.oom.look()
 
     def count(self) -> int:
         return len(self._by_id)

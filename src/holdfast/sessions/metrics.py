@@ -17,4 +17,13 @@ class SessionMetrics:
             buckets=(0.025, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30),
             registry=registry,
         )
+        self.pool_ready = Gauge(
+            "holdfast_pool_ready", "Sandboxes that wait to become sessions, by image.", ["image"], registry=registry
+        )
+        self.pool_creates = Counter(
+            "holdfast_pool_creates_total",
+            "Creates of an image that is pooled: hit took a ready sandbox, miss made one.",
+            ["result"],
+            registry=registry,
+        )
         self.execs = Counter("holdfast_execs_total", "Commands that ended, by how.", ["outcome"], registry=registry)

@@ -6,13 +6,13 @@
 | active         | running            | adopted, if this daemon has no link to it yet           |
 | active         | stopped or absent  | ``error`` with reason ``crashed``                       |
 | destroying     | any                | the destroy is finished                                 |
-| destroyed/none | any                | the sandbox is removed                                  |
+| destroyed/none | any                | the sandbox is removed, unless it waits in the pool     |
 
 A look-up that fails changes nothing: absence is believed only when the driver has listed everything.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -42,9 +42,11 @@ class Reconciler:
         operations: Operations,
         *,
         node: str,
+        is_pooled: Callable[[str], bool],
     ) -> None:
         self._store = store
         self._driver = driver
+        self._is_pooled = is_pooled
         self._lifecycle = lifecycle
         self._live = live
         self._operations = operations
@@ -98,6 +100,8 @@ class Reconciler:
     async def _remove_strays(self, strays: Sequence[SandboxInfo]) -> None:
         for stray in strays:
             try:
+                if self._is_pooled(stray.session_id):  # asked before the row: who is claimed has one by then
+                    continue
                 if not await self._has_live_row(stray.session_id):
                     log.warning("reconcile.stray.removed", session_id=stray.session_id)
                     await self._lifecycle.remove_stray(stray)

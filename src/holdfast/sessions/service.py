@@ -5,7 +5,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import structlog
@@ -13,7 +13,7 @@ import structlog
 from holdfast.drivers.base import Driver
 from holdfast.errors import BadInput, HoldfastError, SessionGone, TooLarge, Unavailable, WrongState
 from holdfast.images.store import ImageStore
-from holdfast.keys.types import Caller
+from holdfast.keys.types import ROOT, Caller
 from holdfast.link.hub import LinkHub
 from holdfast.sessions import calls
 from holdfast.sessions.commands import Commands
@@ -24,14 +24,18 @@ from holdfast.sessions.live import Clock, LiveSession, LiveSessions, in_use
 from holdfast.sessions.machine import LIVE, Reason, Status
 from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.network import Egress, NoEgress
+from holdfast.sessions.oom import judged
 from holdfast.sessions.operations import Operations
 from holdfast.sessions.owners import Owners
+from holdfast.sessions.pool import Pool
+from holdfast.sessions.pool_keeper import PoolKeeper
 from holdfast.sessions.processes import Processes
 from holdfast.sessions.reaper import Reaper
 from holdfast.sessions.reconciler import Reconciler
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.spec import SessionSpec, choose_image, choose_spec, choose_timeout, choose_ttl
-from holdfast.sessions.types import DEFAULT_SHELL, CreateRequest, ExecRequest, ExecResult, SessionView
+from holdfast.sessions.types import DEFAULT_SHELL, CreateRequest, ExecRequest, ExecResult, SessionStats, SessionView
+from holdfast.sessions.usage import Usage
 from holdfast.store import SessionRow, SessionStore
 
 log = structlog.get_logger(__name__)
@@ -84,10 +88,18 @@ class SessionService:
             metrics=metrics,
             egress=self._egress,
         )
-        self._reconciler = Reconciler(store, driver, self._lifecycle, self._live, self._operations, node=node)
+        pool = Pool(settings.pool)
+        self._pool = PoolKeeper(
+            pool, self._lifecycle, self._operations, self._plan, max_live=settings.max_sessions, metrics=metrics
+        )
+        self._reconciler = Reconciler(
+            store, driver, self._lifecycle, self._live, self._operations, node=node, is_pooled=pool.owns
+        )
+        self._usage = Usage(driver, clock)
         metrics.live.set_function(self._live.count)
         self._reaper = Reaper(store, self._lifecycle, self._live, self._operations, node=node, clock=clock)
         self._lifecycle.on_disconnect = self._on_disconnect
+        self._lifecycle.on_oom = self._on_oom
         self.commands = Commands(self._usable, self._operations, settings, clock, self._count)
         self.processes = Processes(self._usable, clock)
 
@@ -100,6 +112,7 @@ class SessionService:
         watchers = [
             asyncio.create_task(self._every(_SAVE_SECONDS, self._reaper.save_activity)),
             asyncio.create_task(self._every(self._settings.reap_interval_seconds, self._tick)),
+            asyncio.create_task(self._pool.run()),
         ]
         try:
             yield
@@ -108,9 +121,11 @@ class SessionService:
                 watcher.cancel()
             await asyncio.gather(*watchers, return_exceptions=True)
             await self._operations.close(_CLOSE_SECONDS)
+            await self._pool.close()
             with contextlib.suppress(HoldfastError):
                 await self._reaper.save_activity()
             await self._hub.shut_down()
+            self._live.close()
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         """For ever. One failure is logged and does not end the watch."""
@@ -125,18 +140,23 @@ class SessionService:
 
     async def _tick(self) -> None:
         await self._reaper.tick()
+        self._live.look_for_kills()
         await self._reconciler.tick()
         await self._reaper.prune(self._clock() - self._settings.keep_destroyed_seconds)
         await self._reaper.prune_events(self._clock() - self._settings.event_retention_seconds)
+        await self._pool.refresh()
         await self._clean_images()
 
     async def _clean_images(self) -> None:
         """Remove trees of replaced images that no session uses any more."""
         rows = await self._store.by_status(LIVE, node=self._node)
-        layouts = [SessionSpec.from_json(row.spec).layout for row in rows]
+        layouts = [*self._pool.layouts(), *(SessionSpec.from_json(row.spec).layout for row in rows)]
         await self._images.clean([Path(layout) for layout in layouts if layout])
 
     def _on_disconnect(self, session_id: str) -> None:
+        if self._pool.lost(session_id):
+            return
+
         async def investigate() -> None:
             try:
                 await self._reconciler.investigate(session_id)
@@ -145,17 +165,43 @@ class SessionService:
 
         self._operations.spawn(f"investigate:{session_id}", investigate)
 
+    def _on_oom(self, session_id: str, kills: int) -> None:
+        async def tell() -> None:
+            try:
+                await self._lifecycle.tell_oom(session_id, kills)
+            except HoldfastError as error:
+                log.warning("oom.event.failed", session_id=session_id, error=error.message)
+
+        self._operations.spawn(f"oom:{session_id}", tell)
+
     # -- sessions ----------------------------------------------------------------------------------------------------
 
     async def create(self, req: CreateRequest, *, idempotency_key: str | None, caller: Caller) -> SessionView:
         row = await self._new_row(req, idempotency_key, caller.owner)
+        claimed = await self._claim(row, caller)
+        if claimed is not None:
+            row, is_new = claimed
+            return self._view(row) if is_new else await self._created_before(row)
         row, is_new = await self._store.insert(
             row, max_live=self._settings.max_sessions, max_owned=caller.max_sessions, tell=[Kind.CREATED]
         )
         if not is_new:
             return await self._created_before(row)
-        with self._metrics.creates.time():
+        with self._metrics.creates.time(), self._pool.creating():
             return self._view(await self._operations.share(row.id, lambda: self._lifecycle.bring_up(row.id)))
+
+    async def _claim(self, row: SessionRow, caller: Caller) -> tuple[SessionRow, bool] | None:
+        """The session out of the pool, if one there fits. An operation of its own: a caller may go away meanwhile."""
+        ready = self._pool.take(row)
+        if ready is None:
+            return None
+        return await self._operations.share(
+            ready.id, lambda: self._pool.claim(ready, row, max_owned=caller.max_sessions)
+        )
+
+    async def _plan(self, image: str) -> SessionRow:
+        """For the pool: what a create that names only the image would ask for."""
+        return await self._new_row(CreateRequest(image=image), None, ROOT.owner)
 
     async def _new_row(self, req: CreateRequest, idempotency_key: str | None, owner: str) -> SessionRow:
         now = self._clock()
@@ -163,7 +209,8 @@ class SessionService:
         spec = choose_spec(req, self._settings, self._driver.capabilities)
         self._egress.check(spec.network)
         ttl = choose_ttl(req.ttl_seconds, self._settings)
-        await self._images.resolve(image)
+        root = await self._images.resolve(image)
+        spec = replace(spec, layout=str(root.layout))
         return SessionRow(
             id=new_session_id(),
             owner=owner,
@@ -200,14 +247,30 @@ class SessionService:
     async def get(self, session_id: str, /) -> SessionView:
         return self._view(await self._store.get(session_id))
 
+    async def _with_stats(self, views: Sequence[SessionView], rows: Sequence[SessionRow]) -> list[SessionView]:
+        here = [row for row in rows if row.status == Status.ACTIVE and row.node == self._node]
+        found = dict(zip((row.id for row in here), await self._usage.of_many(here), strict=True))
+        return [replace(view, stats=found.get(view.id)) for view in views]
+
     async def list(
-        self, *, status: Sequence[Status] | None, limit: int, cursor: str | None, caller: Caller
+        self, *, status: Sequence[Status] | None, limit: int, cursor: str | None, caller: Caller, stats: bool = False
     ) -> tuple[list[SessionView], str | None]:
-        """What the caller may see, newest first. Without ``status``: all that are not destroyed."""
+        """What the caller may see, newest first. Without ``status``: all that are not destroyed.
+
+        ``stats``: with what the active ones use.
+        """
         owner = None if caller.sees_all else caller.owner
         rows = await self._store.page(statuses=status or list(LIVE), limit=limit + 1, after=cursor, owner=owner)
         more = rows[limit - 1].id if len(rows) > limit else None
-        return [self._view(row) for row in rows[:limit]], more
+        views = [self._view(row) for row in rows[:limit]]
+        return await self._with_stats(views, rows) if stats else views, more
+
+    async def stats(self, session_id: str, /) -> SessionStats:
+        """What an active session uses now. Does not count as use."""
+        row = await self._store.get(session_id)
+        if row.status != Status.ACTIVE:
+            raise _unusable(row)
+        return await self._usage.of(row)
 
     async def destroy(self, session_id: str, /) -> None:
         """From any state. Shares a destroy that is under way; waits for a create that is, so as not to race it."""
@@ -249,6 +312,7 @@ class SessionService:
         exec_id = exec_id_for(session_id, idempotency_key) if idempotency_key else new_exec_id()
         with in_use(live, self._clock):
             async with live.shell(req.shell):
+                live.oom.begin(exec_id)
                 result = await calls.run_command(
                     live.link,
                     exec_id,
@@ -257,6 +321,7 @@ class SessionService:
                     limit=self._settings.max_output_bytes,
                     queue_seconds=self._settings.max_exec_timeout_ms / 1000,
                 )
+                result = judged(live.oom, result)
             self._count(result)
             if req.shell == DEFAULT_SHELL:
                 live.cwd = result.cwd
@@ -268,9 +333,10 @@ class SessionService:
     async def exec_result(self, session_id: str, exec_id: str, /) -> ExecResult:
         live = await self._usable(session_id)
         with in_use(live, self._clock):
-            return await calls.get_result(
+            result = await calls.get_result(
                 live.link, exec_id, wait_seconds=2 * self._settings.max_exec_timeout_ms / 1000
             )
+            return judged(live.oom, result)
 
     async def write_file(self, session_id: str, path: str, data: bytes, /, *, mode: int | None) -> None:
         _check_path(path)

@@ -1,7 +1,7 @@
 """What the session service can be told. The daemon fills it from its configuration."""
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from holdfast.drivers.base import Limits
 from holdfast.sessions.network import NetworkPolicy
@@ -32,3 +32,5 @@ class SessionSettings:
     """How long the row of a destroyed session still answers "gone" instead of "unknown"."""
     event_retention_seconds: float = 7 * 24 * 3600.0
     """How long an event can be read."""
+    pool: Mapping[str, int] = field(default_factory=dict)
+    """How many sandboxes of which image are kept ready."""

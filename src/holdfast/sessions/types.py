@@ -27,6 +27,23 @@ class CreateRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionStats:
+    """What a session uses, and may use. None: it cannot be known here, or the limit is not enforced here."""
+
+    cpu_seconds: float | None
+    cpu_limit: float | None
+    memory_bytes: int | None
+    memory_peak_bytes: int | None
+    memory_limit_bytes: int | None
+    disk_bytes: int | None
+    disk_limit_bytes: int | None
+    processes: int | None
+    processes_limit: int | None
+    oom_kills: int | None
+    uptime_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class SessionView:
     """A session as its owner may see it."""
 
@@ -46,6 +63,8 @@ class SessionView:
     created_at: float
     expires_at: float
     last_activity_at: float
+    stats: SessionStats | None = None
+    """Only where they were asked for, and of an active session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +94,4 @@ class ExecResult:
     cancelled: bool
     duration_ms: int
     shell_restarted: bool
+    oom_killed: bool = False

@@ -69,6 +69,8 @@ T = TypeVar("T")
 
 _COLUMNS = tuple(column.name for column in fields(SessionRow))
 _SELECT = sa.select(table)
+_INSERT = sa.insert(table).returning(table)
+_COUNT_LIVE = sa.select(sa.func.count()).select_from(table).where(table.c.status.in_(LIVE))
 
 
 class SessionStore:
@@ -107,7 +109,7 @@ class SessionStore:
             if max_live is not None:
                 _refuse_over(connection, max_live)
             values = {name: getattr(row, name) for name in _COLUMNS}
-            stored = _row(connection.execute(sa.insert(table).values(values).returning(table)).one())
+            stored = _row(connection.execute(_INSERT, values).one())
             _tell(connection, tell, stored, row.created_at)
             return stored, True
 

@@ -112,6 +112,7 @@ async def test_openapi_is_complete(stranger: httpx2.AsyncClient) -> None:
         ("POST", "/v1/sessions"),
         ("GET", "/v1/sessions"),
         ("GET", one),
+        ("GET", f"{one}/stats"),
         ("DELETE", one),
         ("POST", f"{one}/exec"),
         ("GET", one + "/exec/{exec_id}"),

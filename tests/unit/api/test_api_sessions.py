@@ -1,11 +1,12 @@
 """Sessions and exec over HTTP: every field, and every status code that the API promises."""
 
+from dataclasses import asdict
 from typing import Any
 
 import httpx2
 import pytest
 
-from fakes.session_service import FakeSessions
+from fakes.session_service import STATS, FakeSessions
 from holdfast import errors
 
 pytestmark = pytest.mark.anyio
@@ -98,6 +99,7 @@ async def test_exec_and_its_result_again(client: httpx2.AsyncClient, session_id:
     assert result["stdout"] == result["output"] == "höi"
     assert result["cwd"] == "/tmp"
     wanted = "exec_id exit_code cwd output stdout stderr truncated timed_out cancelled duration_ms shell_restarted"
+    wanted += " oom_killed"
     assert set(result) == set(wanted.split())
     assert sessions.last_exec is not None
     assert (sessions.last_exec.shell, sessions.last_exec.timeout_ms) == ("two", 500)
@@ -275,3 +277,27 @@ async def test_images(client: httpx2.AsyncClient) -> None:
     assert (await client.delete("/v1/images/alpine")).status_code == 204
     assert told(await client.delete("/v1/images/alpine")) == (404, "image_not_found")
     assert told(await client.post("/v1/images", json={"name": "x", "source": "relative"})) == (422, "bad_input")
+
+
+async def test_stats_of_one(client: httpx2.AsyncClient, session_id: str, sessions: FakeSessions) -> None:
+    response = await client.get(f"/v1/sessions/{session_id}/stats")
+    assert response.status_code == 200
+    assert response.json() == asdict(STATS)
+    await sessions.destroy(session_id)
+    assert told(await client.get(f"/v1/sessions/{session_id}/stats")) == (410, "session_gone")
+    assert told(await client.get("/v1/sessions/ses_none/stats")) == (404, "session_not_found")
+
+
+async def test_stats_in_a_list_only_when_asked_for(client: httpx2.AsyncClient, session_id: str) -> None:
+    [plain] = (await client.get("/v1/sessions")).json()["sessions"]
+    [full] = (await client.get("/v1/sessions", params={"stats": "true"})).json()["sessions"]
+    assert plain["stats"] is None
+    assert full.pop("stats") == asdict(STATS)
+    assert full == (await client.get(f"/v1/sessions/{session_id}")).json()
+    assert told(await client.get("/v1/sessions", params={"stats": "perhaps"})) == (422, "bad_input")
+
+
+async def test_a_command_that_ran_out_of_memory(client: httpx2.AsyncClient, session_id: str) -> None:
+    result = (await client.post(f"/v1/sessions/{session_id}/exec", json={"cmd": "hog"})).json()
+    assert (result["exit_code"], result["oom_killed"]) == (137, True)
+    assert (await client.get(f"/v1/sessions/{session_id}/exec/{result['exec_id']}")).json() == result

@@ -15,6 +15,7 @@ from types import ModuleType
 import pytest
 
 from fakes.api_server import RunningApi, running_api
+from holdfast.cli import ls
 from holdfast.cli.main import VERBS, run
 from holdfast.drivers.base import Check
 from holdfast.errors import ConfigError, RuntimeUnavailable
@@ -107,6 +108,42 @@ def test_exec(cli: Cli, api: RunningApi) -> None:
     assert (result["exit_code"], result["stderr"]) == (3, "leaving\n")
     assert cli("exec", one, "--json", "--", "exit 300").code == 300 & 0xFF
     assert cli("exec", one).code == 2
+
+
+def test_exec_says_that_memory_ran_out(cli: Cli, api: RunningApi) -> None:
+    one = cli("new", "--memory-mb", "64").out.strip()
+    said = "holdfast: the command was killed because the sandbox ran out of memory (limit 64 MB)\n"
+    assert cli("exec", one, "--", "hog") == Ran(137, "", said)
+    assert json.loads(cli("exec", "--json", one, "--", "hog").out)["oom_killed"] is True
+
+
+def test_ls_shows_what_is_used(cli: Cli, api: RunningApi) -> None:
+    used, gone = cli("new").out.strip(), cli("new").out.strip()
+    cli("rm", gone)
+    heads, *rows = [line.split("\t") for line in cli("ls", "-a").out.splitlines()]
+    assert heads[6:10] == ["CPU", "MEM", "DISK", "PROCS"]
+    assert {row[0]: row[6:10] for row in rows} == {
+        used: ["1.2s", "50M/512M", "1.5K", "3/256"],
+        gone: ["-", "-", "-", "-"],
+    }
+    [listed] = json.loads(cli("ls", "--json").out)["sessions"]
+    assert listed["stats"]["memory_bytes"] == 50 << 20
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [
+        (None, None),
+        (0, "0B"),
+        (999, "999B"),
+        (1000, "1.0K"),
+        (10 << 20, "10M"),
+        (1023 << 20, "1.0G"),
+        (1 << 45, "32768G"),
+    ],
+)
+def test_sizes(count: int | None, shown: str | None) -> None:
+    assert ls.size(count) == shown
 
 
 def test_exec_forwards_stdin_only_if_asked(cli: Cli, api: RunningApi, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,6 +163,36 @@ def test_database_url(url: str | None, resolved: str) -> None:
     assert config.resolved_database_url == resolved
 
 
+@pytest.mark.parametrize("text", ["host=4,python=0", " host = 4 , python=0,", '{"host": 4, "python": 0}'])
+def test_the_pool_in_the_environment(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_POOL", text)
+    assert load_config().pool == {"host": 4, "python": 0}
+
+
+def test_the_pool_in_the_file() -> None:
+    write("pool: {host: 4}")
+    assert load_config().pool == {"host": 4}
+    assert Config().pool == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("pool: {host: -1}", "host: must be a whole number from 0 to 1000"),
+        ("pool: {host: true}", "host: must be a whole number from 0 to 1000"),
+        ("pool: {host: many}", "host: must be a whole number from 0 to 1000"),
+        ("pool: {host: 10001}", "host: must be a whole number from 0 to 1000"),
+        ("pool: 4", 'must map images to counts, as {"host": 4} or host=4,python=2'),
+        ("pool: host", "host: must be a whole number"),
+        ("pool: {'': 4}", "must map images to counts"),
+        ("pool: '{\"host\": }'", "must map images to counts"),
+        ("allowed_images: [host]\npool: {nope: 1}", "nope: must be one of allowed_images, which are host"),
+    ],
+)
+def test_a_pool_that_cannot_be(text: str, said: str) -> None:
+    assert problem(text).startswith(f"pool (holdfast.yaml): {said}")
+
+
 @pytest.mark.parametrize("url", ["", "mysql://u:hunter2@h/d", "postgresql://", "hunter2", "sqlite:///hunter2.db"])
 def test_bad_database_url_is_refused_and_not_shown(url: str) -> None:
     line = problem(f'database_url: "{url}"')

@@ -32,6 +32,18 @@ async def test_a_session_from_beginning_to_end(client: Client, api: RunningApi) 
         await session.exec("true")
 
 
+async def test_stats(client: Client) -> None:
+    async with client.create_session() as session:
+        stats = await session.stats()
+        assert (stats.memory_bytes, stats.disk_limit_bytes, stats.oom_kills) == (50 << 20, None, 1)
+        assert [one.info.stats for one in await client.list_sessions()] == [None]
+        assert [one.info.stats for one in await client.list_sessions(stats=True)] == [stats]
+        result = await session.exec("hog")
+        assert result.oom_killed
+        with pytest.raises(CommandFailed, match="exit code 137, after its sandbox ran out of memory"):
+            result.check()
+
+
 async def test_create_can_be_awaited(client: Client) -> None:
     session = await client.create_session(limits={"cpus": 2})
     assert (await client.get_session(session.id)).info == session.info

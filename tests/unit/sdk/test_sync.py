@@ -21,6 +21,7 @@ def test_a_session_from_beginning_to_end(api: RunningApi) -> None:
             session.write("/x", "text")
             assert session.read("/x") == b"text"
             assert [one.id for one in client.list_sessions(status="active")] == [session.id]
+            assert client.list_sessions(stats=True)[0].info.stats == session.stats()
             assert client.get_session(session.id).info == session.info
         assert session.refresh().status == "destroyed"
         with pytest.raises(errors.SessionGone):

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from holdfast.api.caller import CallerOf
-from holdfast.api.models import SessionCreate, SessionOut, SessionPage
+from holdfast.api.models import SessionCreate, SessionListed, SessionOut, SessionPage, StatsOut
 from holdfast.api.ports import SessionService
 from holdfast.api.routes.common import IdempotencyKey, SessionId, failures, reply
 from holdfast.api.settings import ApiSettings
@@ -40,9 +40,13 @@ def router(service: SessionService, settings: ApiSettings) -> APIRouter:
         ] = None,
         limit: Annotated[int, Query(ge=1, le=settings.max_page)] = settings.default_page,
         cursor: Annotated[Name | None, Query(description="next_cursor of the page before")] = None,
+        stats: Annotated[bool, Query(description="Also what each active session uses")] = False,
     ) -> Response:
-        views, following = await service.list(status=statuses(status), limit=limit, cursor=cursor, caller=caller)
-        return reply(SessionPage(sessions=[SessionOut.of(view) for view in views], next_cursor=following))
+        views, following = await service.list(
+            status=statuses(status), limit=limit, cursor=cursor, caller=caller, stats=stats
+        )
+        page = SessionPage.model_construct(sessions=[SessionListed.of(view) for view in views], next_cursor=following)
+        return reply(page)
 
     @routes.get(
         "/v1/sessions/{session_id}",
@@ -52,6 +56,16 @@ def router(service: SessionService, settings: ApiSettings) -> APIRouter:
     )
     async def get(session_id: SessionId) -> Response:
         return reply(SessionOut.of(await service.get(session_id)))
+
+    @routes.get(
+        "/v1/sessions/{session_id}/stats",
+        response_model=StatsOut,
+        responses=failures(404, 409, 410, 422, 503),
+        summary="What a session uses",
+    )
+    async def stats_(session_id: SessionId) -> Response:
+        """CPU, memory, disk and processes now, and the limits that are enforced. Does not count as use."""
+        return reply(StatsOut.of(await service.stats(session_id)))
 
     @routes.delete(
         "/v1/sessions/{session_id}",

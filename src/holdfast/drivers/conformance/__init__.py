@@ -18,9 +18,12 @@ from holdfast.drivers.conformance.isolation import IsolationConformance
 from holdfast.drivers.conformance.lifecycle import LifecycleConformance
 from holdfast.drivers.conformance.limits import LimitsConformance
 from holdfast.drivers.conformance.links import LinkConformance
+from holdfast.drivers.conformance.stats import StatsConformance
 
 __all__ = ["DriverConformance", "Harness"]
 
 
-class DriverConformance(LifecycleConformance, LinkConformance, IsolationConformance, LimitsConformance):
+class DriverConformance(
+    LifecycleConformance, LinkConformance, IsolationConformance, LimitsConformance, StatsConformance
+):
     """All of it."""

@@ -1,9 +1,10 @@
 """Using up what a sandbox may have. Only the limits that a driver's capabilities promise are tested."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import asdict
 
+from holdfast.drivers.base import Limits
 from holdfast.drivers.conformance.harness import LIMITS, Harness, Sandbox, need, need_shell, sandbox
 
 PIDS = 64
@@ -12,14 +13,18 @@ DISK_MB = 32
 
 
 @asynccontextmanager
-async def limited(harness: Harness, limit: str, **limits: int) -> AsyncIterator[Sandbox]:
+async def limited(harness: Harness, limit: str, **limits: float) -> AsyncIterator[Sandbox]:
     """A sandbox with these limits, if the driver promises to hold ``limit``."""
     need_shell(harness)
     driver = await harness.make_driver()
     need(getattr(driver.capabilities, limit), f"the {driver.name} driver does not promise {limit} here")
     await driver.close()
-    async with sandbox(harness, limits=replace(LIMITS, **limits)) as box:
+    async with sandbox(harness, limits=_with(limits)) as box:
         yield box
+
+
+def _with(limits: Mapping[str, float]) -> Limits:
+    return Limits(**{**asdict(LIMITS), **limits})
 
 
 async def assert_still_answers(box: Sandbox) -> None:

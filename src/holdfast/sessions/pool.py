@@ -1,0 +1,130 @@
+"""Sandboxes that wait to become sessions: how many of which image there should be, and which there are. Pure: no I/O.
+
+A pooled sandbox has no row. Its claim is the insert of its row, as an active session with the sandbox's own id: the
+primary key lets that happen once, whoever tries, and a crash leaves either no row (the sandbox is a stray, which the
+reconciler removes) or an ordinary session. So no pooled sandbox outlives its daemon, and none is handed out twice.
+
+::
+
+    reserve ──► being made ──put──► ready ──take──► taken ──release──► a session, or gone, or a stray
+                                      ▲               │
+                                      └──put (clean)──┘
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from holdfast.sessions.spec import SessionSpec
+from holdfast.store import SessionRow
+
+_DRIVERS_OWN = frozenset({"SANDBOX_ID"})
+"""Variables that a driver may set for itself when it makes a sandbox; who wants another value gets a new sandbox."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A sandbox whose runner has dialled and that has run nothing. ``row`` is what its row would be by default."""
+
+    row: SessionRow
+    spec: SessionSpec
+
+    @classmethod
+    def of(cls, row: SessionRow) -> "Ready":
+        return cls(row, replace(SessionSpec.from_json(row.spec), env={}))
+
+    @property
+    def id(self) -> str:
+        return self.row.id
+
+    def fits(self, row: SessionRow, spec: SessionSpec) -> bool:
+        """Whether it is what this row asks for, but for the environment, which can still be set."""
+        return (self.row.image, self.row.driver) == (row.image, row.driver) and self.spec == replace(spec, env={})
+
+
+@dataclass(slots=True)
+class _Shelf:
+    """The sandboxes of one image, each in one of three places; of those that are ready the oldest is taken first."""
+
+    wanted: int
+    making: set[str] = field(default_factory=set)
+    ready: dict[str, Ready] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+
+    @property
+    def missing(self) -> int:
+        return self.wanted - len(self.making) - len(self.ready)
+
+    def has(self, session_id: str) -> bool:
+        return session_id in self.ready or session_id in self.making or session_id in self.taken
+
+    def take(self, session_id: str) -> Ready:
+        self.taken.add(session_id)
+        return self.ready.pop(session_id)
+
+
+class Pool:
+    """What is kept ready. Nothing in it awaits, so tasks cannot come between its steps."""
+
+    def __init__(self, wanted: Mapping[str, int]) -> None:
+        self._shelves = {image: _Shelf(count) for image, count in wanted.items() if count > 0}
+
+    @property
+    def images(self) -> list[str]:
+        return list(self._shelves)
+
+    def owns(self, session_id: str) -> bool:
+        """Whether the sandbox with this id is being made, ready or taken: not a stray, although it has no row."""
+        return any(shelf.has(session_id) for shelf in self._shelves.values())
+
+    def ready(self, image: str) -> list[Ready]:
+        return list(self._shelves[image].ready.values())
+
+    def count_ready(self, image: str) -> int:
+        return len(self._shelves[image].ready)
+
+    def everything(self) -> list[str]:
+        """All that it owns."""
+        return [one for shelf in self._shelves.values() for one in (*shelf.making, *shelf.ready, *shelf.taken)]
+
+    def most_wanted(self, images: Iterable[str]) -> str | None:
+        """Of these images, the one that lacks the largest share of its sandboxes; None when none lacks any."""
+        lacking = {image: shelf for image in images if (shelf := self._shelves[image]).missing > 0}
+        return max(lacking, key=lambda image: lacking[image].missing / lacking[image].wanted, default=None)
+
+    def lacks(self, image: str) -> bool:
+        return self._shelves[image].missing > 0
+
+    def reserve(self, session_id: str, image: str) -> None:
+        """A sandbox with this id is about to be made."""
+        self._shelves[image].making.add(session_id)
+
+    def put(self, ready: Ready) -> None:
+        """It is made; or it was taken and comes back as it went."""
+        self.release(ready.id)
+        self._shelves[ready.row.image].ready[ready.id] = ready
+
+    def take(self, row: SessionRow) -> Ready | None:
+        """One that fits; None when none is ready, or when the row asks for something else."""
+        shelf = self._shelves.get(row.image)
+        if shelf is None:
+            return None
+        spec = SessionSpec.from_json(row.spec)
+        if _DRIVERS_OWN & spec.env.keys():
+            return None
+        fitting = (ready.id for ready in shelf.ready.values() if ready.fits(row, spec))
+        found = next(fitting, None)
+        return None if found is None else shelf.take(found)
+
+    def withdraw(self, session_id: str) -> Ready | None:
+        """Take this very one, if it is ready: it is of no use any more."""
+        for shelf in self._shelves.values():
+            if session_id in shelf.ready:
+                return shelf.take(session_id)
+        return None
+
+    def release(self, session_id: str) -> None:
+        """It is a session now, or gone, or the reconciler's business."""
+        for shelf in self._shelves.values():
+            shelf.making.discard(session_id)
+            shelf.taken.discard(session_id)
+            shelf.ready.pop(session_id, None)

@@ -1,0 +1,230 @@
+"""Keeps the pool full, and makes sessions of what is in it.
+
+A sandbox that is given out and then not used after all goes back only if nothing was done to it; whatever else happens
+to a pooled sandbox, it is destroyed, or left to the reconciler, which decides by whether it has a row.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from functools import partial
+
+import structlog
+
+from holdfast.errors import HoldfastError, IdempotencyMismatch, TooManySessions, UnknownImage
+from holdfast.sessions.lifecycle import Lifecycle
+from holdfast.sessions.metrics import SessionMetrics
+from holdfast.sessions.operations import Operations
+from holdfast.sessions.pool import Pool, Ready
+from holdfast.sessions.spec import SessionSpec
+from holdfast.store import SessionRow
+
+log = structlog.get_logger(__name__)
+
+_PAUSE_SECONDS = 0.1
+"""Before each sandbox: who has just taken one is about to use it, and goes first."""
+_PATIENCE_SECONDS = 5.0
+"""How long a refill lets callers that wait for a new sandbox go first; under steady load it still gets its turn."""
+_LONGEST_BACKOFF_SECONDS = 60.0
+_CLOSE_SECONDS = 5.0
+
+Plan = Callable[[str], Awaitable[SessionRow]]
+"""The row that a create of this image would have if it named nothing else."""
+
+
+class PoolKeeper:
+    """One pool's only owner."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        lifecycle: Lifecycle,
+        operations: Operations,
+        plan: Plan,
+        *,
+        max_live: int,
+        metrics: SessionMetrics,
+    ) -> None:
+        self._pool = pool
+        self._lifecycle = lifecycle
+        self._operations = operations
+        self._plan = plan
+        self._max_live = max_live
+        self._metrics = metrics
+        self._creates = 0
+        self._quiet = asyncio.Event()
+        self._needed = asyncio.Event()
+        self._failures = dict.fromkeys(pool.images, 0)
+        self._not_before = dict.fromkeys(pool.images, 0.0)
+        for image in pool.images:
+            metrics.pool_ready.labels(image).set_function(partial(pool.count_ready, image))
+
+    # -- giving out --------------------------------------------------------------------------------------------------
+
+    def take(self, row: SessionRow) -> Ready | None:
+        """A ready sandbox for this row. Whoever takes one calls ``claim`` with it."""
+        ready = self._pool.take(row)
+        if row.image in self._pool.images:
+            self._metrics.pool_creates.labels("hit" if ready else "miss").inc()
+            self._needed.set()
+        return ready
+
+    async def claim(self, ready: Ready, row: SessionRow, *, max_owned: int | None) -> tuple[SessionRow, bool] | None:
+        """Make the session that ``row`` asks for out of ``ready``; as ``SessionStore.insert``.
+
+        None if the sandbox turns out to be of no use, which costs the caller a cold create and nothing else. The
+        environment comes before the row: no crash can leave a session that lacks it.
+        """
+        env = SessionSpec.from_json(row.spec).env
+        try:
+            await self._lifecycle.give_environment(ready.id, env)
+        except HoldfastError as error:
+            log.warning("pool.sandbox.unusable", session_id=ready.id, error=error.message)
+            self._throw_away(ready.id)
+            return None
+        wanted = replace(row, id=ready.id, handle=ready.row.handle, cwd=ready.row.cwd)
+        try:
+            stored, is_new = await self._lifecycle.admit(wanted, max_live=self._max_live, max_owned=max_owned)
+        except (TooManySessions, IdempotencyMismatch):
+            self._give_back(ready, clean=not env)
+            raise
+        except BaseException:  # whether there is a row, only the store knows: the reconciler will ask it
+            self._pool.release(ready.id)
+            raise
+        if is_new:
+            self._pool.release(ready.id)
+        else:
+            self._give_back(ready, clean=not env)
+        return stored, is_new
+
+    @contextlib.contextmanager
+    def creating(self) -> Iterator[None]:
+        """Around the making of a sandbox that a caller waits for: refills stand back."""
+        self._creates += 1
+        try:
+            yield
+        finally:
+            self._creates -= 1
+            if not self._creates:
+                self._quiet.set()
+
+    def _give_back(self, ready: Ready, *, clean: bool) -> None:
+        if clean and self._pool.lacks(ready.row.image):  # and was not replaced meanwhile
+            self._pool.put(ready)
+        else:
+            self._throw_away(ready.id)
+
+    def lost(self, session_id: str) -> bool:
+        """A runner has hung up; whether it was that of a sandbox that waits here."""
+        if self._pool.withdraw(session_id) is None:
+            return False
+        log.warning("pool.sandbox.lost", session_id=session_id, next="another one is made")
+        self._throw_away(session_id)
+        return True
+
+    def _throw_away(self, session_id: str) -> None:
+        self._operations.spawn(f"discard:{session_id}", lambda: self._discard(session_id))
+
+    async def _discard(self, session_id: str) -> None:
+        try:
+            await self._lifecycle.discard(session_id)
+        except HoldfastError as error:
+            log.warning("pool.discard.failed", session_id=session_id, error=error.message, next="tried on each tick")
+        finally:
+            self._pool.release(session_id)  # what is still there is a stray now
+            self._needed.set()
+
+    # -- filling -----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until cancelled: make what is missing, one at a time, behind every caller that waits for a sandbox."""
+        while True:
+            image = self._pool.most_wanted(self._due())
+            if image is None:
+                await self._wait_for_need()
+            else:
+                await self._wait_for_quiet()
+                await self._add(image)
+
+    def _due(self) -> list[str]:
+        now = asyncio.get_running_loop().time()
+        return [image for image, at in self._not_before.items() if at <= now]
+
+    async def _wait_for_need(self) -> None:
+        now = asyncio.get_running_loop().time()
+        later = [at for at in self._not_before.values() if at > now]
+        self._needed.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(min(later, default=None)):
+                await self._needed.wait()
+
+    async def _wait_for_quiet(self) -> None:
+        await asyncio.sleep(_PAUSE_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                while self._creates:
+                    self._quiet.clear()
+                    await self._quiet.wait()
+
+    async def _add(self, image: str) -> None:
+        try:
+            row = await self._plan(image)
+        except HoldfastError as error:
+            self._back_off(image, error)
+            return
+        self._pool.reserve(row.id, image)
+        try:
+            ready = Ready.of(await self._lifecycle.prepare(row))
+        except Exception as error:
+            self._back_off(image, error)
+            await self._discard(row.id)
+            return
+        self._pool.put(ready)
+        self._failures[image] = 0
+        log.info("pool.sandbox.ready", session_id=ready.id, image=image, ready=self._pool.count_ready(image))
+
+    def _back_off(self, image: str, error: Exception) -> None:
+        seconds = min(2.0 ** self._failures[image], _LONGEST_BACKOFF_SECONDS)
+        self._failures[image] += 1
+        self._not_before[image] = asyncio.get_running_loop().time() + seconds
+        foreseen = isinstance(error, HoldfastError)
+        log.warning(
+            "pool.refill.failed",
+            image=image,
+            error=str(error) or type(error).__name__,
+            next=f"tried again in {seconds:.0f} s; creates go on without the pool",
+            exc_info=None if foreseen else error,
+        )
+
+    # -- watching ----------------------------------------------------------------------------------------------------
+
+    async def refresh(self) -> None:
+        """Throw away what no create would get any more, because its image was replaced or removed."""
+        for image in self._pool.images:
+            try:
+                row: SessionRow | None = await self._plan(image)
+            except UnknownImage:
+                row = None
+            except HoldfastError as error:
+                log.warning("pool.refresh.failed", image=image, error=error.message, next="looked at on the next tick")
+                continue
+            for ready in self._pool.ready(image):
+                if row is None or not ready.fits(row, SessionSpec.from_json(row.spec)):
+                    log.info("pool.sandbox.outdated", session_id=ready.id, image=image)
+                    self._pool.withdraw(ready.id)
+                    self._throw_away(ready.id)
+
+    def layouts(self) -> list[str]:
+        """The trees that pooled sandboxes stand on: not to be removed."""
+        everything = [ready for image in self._pool.images for ready in self._pool.ready(image)]
+        return [ready.spec.layout for ready in everything if ready.spec.layout]
+
+    async def close(self) -> None:
+        """Remove all of it, once no claim is under way. What is not gone in time, the next daemon finds and removes."""
+        discards = [asyncio.create_task(self._discard(session_id)) for session_id in self._pool.everything()]
+        if discards:
+            _done, late = await asyncio.wait(discards, timeout=_CLOSE_SECONDS)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*discards, return_exceptions=True)
