@@ -12,6 +12,7 @@ from holdfast import __version__
 from holdfast.api import failures
 from holdfast.api.auth import Guard, Key
 from holdfast.api.body_limit import BodyLimit
+from holdfast.api.exec_lane import ExecLane
 from holdfast.api.metrics import HttpMetrics
 from holdfast.api.ports import ImageService, SessionService
 from holdfast.api.request_context import RequestContext
@@ -40,11 +41,13 @@ def create_app(
         docs_url=None,  # the framework's pages load scripts from elsewhere; ours works offline
         redoc_url=None,
         redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # ours are /metrics and the log, and no others
         lifespan=lifespan,
         middleware=[
             Middleware(RequestContext, metrics=HttpMetrics(registry)),
             Middleware(Guard, key=Key(api_key)),
             Middleware(BodyLimit, settings=settings),
+            Middleware(ExecLane, service=service),
         ],
     )
     failures.install(app)
