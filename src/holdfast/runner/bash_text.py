@@ -25,7 +25,7 @@ PROLOGUE = (
     r"\builtin set +o history +H; \builtin unset HISTFILE" + "\n"
 )
 
-_RECORD = r"""\builtin printf '%s\0%s\0' "$__hf" "$PWD" """
+_RECORD = r"""\builtin printf '%s\0%s\0%s\0' {token} "$__hf" "$PWD" """
 
 _DUMP = "; ".join(
     (
@@ -136,6 +136,7 @@ class State:
 
 def command_line(
     directory: str,
+    token: str,
     stdin: str,
     env: dict[str, str],
     cwd: str | None,
@@ -146,7 +147,8 @@ def command_line(
 ) -> str:
     """All that bash reads for one command; the command itself is in ``directory/cmd``.
 
-    ``recall`` sources ``directory/status`` first, which sets ``$?`` to that of the command before.
+    ``token`` goes in front of the record: who does not know it cannot forge one. ``recall`` sources
+    ``directory/status`` first, which sets ``$?`` to that of the command before.
     """
     assignments = "".join([f"{name}={quote(value)} " for name, value in env.items()])
     template = state.source_command() if state is not None else r"{env}\. {directory}/cmd "
@@ -154,34 +156,35 @@ def command_line(
     go = f"\\builtin cd -- {quote(cwd)} && " if cwd is not None else ""
     back = f"\\builtin cd -- {quote(return_to)}; " if cwd is not None else ""
     remember = f"\\. {directory}/status; " if recall else ""
-    report = _report(directory, in_fork=state is not None and state.bends_groups)
+    record = _RECORD.replace("{token}", token)
+    report = _report(directory, token, in_fork=state is not None and state.bends_groups)
     return (
         f"__hf=; {go}{remember}{run}<{stdin} >{directory}/out 2>{directory}/err; "
-        f"__hf=$?; {back}{_RECORD}>|{directory}/result; {report}\n"
+        f"__hf=$?; {back}{record}>|{directory}/result; {report}\n"
     )
 
 
-def _report(directory: str, *, in_fork: bool, first: str = "") -> str:
+def _report(directory: str, token: str, *, in_fork: bool, first: str = "") -> str:
     """Without a fork, which is half of the cost of a short command; except where something would speak into it.
 
     The ``||`` keeps ``set -e`` from taking a word of ours for a failure of the user's; an assignment is the one
     thing that no alias and no function can catch.
     """
-    words = f"{first}{_RECORD}; {_DUMP};"
+    words = f"{first}{_RECORD}; {_DUMP};".replace("{token}", token)
     group = f"( {words} )" if in_fork else f"{{ {words} }}"
     return f"{group} >|{directory}/state || __hf=$__hf"
 
 
-def report_again(directory: str, back: str | None) -> str:
+def report_again(directory: str, token: str, back: str | None) -> str:
     """Ask a shell whose line was abandoned, by an interrupt, for the report that it did not get to."""
     go = f"\\builtin cd -- {quote(back)}; " if back is not None else ""
-    return f"__hf=${{__hf:-$?}}; {go}{_report(directory, in_fork=True)}\n"
+    return f"__hf=${{__hf:-$?}}; {go}{_report(directory, token, in_fork=True)}\n"
 
 
-def report_past_shadows(directory: str) -> str:
+def report_past_shadows(directory: str, token: str) -> str:
     """The report of a shell whose builtins are disabled or hidden: POSIX mode finds ``unset`` before any function."""
     past = rf"{_ENABLE}; POSIXLY_CORRECT=1; \unset -f builtin enable; \unset POSIXLY_CORRECT; {_ENABLE}"
-    return _report(directory, in_fork=True, first=f"{past}; ") + "\n"
+    return _report(directory, token, in_fork=True, first=f"{past}; ") + "\n"
 
 
 LAST_WORDS = r"""\builtin exit "$__hf" """ + "\n"
