@@ -16,6 +16,7 @@ import uvicorn
 
 from holdfast.daemon import logs, wiring
 from holdfast.daemon.config import Config, default_state_dir, load_config
+from holdfast.daemon.whole_replies import WholeReplies
 from holdfast.errors import ConfigError, HoldfastError
 
 log = structlog.get_logger(__name__)
@@ -51,6 +52,7 @@ async def _serve(config: Config) -> None:
             server = uvicorn.Server(
                 uvicorn.Config(
                     daemon.app,
+                    http=WholeReplies,
                     access_log=False,
                     log_config=None,
                     lifespan="off",

@@ -9,7 +9,7 @@ import time
 from holdfast.protocol.messages import STDERR, STDOUT
 from holdfast.runner import bash_text
 from holdfast.runner.interleave import merge
-from holdfast.runner.loop import HANG_UP, READ, Loop
+from holdfast.runner.loop import HANG_UP, Loop
 from holdfast.runner.pipes import Pipes, read
 
 TYPE_CHECKING = False
@@ -72,16 +72,10 @@ class Command:
 
     # -- output ------------------------------------------------------------------------------------------------------
 
-    def _on_output(self, stream: int, events: int) -> None:
-        self._begun = True
-        if events & READ:
-            data = (self._take(STDOUT), self._take(STDERR))
-            if not self.finished:
-                self._keep(data)
-        elif self.finished:
-            self.pipes.close_output(stream)
-        else:
-            self.pipes.hush_output(stream)  # another writer may still come; it is read at the end
+    def _on_output(self) -> None:
+        data = (self._take(STDOUT), self._take(STDERR))
+        if not self.finished:
+            self._keep(data)
 
     def _take(self, stream: int) -> bytes:
         fd = self.pipes.outputs.get(stream, -1)
@@ -103,19 +97,10 @@ class Command:
     def begun(self) -> bool:
         """Whether the shell has ever opened the command's output, which it does just before the first word runs.
 
-        A command that has not begun may be given to another shell; one that has, never. So this must be certain:
-        the kernel's memory of a pipe is, and no command can undo it.
+        A command that has not begun may be given to another shell; one that has, never.
         """
-        self._begun = self._begun or any(self._was_opened(stream) for stream in self.pipes.outputs)
+        self._begun = self._begun or self.pipes.begun()
         return self._begun
-
-    def _was_opened(self, stream: int) -> bool:
-        """A pipe that never had a writer reads as ended, yet nobody has hung up."""
-        fd = self.pipes.outputs[stream]
-        data = read(fd, CHUNK)
-        if data:
-            self.job.ring.append(stream, data)
-        return data != b"" or _is_hung_up(fd)
 
     def drain(self) -> None:
         """Take what is in the pipes now. What comes later is from the background and belongs to no one."""
@@ -125,13 +110,10 @@ class Command:
                 break
             self._keep(data)
         self.finished = True
-        for stream, fd in list(self.pipes.outputs.items()):
-            if read(fd, CHUNK) == b"":
-                self.pipes.close_output(stream)
 
     # -- the shell's report ------------------------------------------------------------------------------------------
 
-    def _on_result(self, _events: int) -> None:
+    def _on_result(self) -> None:
         data = read(self.pipes.result, CHUNK)
         if data and len(self._record) <= STATE_LIMIT:
             self._record += data

@@ -295,6 +295,7 @@ class Shell:
 
     def _retire(self, command: Command) -> None:
         """Keep reading, and throwing away, what its background children write: they must not block or die of it."""
+        command.pipes.end_outputs()
         self._background = [kept for kept in self._background if kept.pipes.in_use]
         self._background.append(command)
         if len(self._background) > MAX_BACKGROUND_PIPES:
