@@ -12,6 +12,7 @@ from holdfast import __version__
 from holdfast.api import access, failures
 from holdfast.api.auth import Guard
 from holdfast.api.body_limit import BodyLimit
+from holdfast.api.exec_lane import ExecLane
 from holdfast.api.metrics import HttpMetrics
 from holdfast.api.ports import CommandService, EventService, ImageService, KeyService, SessionService
 from holdfast.api.request_context import RequestContext
@@ -47,11 +48,13 @@ def create_app(
         docs_url=None,  # the framework's pages load scripts from elsewhere; ours works offline
         redoc_url=None,
         redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # ours are /metrics and the log, and no others
         lifespan=lifespan,
         middleware=[
             Middleware(RequestContext, metrics=HttpMetrics(registry)),
             Middleware(Guard, keys=keys, sessions=service),
             Middleware(BodyLimit, settings=settings),
+            Middleware(ExecLane, service=service),
         ],
     )
     failures.install(app)

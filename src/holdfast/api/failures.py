@@ -93,10 +93,15 @@ def _plain(error: Mapping[str, Any]) -> str:
     return (text[:1].lower() + text[1:]).replace("input should", "must")
 
 
+def holdfast_reply(scope: Scope, exc: HoldfastError) -> Response:
+    """The reply for an error of ours that was met while a request was served; what is our fault goes to the log."""
+    _note(exc)
+    return reply_to(scope, exc)
+
+
 async def on_holdfast_error(request: Request, exc: Exception) -> Response:
     assert isinstance(exc, HoldfastError)
-    _note(exc)
-    return reply_to(request.scope, exc)
+    return holdfast_reply(request.scope, exc)
 
 
 async def on_invalid(request: Request, exc: Exception) -> Response:
@@ -111,7 +116,7 @@ async def on_http_exception(request: Request, exc: Exception) -> Response:
     if isinstance(cause, HoldfastError | ClientDisconnect):  # raised below the framework's own body reading
         if isinstance(cause, ClientDisconnect):
             raise cause
-        return await on_holdfast_error(request, cause)
+        return holdfast_reply(request.scope, cause)
     path, method = request.url.path[:200], request.method
     match exc.status_code:
         case 404:

@@ -16,7 +16,14 @@ class HttpMetrics:
             "holdfast_http_request_seconds", "Time to answer", ("method", "route"), registry=registry, buckets=BUCKETS
         )
 
+        self._series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+
     def seen(self, method: str, route: str, status: int, seconds: float) -> None:
         method = method if method in METHODS else "OTHER"
-        self._requests.labels(method, route, str(status)).inc()
-        self._seconds.labels(method, route).observe(seconds)
+        series = self._series.get((method, route, status))
+        if series is None:  # looking one up by its labels costs more than counting; there are as many as time series
+            series = self._requests.labels(method, route, str(status)), self._seconds.labels(method, route)
+            self._series[(method, route, status)] = series
+        requests, duration = series
+        requests.inc()
+        duration.observe(seconds)

@@ -13,6 +13,7 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
+from pydantic_core import to_json
 
 from holdfast.api.ports import ImageInfo
 from holdfast.api.text import AbsolutePath, Env, Input, Metadata, Name, Text, Timestamp, timestamp
@@ -223,20 +224,24 @@ class ExecOut(BaseModel):
     shell_restarted: bool
     oom_killed: bool
 
-    @classmethod
-    def of(cls, result: ExecResult) -> "ExecOut":
-        return cls.model_construct(
-            exec_id=result.exec_id,
-            exit_code=result.exit_code,
-            cwd=result.cwd,
-            output=result.output.decode(errors="replace"),
-            stdout=result.stdout.decode(errors="replace"),
-            stderr=result.stderr.decode(errors="replace"),
-            truncated=result.truncated,
-            timed_out=result.timed_out,
-            cancelled=result.cancelled,
-            duration_ms=result.duration_ms,
-            shell_restarted=result.shell_restarted,
+    @staticmethod
+    def json_of(result: ExecResult) -> bytes:
+        """The reply itself: to build the model first would take as long as the rest of the way out."""
+        return to_json(
+            {
+                "exec_id": result.exec_id,
+                "exit_code": result.exit_code,
+                "cwd": result.cwd,
+                "output": result.output.decode(errors="replace"),
+                "stdout": result.stdout.decode(errors="replace"),
+                "stderr": result.stderr.decode(errors="replace"),
+                "truncated": result.truncated,
+                "timed_out": result.timed_out,
+                "cancelled": result.cancelled,
+                "duration_ms": result.duration_ms,
+                "shell_restarted": result.shell_restarted,
+                "oom_killed": result.oom_killed,
+            }
         )
 
 

@@ -1,7 +1,8 @@
 """The outermost layer: every request gets an id, one log line and its metrics, and never sees a traceback."""
 
+import asyncio
+import os
 import re
-import secrets
 import time
 
 import structlog
@@ -9,8 +10,9 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.api.caller import caller_in
-from holdfast.api.failures import REQUEST_ID, error_reply
+from holdfast.api.failures import REQUEST_ID, error_reply, reply_to
 from holdfast.api.metrics import HttpMetrics
+from holdfast.errors import Unavailable
 
 CLIENT_LEFT = 499
 """Logged, never sent: the client went away before there was an answer."""
@@ -49,6 +51,11 @@ class RequestContext:
             await self._app(scope, receive, tagged)
         except ClientDisconnect:
             pass
+        except asyncio.CancelledError:  # by the server, which stops and has waited long enough
+            if status:
+                raise
+            stopping = Unavailable("the daemon is stopping; ask again when it is back")
+            await reply_to(scope, stopping)(scope, receive, tagged)
         except Exception:
             log.exception("unexpected error in a request", method=scope["method"], route=_route(scope))
             if status:  # half an answer is out: only a broken connection tells the client so
@@ -79,7 +86,7 @@ def _request_id(scope: Scope) -> str:
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _SANE_ID.fullmatch(value):
             return bytes(value).decode()
-    return "req_" + secrets.token_hex(8)
+    return "req_" + os.urandom(8).hex()
 
 
 def _route(scope: Scope) -> str:

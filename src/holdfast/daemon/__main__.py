@@ -16,6 +16,7 @@ import uvicorn
 
 from holdfast.daemon import logs, wiring
 from holdfast.daemon.config import Config, default_state_dir, load_config
+from holdfast.daemon.whole_replies import WholeReplies
 from holdfast.errors import ConfigError, HoldfastError
 
 log = structlog.get_logger(__name__)
@@ -52,6 +53,7 @@ async def _serve(config: Config) -> None:
                 daemon,
                 uvicorn.Config(
                     daemon.app,
+                    http=WholeReplies,
                     access_log=False,
                     log_config=None,
                     lifespan="off",

@@ -22,6 +22,11 @@ class _Cut(Exception):
     """The connection went away under a call."""
 
 
+def _expire(call: asyncio.Future[frames.Frame]) -> None:
+    if not call.done():
+        call.set_exception(TimeoutError())
+
+
 class Link:
     """Calls to one runner. Made by ``LinkHub.listen``, closed by ``LinkHub.close``."""
 
@@ -62,10 +67,11 @@ class Link:
 
     async def call(self, op: str, fields: frames.Header, body: bytes = b"", *, timeout: float) -> frames.Frame:
         """Ask the runner. Raises the runner's own error by its code, or ``SandboxLost``."""
-        deadline = asyncio.get_running_loop().time() + timeout
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
         while True:
-            left = deadline - asyncio.get_running_loop().time()
-            await self.wait_connected(max(left, 0))
+            if self._connection is None or self._lost is not None:
+                await self.wait_connected(max(deadline - loop.time(), 0))
             try:
                 header, reply_body = await self._ask_once(op, fields, body, deadline)
             except _Cut:
@@ -81,13 +87,15 @@ class Link:
         if connection is None:
             raise _Cut
         call_id = next(self._ids)
-        future: asyncio.Future[frames.Frame] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[frames.Frame] = loop.create_future()
         self._calls[call_id] = future
+        timer = loop.call_at(deadline, _expire, future)
         try:
             connection.send({**fields, "id": call_id, "op": op}, body)
-            async with asyncio.timeout_at(deadline):
-                return await future
+            return await future
         finally:
+            timer.cancel()
             del self._calls[call_id]
 
     def _checked(self, header: frames.Header) -> frames.Header:

@@ -3,7 +3,8 @@
 A command never travels on a descriptor that it could read or forge. Bash runs interactively, without a terminal,
 and reads its own input from a pipe. For each command it gets one line there, which
 
-    1. sources the command's file, with its stdin, stdout and stderr opened by path just for this one;
+    1. sources the command's file, with its stdin, stdout and stderr opened by path just for this one, and on the way
+       empties a file, which tells that the command has begun;
     2. opens the result pipe by path and writes the exit status and the directory into it;
     3. opens the state pipe by path and writes all its state (variables, functions, options …) into it.
 
@@ -25,7 +26,7 @@ PROLOGUE = (
     r"\builtin set +o history +H; \builtin unset HISTFILE" + "\n"
 )
 
-_RECORD = r"""\builtin printf '%s\0%s\0' "$__hf" "$PWD" """
+_RECORD = r"""\builtin printf '%s\0%s\0%s\0' {token} "$__hf" "$PWD" """
 
 _DUMP = "; ".join(
     (
@@ -36,9 +37,7 @@ _DUMP = "; ".join(
         r"\builtin alias -p",
         r"\builtin umask -p",
         r"\builtin printf '\0'",
-        r"\builtin shopt -p",
-        r"\builtin printf '\0'",
-        r"\builtin set +o",
+        r"""\builtin printf '%s\0%s\n' "$BASHOPTS" "$SHELLOPTS" """,  # of 80 options, those that are on
         r"\builtin trap -p",
         r"\builtin enable -n",
         r"\builtin printf '\0'",
@@ -46,6 +45,9 @@ _DUMP = "; ".join(
 )
 
 _ENABLE = r"\enable unset builtin printf declare alias umask shopt set trap exit >/dev/null"
+
+_POSIX_RESETS = (b"expand_aliases", b"shift_verbose", b"sourcepath")
+"""What bash changes when it is told to leave POSIX mode, even if it was not in it."""
 
 STATE_SECTIONS = 5
 """How many NUL-terminated sections follow the record in a dump."""
@@ -61,7 +63,9 @@ class State:
 
     def __init__(self, dump: bytes, *, builtin_is_hidden: bool) -> None:
         sections = dump.split(b"\0")
-        self._variables, self._functions, self._aliases, self._shopts, self._options = sections[:STATE_SECTIONS]
+        self._variables, self._functions, self._aliases, shopts, rest = sections[:STATE_SECTIONS]
+        options, _, self._traps = rest.partition(b"\n")
+        self._shopts, self._options = shopts.split(b":"), options.split(b":")
         self._function_names = {
             line[:-4].decode("utf-8", "replace") for line in self._functions.split(b"\n") if line.endswith(b" () ")
         }
@@ -71,12 +75,12 @@ class State:
     @property
     def ends_on_failure(self) -> bool:
         """Whether a failing word of ours would end the shell."""
-        return b"set -o errexit" in self._options
+        return b"errexit" in self._options
 
     @property
     def has_debug_trap(self) -> bool:
         """Whether every word in this shell, ours too, runs a trap first."""
-        return b" DEBUG\n" in self._options
+        return b" DEBUG\n" in self._traps
 
     @property
     def bends_groups(self) -> bool:
@@ -94,9 +98,9 @@ class State:
         Sourcing is best: it stays silent about background jobs. But it hides DEBUG and RETURN traps, which then need
         ``eval``; and either may be a function by now.
         """
-        if self.has_debug_trap or b" RETURN\n" in self._options:
+        if self.has_debug_trap or b" RETURN\n" in self._traps:
             return r"""\builtin mapfile -d '' __hf_cmd <{directory}/cmd; {env}\builtin eval "${__hf_cmd[0]}" """
-        if b"enable -n .\n" in self._options:
+        if b"enable -n .\n" in self._traps:
             return r"\builtin enable .; {env}\builtin . {directory}/cmd "
         if "." not in self._function_names:
             return r"{env}\. {directory}/cmd "
@@ -114,17 +118,21 @@ class State:
         and the idle timeout are left out: they would end or stall the new shell as they did the old.
         """
         gone = [name for name in environment if name.encode() not in self._variable_names()]
+        options = [b"-o " + name for name in self._options if name not in (b"", b"onecmd")]
         return b"\n".join(
             (
-                self._shopts,
+                rb"\builtin shopt -u ${BASHOPTS//:/ }; \builtin shopt -s " + b" ".join(self._shopts),
+                rb"\builtin set +o ${SHELLOPTS//:/ +o }",  # after those: extdebug switches some of these on
                 f"\\builtin cd -- {quote(cwd)}".encode("utf-8", "surrogateescape"),
                 f"\\builtin unset {' '.join(gone)}".encode() if gone else b"",
                 self._variables,
                 rb"\builtin unset PROMPT_COMMAND PS0 TMOUT POSIXLY_CORRECT",
+                *[rb"\builtin shopt -%s %s" % (b"s" if name in self._shopts else b"u", name) for name in _POSIX_RESETS],
                 self._functions,
                 rb"\unset -f . builtin",
                 self._aliases,
-                self._options.replace(b"set -o onecmd", b""),
+                rb"\builtin set " + b" ".join(options) if options else b"",
+                self._traps,
                 b"",
             )
         )
@@ -136,6 +144,7 @@ class State:
 
 def command_line(
     directory: str,
+    token: str,
     stdin: str,
     env: dict[str, str],
     cwd: str | None,
@@ -146,7 +155,8 @@ def command_line(
 ) -> str:
     """All that bash reads for one command; the command itself is in ``directory/cmd``.
 
-    ``recall`` sources ``directory/status`` first, which sets ``$?`` to that of the command before.
+    ``token`` goes in front of the record: who does not know it cannot forge one. ``recall`` sources
+    ``directory/status`` first, which sets ``$?`` to that of the command before.
     """
     assignments = "".join([f"{name}={quote(value)} " for name, value in env.items()])
     template = state.source_command() if state is not None else r"{env}\. {directory}/cmd "
@@ -154,34 +164,35 @@ def command_line(
     go = f"\\builtin cd -- {quote(cwd)} && " if cwd is not None else ""
     back = f"\\builtin cd -- {quote(return_to)}; " if cwd is not None else ""
     remember = f"\\. {directory}/status; " if recall else ""
-    report = _report(directory, in_fork=state is not None and state.bends_groups)
+    record = _RECORD.replace("{token}", token)
+    report = _report(directory, token, in_fork=state is not None and state.bends_groups)
     return (
-        f"__hf=; {go}{remember}{run}<{stdin} >{directory}/out 2>{directory}/err; "
-        f"__hf=$?; {back}{_RECORD}>|{directory}/result; {report}\n"
+        f"__hf=; {go}{remember}{run}<{stdin} >{directory}/out 2>|{directory}/begun 2>{directory}/err; "
+        f"__hf=$?; {back}{record}>|{directory}/result; {report}\n"
     )
 
 
-def _report(directory: str, *, in_fork: bool, first: str = "") -> str:
+def _report(directory: str, token: str, *, in_fork: bool, first: str = "") -> str:
     """Without a fork, which is half of the cost of a short command; except where something would speak into it.
 
     The ``||`` keeps ``set -e`` from taking a word of ours for a failure of the user's; an assignment is the one
     thing that no alias and no function can catch.
     """
-    words = f"{first}{_RECORD}; {_DUMP};"
+    words = f"{first}{_RECORD}; {_DUMP};".replace("{token}", token)
     group = f"( {words} )" if in_fork else f"{{ {words} }}"
     return f"{group} >|{directory}/state || __hf=$__hf"
 
 
-def report_again(directory: str, back: str | None) -> str:
+def report_again(directory: str, token: str, back: str | None) -> str:
     """Ask a shell whose line was abandoned, by an interrupt, for the report that it did not get to."""
     go = f"\\builtin cd -- {quote(back)}; " if back is not None else ""
-    return f"__hf=${{__hf:-$?}}; {go}{_report(directory, in_fork=True)}\n"
+    return f"__hf=${{__hf:-$?}}; {go}{_report(directory, token, in_fork=True)}\n"
 
 
-def report_past_shadows(directory: str) -> str:
+def report_past_shadows(directory: str, token: str) -> str:
     """The report of a shell whose builtins are disabled or hidden: POSIX mode finds ``unset`` before any function."""
     past = rf"{_ENABLE}; POSIXLY_CORRECT=1; \unset -f builtin enable; \unset POSIXLY_CORRECT; {_ENABLE}"
-    return _report(directory, in_fork=True, first=f"{past}; ") + "\n"
+    return _report(directory, token, in_fork=True, first=f"{past}; ") + "\n"
 
 
 LAST_WORDS = r"""\builtin exit "$__hf" """ + "\n"

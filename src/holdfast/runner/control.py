@@ -36,6 +36,7 @@ class Control:
         self._serve = serve
         self._socket: sockets.socket | None = None
         self._outgoing = bytearray()
+        self._is_stuck = False
         self._decoder = frames.Decoder()
         self._failures = 0
         self._generation = 0
@@ -51,6 +52,7 @@ class Control:
         self._generation += 1
         self._decoder = frames.Decoder()
         self._outgoing = bytearray()
+        self._is_stuck = False
         self._loop.watch(connection.fileno(), READ, self._on_ready)
 
     def _retry(self) -> None:
@@ -122,8 +124,10 @@ class Control:
             try:
                 sent = self._socket.send(self._outgoing)
             except BlockingIOError:
+                self._is_stuck = True
                 self._loop.watch(self._socket.fileno(), READ | WRITE, self._on_ready)
                 return
             del self._outgoing[:sent]
-        if self._socket is not None:
+        if self._is_stuck and self._socket is not None:
+            self._is_stuck = False
             self._loop.watch(self._socket.fileno(), READ, self._on_ready)

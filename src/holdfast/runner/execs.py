@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.protocol import fields
+from holdfast.runner.lean import deque
 from holdfast.runner.output import Output
 
 TYPE_CHECKING = False
@@ -86,6 +87,8 @@ class Execs:
 
     def __init__(self) -> None:
         self._by_id: dict[str, Exec] = {}
+        self._done: deque[Exec] = deque()
+        self._held = 0
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -95,17 +98,15 @@ class Execs:
 
     def add(self, job: Exec) -> None:
         self._by_id[job.exec_id] = job
-        self._forget_old()
+        job.when_done(self._keep_result)
 
     def running(self) -> list[str]:
         return [job.exec_id for job in self._by_id.values() if not job.done]
 
-    def _forget_old(self) -> None:
-        done = [job for job in self._by_id.values() if job.done]
-        held = sum(job.output.ring.held for job in done)
-        for job in done[:-1]:  # the newest result always stays
-            if len(done) <= KEEP_RESULTS and held <= KEEP_BYTES:
-                return
-            del self._by_id[job.exec_id]
-            done.remove(job)
-            held -= job.output.ring.held
+    def _keep_result(self, job: Exec) -> None:
+        self._done.append(job)
+        self._held += job.output.ring.held
+        while len(self._done) > 1 and (len(self._done) > KEEP_RESULTS or self._held > KEEP_BYTES):
+            oldest = self._done.popleft()  # the newest result always stays
+            self._held -= oldest.output.ring.held
+            del self._by_id[oldest.exec_id]

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 READ = select.EPOLLIN
 WRITE = select.EPOLLOUT
 HANG_UP = select.EPOLLHUP | select.EPOLLERR
+EACH_CHANGE = select.EPOLLET
+"""Together with what to be told of: once each time that it comes about, and not for as long as it lasts."""
 
 
 class Timer:

@@ -16,6 +16,7 @@ from holdfast.runner.bash_text import State
 from holdfast.runner.command import Command
 from holdfast.runner.deadline import Deadline
 from holdfast.runner.lean import deque
+from holdfast.runner.pipes import Pipes
 from holdfast.runner.write_order import WriteOrder
 
 TYPE_CHECKING = False
@@ -73,6 +74,7 @@ class Shell:
         self._keep_awake: Timer | None = None
         self._report_timer: Timer | None = None
         self._background: list[Command] = []
+        self._spare: Pipes | None = None
         os.makedirs(self._directory, 0o700, exist_ok=True)
 
     def submit(self, job: Exec) -> None:
@@ -113,12 +115,10 @@ class Shell:
             self._next_soon()
             return
         self._attempt = attempt
-        self._count += 1
-        directory = f"{self._directory}/{self._count}"
         try:
             bash = self._bash = self._bash or self._start_bash()
             last_status = 0 if self._state is None or self._state.ends_on_failure else self._last_status
-            command = Command(self._loop, self._order, directory, job, last_status, self._on_report)
+            command = self._prepare(job, last_status)
         except OSError as error:
             if attempt < ATTEMPTS:
                 self._make_order()
@@ -135,8 +135,29 @@ class Shell:
         job.on_cancel = self._deadline.pass_now
         self._tick = self._loop.after(TICK_SECONDS, self._look)
         recall = last_status != 0
-        line = bash_text.command_line(directory, command.stdin, job.env, job.cwd, self._cwd, self._state, recall=recall)
+        line = bash_text.command_line(
+            command.pipes.directory,
+            command.token,
+            command.stdin,
+            job.env,
+            job.cwd,
+            self._cwd,
+            self._state,
+            recall=recall,
+        )
         bash.say(command.give(line))
+
+    def _prepare(self, job: Exec, last_status: int) -> Command:
+        """With the pipes of the command before, if they are as they were; else with new ones."""
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            try:
+                return Command(self._loop, self._order, spare, job, last_status, self._on_report)
+            except OSError:
+                pass  # somebody has been at them
+        self._count += 1
+        pipes = Pipes(self._loop, self._order, f"{self._directory}/{self._count}")
+        return Command(self._loop, self._order, pipes, job, last_status, self._on_report)
 
     def _on_report(self, command: Command) -> None:
         """Something came through a command's result or state pipe."""
@@ -149,7 +170,7 @@ class Shell:
         if command is self._command:
             self._advance(command)
         elif command.reported:
-            command.close(outputs=False)
+            self._close(command)
             if command is self._reporting:
                 self._end_report()
                 self._next()
@@ -170,12 +191,13 @@ class Shell:
         """The report is unreadable: what it is made of is hidden by functions, or disabled. Ask past that, once."""
         if self._bash is not None and not command.asked_again and self._listen_again(command):
             command.asked_past_shadows = True
-            self._bash.say(bash_text.report_past_shadows(command.directory))
+            self._bash.say(bash_text.report_past_shadows(command.pipes.directory, command.token))
 
     def _ask_again(self, command: Command) -> None:
         """The line was abandoned before its report."""
         if self._bash is not None and self._listen_again(command):
-            self._bash.say(bash_text.report_again(command.directory, self._cwd if command.job.cwd else None))
+            back = self._cwd if command.job.cwd else None
+            self._bash.say(bash_text.report_again(command.pipes.directory, command.token, back))
 
     def _listen_again(self, command: Command) -> bool:
         for repair in (self._make_order, self._dismiss):
@@ -193,8 +215,9 @@ class Shell:
 
     def paths(self) -> set[str]:
         """All that is this shell's on disk."""
-        commands = [*self._background, *([self._command] if self._command else [])]
-        return {self._directory, self._restore_file}.union(*[command.paths() for command in commands if command.in_use])
+        pipes = [command.pipes for command in (*self._background, self._command) if command is not None]
+        pipes += [self._spare] if self._spare is not None else []
+        return {self._directory, self._restore_file}.union(*[each.paths() for each in pipes if each.in_use])
 
     def _is_past_command(self) -> bool:
         """Whether bash has left the command: its stdin is its own input again, and not the command's."""
@@ -276,26 +299,38 @@ class Shell:
             return self._cwd
         where = f"/proc/{self._bash.pid}/cwd"
         try:
-            if reported and reported.startswith("/") and os.path.samestat(os.stat(reported), os.stat(where)):
-                return reported
-        except OSError:
-            pass  # the directory was removed, or is out of reach
-        try:
-            return os.readlink(where)
+            actual = os.readlink(where)
         except OSError:
             return reported or self._cwd
+        if reported == actual:
+            return actual
+        try:
+            if reported and reported.startswith("/") and os.path.samestat(os.stat(reported), os.stat(where)):
+                return reported  # by way of a link
+        except OSError:
+            pass  # the directory was removed, or is out of reach
+        return actual
 
     def _retire(self, command: Command) -> None:
         """Keep reading, and throwing away, what its background children write: they must not block or die of it."""
-        if command.reported or self._bash is None:
-            command.close(outputs=False)
-        else:
-            self._reporting = command
-            self._report_timer = self._loop.after(REPORT_SECONDS, lambda: self._give_up_report(command))
-        self._background = [kept for kept in self._background if kept.in_use]
+        command.pipes.end_outputs()
+        self._background = [kept for kept in self._background if kept.pipes.in_use]
         self._background.append(command)
         if len(self._background) > MAX_BACKGROUND_PIPES:
             self._background.pop(0).close(outputs=True)
+        if command.reported or self._bash is None:
+            self._close(command)
+        else:
+            self._reporting = command
+            self._report_timer = self._loop.after(REPORT_SECONDS, lambda: self._give_up_report(command))
+
+    def _close(self, command: Command) -> None:
+        """Let go of a command that has ended, but keep its pipes for the next where that can be."""
+        if self._bash is not None and self._spare is None and command.give_back_pipes():
+            self._spare = command.pipes
+            self._background.remove(command)
+        else:
+            command.close(outputs=False)
 
     def _end_report(self) -> None:
         self._reporting = None
@@ -343,6 +378,9 @@ class Shell:
         self._restarted = True
         for kept in self._background:  # no report of theirs can come any more
             kept.close(outputs=False)
+        if self._spare is not None:
+            self._spare.close(outputs=True)
+            self._spare = None
         self._end_report()
         if command is None:
             self._next()

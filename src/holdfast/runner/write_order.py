@@ -15,11 +15,12 @@ _BUFFER = 1 << 16
 
 
 class WriteOrder:
-    """Follows the two pipes of one command at a time. Where inotify cannot be had, it just knows nothing."""
+    """Follows two pipes at a time, which one command writes to. Where inotify cannot be had, it just knows nothing."""
 
     def __init__(self) -> None:
         self._fd = linux.inotify()
         self._streams: dict[int, int] = {}
+        self._asked = False
 
     def follow(self, pipes: list[str]) -> None:
         """From now on tell of these; earlier ones are forgotten."""
@@ -29,8 +30,15 @@ class WriteOrder:
             if watch >= 0:
                 self._streams[watch] = stream
 
+    def start_over(self) -> None:
+        """The same pipes carry another command now; what was written before is no longer of interest."""
+        if self._asked:
+            self.runs()
+            self._asked = False
+
     def runs(self) -> list[int]:
         """The streams that were written to since the last call; several writes to one in a row may count as one."""
+        self._asked = True
         if self._fd < 0:
             return []
         try:

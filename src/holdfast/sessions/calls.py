@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 
 from holdfast.errors import ProtocolError, SandboxLost, TooLarge
 from holdfast.link.link import Link, Stream
+from holdfast.link.pulse import call_with_pulse
 from holdfast.link.streams import check, open_stream, read_frame
 from holdfast.protocol import frames
 from holdfast.protocol.messages import INLINE_FILE_BYTES, STDOUT, unpack_segments
@@ -62,26 +63,7 @@ def brief_result(told: frames.Header) -> ExecResult:
 
 
 async def _exec_call(link: Link, op: str, fields: frames.Header, body: bytes, seconds: float) -> ExecResult:
-    header, reply = await _watched(link, link.call(op, fields, body, timeout=seconds), seconds)
-    return _result(header, reply)
-
-
-async def _watched(link: Link, call: Coroutine[object, object, frames.Frame], seconds: float) -> frames.Frame:
-    """Await a long call, asking the runner now and then whether it still lives: a frozen one is found out early."""
-    if seconds <= PING_EVERY_SECONDS * 2:
-        return await call
-    task = asyncio.ensure_future(call)
-    try:
-        while True:
-            done, _ = await asyncio.wait([task], timeout=PING_EVERY_SECONDS)
-            if done:
-                return task.result()
-            await link.call("ping", {}, timeout=PING_EVERY_SECONDS)
-    finally:
-        if not task.done():
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, SandboxLost):
-                await task
+    return _result(*await call_with_pulse(link, op, fields, body, timeout=seconds, every=PING_EVERY_SECONDS))
 
 
 def _result(header: frames.Header, body: bytes) -> ExecResult:

@@ -66,9 +66,9 @@ async def test_a_change_and_its_events_are_one(store: Store) -> None:
     data = {"status": "active", "reason": None, "error": None, "image": "host", "metadata": {"team": "blue"}}
     crashed = {**data, "status": "error", "reason": "crashed", "error": "bad \ufffd byte"}
     assert page.events == [
-        EventRow(seq=1, kind="created", session_id="ses_0001", at=NOW, data=data),
-        EventRow(seq=2, kind="active", session_id="ses_0001", at=NOW, data=data),
-        EventRow(seq=3, kind="error", session_id="ses_0001", at=NOW + 1, data=crashed),
+        EventRow(seq=1, kind="created", session_id="ses_0001", at=NOW, data=data, owner="root"),
+        EventRow(seq=2, kind="active", session_id="ses_0001", at=NOW, data=data, owner="root"),
+        EventRow(seq=3, kind="error", session_id="ses_0001", at=NOW + 1, data=crashed, owner="root"),
     ]
     assert (page.next, page.oldest, page.newest) == (3, 1, 3)
 

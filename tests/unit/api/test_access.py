@@ -98,7 +98,7 @@ async def _endpoint(*_: object) -> Response:
         (Route("/elsewhere", _endpoint), "GET /elsewhere"),
         (Route("/v1/sessions", _endpoint, methods=["PATCH"]), "PATCH /v1/sessions"),
         (Route("/v1/every-method", Starlette()), "ANY /v1/every-method"),
-        (WebSocketRoute("/v1/sessions/{session_id}/forgotten", _endpoint), "WS /v1/sessions/{session_id}/terminal"),
+        (WebSocketRoute("/v1/sessions/{session_id}/forgotten", _endpoint), "WS /v1/sessions/{session_id}/forgotten"),
         (Mount("/v1/mounted", FastAPI()), "ANY /v1/mounted"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

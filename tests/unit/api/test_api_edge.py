@@ -1,5 +1,6 @@
 """The edge itself: keys, loopback, request ids, metrics, the documentation."""
 
+import asyncio
 import re
 from typing import Any
 
@@ -9,6 +10,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from fakes.api_server import KEY
+from fakes.session_service import FakeSessions
 
 pytestmark = pytest.mark.anyio
 BEARER = b"Bearer " + KEY.encode()
@@ -152,3 +154,22 @@ async def test_docs_need_nothing_from_outside(stranger: httpx2.AsyncClient) -> N
     assert "default-src 'none'" in response.headers["content-security-policy"]
     assert "/openapi.json" in response.text
     assert not re.search(r"https?://|src=|@import|//cdn", response.text)
+
+
+async def test_a_daemon_that_stops_says_so(
+    client: httpx2.AsyncClient, session_id: str, monkeypatch: pytest.MonkeyPatch, sessions: FakeSessions
+) -> None:
+    """The server cancels what still runs when it stops; the client learns why, and that it may ask again."""
+    running = asyncio.Event()
+
+    async def endless(*_: object, **__: object) -> None:
+        running.set()
+        await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(sessions, "exec", endless)
+    request = asyncio.create_task(client.post(f"/v1/sessions/{session_id}/exec", json={"cmd": "true"}))
+    await running.wait()
+    request.cancel()
+    response = await request
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "unavailable")
+    assert response.headers["retry-after"]

@@ -14,9 +14,11 @@ BASH = shutil.which("bash") or "/bin/bash"
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40)
 
 
-def dump(variables: str = "", functions: str = "", aliases: str = "", shopts: str = "", options: str = "") -> bytes:
+def dump(
+    variables: str = "", functions: str = "", aliases: str = "", shopts: str = "", options: str = "", traps: str = ""
+) -> bytes:
     """A report as a shell writes it."""
-    return b"".join(part.encode() + b"\0" for part in (variables, functions, aliases, shopts, options))
+    return b"".join(part.encode() + b"\0" for part in (variables, functions, aliases, shopts, f"{options}\n{traps}"))
 
 
 def state(*, builtin_is_hidden: bool = False, **sections: str) -> State:
@@ -58,20 +60,21 @@ def test_shadowed_words_are_avoided(functions: str, way: str) -> None:
 
 
 def test_traps_need_another_way() -> None:
-    assert "eval" in state(options="trap -- 'echo x' DEBUG\n").source_command()
-    assert "eval" in state(options="trap -- 'echo x' RETURN\n").source_command()
-    assert "eval" not in state(options="trap -- 'echo x' EXIT\n").source_command()
+    assert "eval" in state(traps="trap -- 'echo x' DEBUG\n").source_command()
+    assert "eval" in state(traps="trap -- 'echo x' RETURN\n").source_command()
+    assert "eval" not in state(traps="trap -- 'echo x' EXIT\n").source_command()
 
 
 def test_what_would_stall_the_next_shell_is_left_out() -> None:
-    script = state(options="set -o onecmd\nset +o xtrace\n").restore_script("/", {})
-    assert b"set -o onecmd" not in script
+    script = state(options="errexit:onecmd:pipefail").restore_script("/", {})
+    assert b"-o errexit -o pipefail" in script
+    assert b"onecmd" not in script
     assert b"unset PROMPT_COMMAND PS0 TMOUT" in script
 
 
 REPORT = r"""
 declare -p; printf '\0'; declare -f; printf '\0'; alias -p; umask -p; printf '\0'
-shopt -p; printf '\0'; set +o; trap -p; printf '\0'
+printf '%s\0%s\n' "$BASHOPTS" "$SHELLOPTS"; trap -p; printf '\0'
 """
 
 
@@ -104,3 +107,31 @@ def test_a_rebuilt_shell_goes_on_where_the_old_one_was(tmp_path: Path) -> None:
     assert rest.split("\n")[:4] == ["f:x", "matched", "0027", "extglob"]
     assert "pipefail" in rest and "on" in rest.split("\n")[4]
     assert "alias ll='ls -l'" in rest and "trap -- 'echo bye' SIGUSR1" in rest
+
+
+def names(command: str) -> list[str]:
+    """Every option that this bash knows."""
+    lines = subprocess.run([BASH, "--norc", "-c", command], capture_output=True, text=True, check=True).stdout
+    return [line.split()[-1] for line in lines.splitlines()]
+
+
+FIXED = {"login_shell", "restricted_shell", "noexec", "onecmd", "privileged", "history", "interactive-comments"}
+"""Cannot be changed, or would keep the rest of the script from running; the last is ``interactive_comments`` again."""
+SHOPTS = sorted(set(names("shopt -p")) - FIXED)
+OPTIONS = sorted(set(names("set +o")) - FIXED - {"posix", "emacs", "vi", "verbose", "xtrace"})
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sets(st.sampled_from(SHOPTS)), st.sets(st.sampled_from(OPTIONS)))
+def test_every_option_is_as_it_was(on: set[str], set_on: set[str]) -> None:
+    """Whatever was on is on again, and what a new shell has on by itself is off again if it was off."""
+    flags = [f"{'-' if name in set_on else '+'}o {name}" for name in OPTIONS]
+    before = f"shopt -u {' '.join(SHOPTS)}\nshopt -s expand_aliases {' '.join(sorted(on))}\nset {' '.join(flags)}\n"
+    show = "\nshopt -p; set +o"
+    script = State(output_of(before + REPORT), builtin_is_hidden=False).restore_script("/", {})
+    assert output_of(script.decode() + show) == output_of(before + show)
+
+
+def output_of(script: str) -> bytes:
+    """Whatever its exit status: with ``errexit`` on, a bash may well end early."""
+    return subprocess.run([BASH, "--norc", "-c", script], capture_output=True, check=False).stdout

@@ -36,7 +36,15 @@ def failures(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def reply(model: BaseModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Serialises once; returning the model itself would have the framework check and copy it again."""
-    return Response(model.model_dump_json(), status, headers, "application/json")
+    return json_reply(model.model_dump_json().encode(), status, headers)
+
+
+def json_reply(body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(body, status, headers, "application/json")
+
+
+def is_idempotency_key(text: str) -> bool:
+    return _PRINTABLE.fullmatch(text) is not None
 
 
 def checked_session_id(session_id: str) -> str:
@@ -66,7 +74,7 @@ async def _idempotency_key(
         str | None, Header(description="The same key with the same request gives the first result again")
     ] = None,
 ) -> str | None:
-    if idempotency_key is not None and not _PRINTABLE.fullmatch(idempotency_key):
+    if idempotency_key is not None and not is_idempotency_key(idempotency_key):
         raise BadInput("Idempotency-Key: must be 1 to 255 printable ASCII characters without spaces")
     return idempotency_key
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from holdfast.api.chunks import chunk_event
 from holdfast.api.models import ExecEnd, ExecIn, ExecOut
 from holdfast.api.ports import CommandService
-from holdfast.api.routes.common import ExecId, IdempotencyKey, SessionId, failures, reply
+from holdfast.api.routes.common import ExecId, IdempotencyKey, SessionId, failures, json_reply
 from holdfast.api.sse import Event, EventStream
 from holdfast.sessions.follow import Attached, Chunk
 
@@ -68,7 +68,8 @@ def router(commands: CommandService) -> APIRouter:
     async def cancel(session_id: SessionId, exec_id: ExecId) -> Response:
         """Ends all that the command started (INT, TERM, KILL) and nothing else; the shell lives on. Returns its
         result, with ``cancelled`` unless it had ended before."""
-        return reply(ExecOut.of(await commands.cancel(session_id, exec_id)))
+        result = await commands.cancel(session_id, exec_id)
+        return json_reply(ExecOut.json_of(result))
 
     return routes
 

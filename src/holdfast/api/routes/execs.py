@@ -5,14 +5,22 @@ from starlette.responses import Response
 
 from holdfast.api.models import ExecIn, ExecOut
 from holdfast.api.ports import SessionService
-from holdfast.api.routes.common import ExecId, IdempotencyKey, SessionId, failures, reply
+from holdfast.api.routes.common import ExecId, IdempotencyKey, SessionId, failures, json_reply
+
+PATH = "/v1/sessions/{session_id}/exec"
+
+
+async def run_command(service: SessionService, session_id: str, body: ExecIn, key: str | None) -> bytes:
+    """Run a command; the reply as JSON. The route and the short way to it both end here."""
+    result = await service.exec(session_id, body.request(), idempotency_key=key)
+    return ExecOut.json_of(result)
 
 
 def router(service: SessionService) -> APIRouter:
     routes = APIRouter(tags=["exec"])
 
     @routes.post(
-        "/v1/sessions/{session_id}/exec",
+        PATH,
         response_model=ExecOut,
         responses=failures(404, 409, 410, 413, 422, 502, 503),
         summary="Run a command",
@@ -22,7 +30,7 @@ def router(service: SessionService) -> APIRouter:
 
         A client that disconnects does not stop the command: its result stays readable under its exec_id.
         """
-        return reply(ExecOut.of(await service.exec(session_id, body.request(), idempotency_key=key)))
+        return json_reply(await run_command(service, session_id, body, key))
 
     @routes.get(
         "/v1/sessions/{session_id}/exec/{exec_id}",
@@ -32,6 +40,6 @@ def router(service: SessionService) -> APIRouter:
     )
     async def result(session_id: SessionId, exec_id: ExecId) -> Response:
         """Waits for a command that still runs; works also after the daemon was restarted meanwhile."""
-        return reply(ExecOut.of(await service.exec_result(session_id, exec_id)))
+        return json_reply(ExecOut.json_of(await service.exec_result(session_id, exec_id)))
 
     return routes

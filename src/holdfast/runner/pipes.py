@@ -1,0 +1,261 @@
+"""The directory and the pipes that a command goes through, and then the next one, if they are still as they were.
+
+    cmd      what to run, for bash to source         out, err   what the command writes
+    begun    emptied by bash when it runs that       result     its status, as soon as it has ended
+                                                     state      all that the shell is by then
+
+To make them anew takes longer than a short command runs, so they are used again. But commands can remove, replace and
+hold all of them: what is used again was looked at before, and whatever is odd about it, it is left and made anew.
+"""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.protocol.messages import STDERR, STDOUT
+from holdfast.runner.loop import EACH_CHANGE, READ, Loop
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.runner.write_order import WriteOrder
+
+NAMES = ("cmd", "begun", "line", "status", "in", "out", "err", "result", "state")
+_LASTING = ("cmd", "begun", "out", "err", "result", "state")
+_OUTPUTS = ((STDOUT, "out"), (STDERR, "err"))
+_CHUNK = 1 << 16
+_READ_END = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE_END = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Pipes:
+    """Raises OSError when they cannot be made, or used once more."""
+
+    def __init__(self, loop: Loop, order: WriteOrder, directory: str) -> None:
+        self._loop = loop
+        self._order = order
+        self.directory = directory
+        self._cmd = self._begun = self.result = self.state = -1
+        self.outputs: dict[int, int] = {}
+        self._held: dict[int, int] = {}
+        self._identity: dict[str, tuple[int, int]] = {}
+        self._extra: list[str] = []
+        self._paused = False
+        self._ignore_everything()
+        os.makedirs(directory, 0o700)
+        try:
+            self._make()
+        except OSError:
+            self.close(outputs=True)
+            raise
+
+    def _make(self) -> None:
+        self._cmd = _create(f"{self.directory}/cmd")
+        self._begun = _create(f"{self.directory}/begun")
+        for name in ("out", "err", "result", "state"):
+            os.mkfifo(f"{self.directory}/{name}", 0o600)
+        for stream, name in _OUTPUTS:
+            self.outputs[stream] = fd = os.open(f"{self.directory}/{name}", _READ_END)
+            self._loop.watch(fd, READ, self._listener(stream))
+        self._hold_outputs()
+        self.result = os.open(f"{self.directory}/result", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._loop.watch(self.result, READ, lambda _events: self._on_result())
+        # Bash writes its state line by line. To be told of the end is enough, as long as it all fits into the pipe.
+        self.state = os.open(f"{self.directory}/state", _READ_END)
+        self._loop.watch(self.state, EACH_CHANGE, lambda events: self._on_state(events))
+        for name in _LASTING:
+            self._identity[name] = _identity(f"{self.directory}/{name}")
+        self._order.follow([f"{self.directory}/{name}" for _stream, name in _OUTPUTS])
+
+    def _hold_outputs(self) -> None:
+        """Be a writer too: so bash may come and go without an event, which would wake us for nothing."""
+        for stream, name in _OUTPUTS:
+            self._held[stream] = os.open(f"{self.directory}/{name}", _WRITE_END)
+
+    def _listener(self, stream: int) -> Callable[[int], None]:
+        def on_event(events: int) -> None:
+            if events & READ:
+                self._on_output()
+            else:  # nobody holds it any more
+                self.close_output(stream)
+
+        return on_event
+
+    def pause_outputs(self) -> None:
+        """Somebody follows the output and is slower than the command: let the command wait for them."""
+        self._paused = True
+        for fd in self.outputs.values():
+            self._loop.unwatch(fd)
+
+    def resume_outputs(self) -> None:
+        """Read again, if that was paused; whoever has the pipes by now."""
+        if self._paused:
+            self._paused = False
+            for stream, fd in self.outputs.items():
+                self._loop.watch(fd, READ, self._listener(stream))
+
+    # -- for one command ---------------------------------------------------------------------------------------------
+
+    def take_up(
+        self,
+        cmd: bytes,
+        on_result: Callable[[], None],
+        on_state: Callable[[int], None],
+        on_output: Callable[[], None],
+    ) -> None:
+        """Make ready for this command."""
+        if len(self.outputs) < len(_OUTPUTS):
+            raise FileNotFoundError("an output was hung up")
+        for name in _LASTING:
+            if _identity(f"{self.directory}/{name}") != self._identity[name]:
+                raise FileNotFoundError(f"{name} is another file than it was")
+        _write(self._cmd, cmd)
+        if os.fstat(self._cmd).st_size != len(cmd):
+            os.ftruncate(self._cmd, len(cmd))
+        os.ftruncate(self._begun, 1)
+        self._order.start_over()
+        self._on_result, self._on_state, self._on_output = on_result, on_state, on_output
+
+    def begun(self) -> bool:
+        """Whether bash has opened the outputs. That a file was emptied is not undone by removing it."""
+        return os.fstat(self._begun).st_size == 0
+
+    def add_file(self, name: str, data: bytes) -> str:
+        """One more file, for this command only."""
+        path = f"{self.directory}/{name}"
+        self._extra.append(name)
+        fd = _create(path)
+        try:
+            _write(fd, data)
+        finally:
+            os.close(fd)
+        return path
+
+    def end_outputs(self) -> None:
+        """The command is over. What its background children hold stays open for them, until they let go of it."""
+        self._release_held()
+        ended = [stream for stream, fd in self.outputs.items() if read(fd, _CHUNK) == b""]
+        if len(ended) == len(_OUTPUTS) and self._can_hold_outputs():
+            return  # for the next command
+        for stream in ended:
+            self.close_output(stream)
+
+    def _can_hold_outputs(self) -> bool:
+        try:
+            self._hold_outputs()
+        except OSError:  # the command has removed them
+            self._release_held()
+        return bool(self._held)
+
+    def close_output(self, stream: int) -> None:
+        fd = self.outputs.pop(stream)
+        self._loop.unwatch(fd)
+        os.close(fd)
+
+    def lay_down(self) -> bool:
+        """The report was read to the end, too. Whether another command may come: nobody writes any more."""
+        if not self._held:
+            return False
+        self._ignore_everything()
+        try:
+            for name in self._extra:
+                os.unlink(f"{self.directory}/{name}")
+        except OSError:
+            return False
+        self._extra = []
+        return True
+
+    def _ignore_everything(self) -> None:
+        """What comes through them now belongs to no command; it is read, so that nobody is stuck with it."""
+        self._on_result = lambda: _discard(self.result)
+        self._on_state = lambda _events: _discard(self.state)
+        self._on_output = lambda: _discard(*self.outputs.values())
+
+    # -- trouble -----------------------------------------------------------------------------------------------------
+
+    def renew_state(self) -> None:
+        """Another pipe in its place, which nobody has hung up, and which speaks of everything."""
+        if self.state >= 0:
+            self._loop.unwatch(self.state)
+            os.close(self.state)
+            self.state = -1
+        os.makedirs(self.directory, 0o700, exist_ok=True)
+        path = f"{self.directory}/state"
+        if os.path.lexists(path):
+            os.unlink(path)
+        os.mkfifo(path, 0o600)
+        self.state = os.open(path, _READ_END)
+        self.listen_to_state()
+
+    def listen_to_state(self) -> None:
+        """From now on be told of each line and not only of the end."""
+        self._loop.watch(self.state, READ, lambda events: self._on_state(events))
+
+    def hush_state(self) -> None:
+        self._loop.unwatch(self.state)
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def paths(self) -> set[str]:
+        """All that is ours on disk."""
+        return {self.directory, *[f"{self.directory}/{name}" for name in NAMES]}
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a report may still come, or something in the background holds one of the outputs."""
+        return bool(self.outputs) or self.state >= 0
+
+    def close(self, *, outputs: bool) -> None:
+        """Let go of everything but, if so asked, the outputs that background children still write to."""
+        self._close_files()
+        if outputs or self._held:
+            self._release_held()
+            for stream in list(self.outputs):
+                self.close_output(stream)
+        try:
+            for name in os.listdir(self.directory):
+                os.unlink(f"{self.directory}/{name}")
+            os.rmdir(self.directory)
+        except OSError:
+            return  # a command has been there; the directory goes when order is made, or with the sandbox
+
+    def _close_files(self) -> None:
+        for fd in (self._cmd, self._begun, self.result, self.state):
+            if fd >= 0:
+                self._loop.unwatch(fd)
+                os.close(fd)
+        self._cmd = self._begun = self.result = self.state = -1
+
+    def _release_held(self) -> None:
+        while self._held:
+            os.close(self._held.popitem()[1])
+
+
+def read(fd: int, size: int) -> bytes | None:
+    """Bytes, ``b""`` at the end, or None when there is nothing now."""
+    try:
+        return os.read(fd, size)
+    except BlockingIOError:
+        return None
+
+
+def _discard(*fds: int) -> None:
+    for fd in fds:
+        read(fd, _CHUNK)
+
+
+def _identity(path: str) -> tuple[int, int]:
+    about = os.lstat(path)
+    return about.st_dev, about.st_ino
+
+
+def _create(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+
+def _write(fd: int, data: bytes) -> None:
+    """From the beginning of the file."""
+    done = 0
+    while done < len(data):
+        done += os.pwrite(fd, data[done:] if done else data, done)
