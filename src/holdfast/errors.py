@@ -20,7 +20,8 @@
     │   ├── WrongState                 wrong_state          409
     │   ├── StaleRow                   stale_row            409
     │   ├── IdempotencyMismatch        idempotency_mismatch 409
-    │   └── ImageInUse                 image_in_use         409
+    │   ├── ImageInUse                 image_in_use         409
+    │   └── NothingListens             nothing_listens      409
     ├── SessionGone                    session_gone         410
     ├── TooLarge                       too_large            413
     │   └── DiskFull                   disk_full            413
@@ -151,6 +152,12 @@ class IdempotencyMismatch(Conflict):
 
 class ImageInUse(Conflict):
     code = "image_in_use"
+
+
+class NothingListens(Conflict):
+    """Nobody takes connections at that port inside the sandbox."""
+
+    code = "nothing_listens"
 
 
 class SessionGone(HoldfastError):

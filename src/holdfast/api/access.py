@@ -38,6 +38,8 @@ NEEDS: Final[Mapping[str, Scope]] = {
     "POST /v1/sessions/{session_id}/processes/{process_id}/signal": Scope.USE,
     "POST /v1/sessions/{session_id}/processes/{process_id}/resize": Scope.USE,
     "WS /v1/sessions/{session_id}/terminal": Scope.USE,
+    "GET /v1/sessions/{session_id}/ports": Scope.READ,
+    "WS /v1/sessions/{session_id}/ports/{port}/tunnel": Scope.USE,
     "POST /v1/sessions/{session_id}/fs/write": Scope.USE,
     "GET /v1/sessions/{session_id}/fs/read": Scope.READ,
     "GET /v1/images": Scope.READ,

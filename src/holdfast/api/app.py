@@ -20,8 +20,10 @@ from holdfast.api.routes import events as event_routes
 from holdfast.api.routes import exec_streams, execs, files, sessions, system, terminal
 from holdfast.api.routes import images as image_routes
 from holdfast.api.routes import keys as key_routes
+from holdfast.api.routes import ports as port_routes
 from holdfast.api.routes import processes as process_routes
 from holdfast.api.settings import ApiSettings
+from holdfast.sessions.ports import Ports
 from holdfast.sessions.processes import Processes
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -35,6 +37,7 @@ def create_app(
     images: ImageService | None = None,
     commands: CommandService | None = None,
     processes: Processes | None = None,
+    ports: Ports | None = None,
     events: EventService | None = None,
     registry: CollectorRegistry | None = None,
     lifespan: Lifespan | None = None,
@@ -66,6 +69,8 @@ def create_app(
     if processes is not None:
         app.include_router(process_routes.router(processes))
         app.include_router(terminal.router(processes))
+    if ports is not None:
+        app.include_router(port_routes.router(ports))
     if images is not None:
         app.include_router(image_routes.router(images))
     app.include_router(key_routes.router(keys))

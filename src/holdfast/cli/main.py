@@ -16,6 +16,7 @@ VERBS = {
     "ls": "ls",
     "exec": "exec",
     "sh": "sh",
+    "forward": "forward",
     "cp": "cp",
     "rm": "rm",
     "image": "image",

@@ -113,6 +113,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             registry=registry,
             commands=service.commands,
             processes=service.processes,
+            ports=service.ports,
             images=HostImages(images, store, node.node_id(config.state_dir)),
         )
         yield Daemon(app=app, service=service, driver=driver, events=feed)

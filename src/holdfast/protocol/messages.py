@@ -32,6 +32,8 @@ Calls:
     fs.pull     path limit stream                            -> {}   the file comes on a connection of its own
     fs.push     path mode size stream                        -> {}   the file goes over a connection of its own
     listen      name port                                    -> {}   from now on, callers of 127.0.0.1:port come out
+    ports                                                    -> {ports}
+    dial        port stream                                  -> {}   a stream of bytes to and from that port
     shutdown                                                 -> {}   then the runner ends
 
 ``replaced`` from the host tells a runner that a newer one of its session has taken over; it exits.

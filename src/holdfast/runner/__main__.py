@@ -17,10 +17,11 @@ from holdfast.runner.dial import Dialer
 from holdfast.runner.lean import signals
 from holdfast.runner.listeners import Listeners
 from holdfast.runner.loop import Loop
+from holdfast.runner.ports import Ports
 from holdfast.runner.process_table import ProcessTable
 from holdfast.runner.service import Service
 
-CAPABILITIES = ["exec", "files", "processes", "listen"]
+CAPABILITIES = ["exec", "files", "processes", "listen", "dial"]
 BASH_OPTIONS = ["--norc", "--noprofile", "--noediting", "-i"]
 BASH_PLACES = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
 
@@ -53,7 +54,7 @@ def main() -> None:
     shell = [argv[0], *argv[2 : -len(BASH_OPTIONS)]] if argv else []
     environment = {**os.environ, **_extra_environment(settings.get("HOLDFAST_ENV", ""))}
     processes = ProcessTable(loop, dialer, shell, environment, home)
-    calls = {**processes.calls, **Listeners(loop, dialer).calls}
+    calls = {**processes.calls, **Listeners(loop, dialer).calls, **Ports(loop, dialer).calls}
     service = Service(loop, dialer, Bulk(loop, dialer), argv, environment, home, settings["HOLDFAST_RUN_DIR"], calls)
     control = Control(loop, dialer, CAPABILITIES, service.execs.running, service.serve)
     control.dial()

@@ -15,6 +15,7 @@ from holdfast.sdk.exec_stream import ExecStream
 from holdfast.sdk.images import Images
 from holdfast.sdk.keys import Keys
 from holdfast.sdk.output import Chunk
+from holdfast.sdk.ports import Forward, Listening
 from holdfast.sdk.processes import Process, ProcessInfo
 from holdfast.sdk.results import (
     CommandFailed,
@@ -41,11 +42,13 @@ __all__ = [
     "ExecEnd",
     "ExecResult",
     "ExecStream",
+    "Forward",
     "ImageInfo",
     "Images",
     "KeyInfo",
     "Keys",
     "Limits",
+    "Listening",
     "NewKey",
     "PendingSession",
     "Process",

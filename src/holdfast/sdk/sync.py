@@ -20,6 +20,7 @@ from holdfast.sdk.images import Images
 from holdfast.sdk.keys import Keys
 from holdfast.sdk.output import Chunk
 from holdfast.sdk.portal import iterate
+from holdfast.sdk.ports import Forward, Ports
 from holdfast.sdk.processes import Process, Processes, ProcessInfo
 from holdfast.sdk.results import ExecEnd, SessionInfo
 from holdfast.sdk.session import Session
@@ -144,6 +145,17 @@ class SyncProcesses(_Sync[Processes]):
         return [SyncProcess(self._portal, one) for one in self._portal.call(self._inner.list)]
 
 
+class SyncPorts(_Sync[Ports]):
+    list = forward(Ports.list)
+
+    @contextmanager
+    def forward(self, port: int, *, local_port: int = 0, host: str = "127.0.0.1") -> Iterator[Forward]:
+        """As ``Ports.forward``: it works in the background while the block lasts."""
+        leading = self._inner.forward(port, local_port=local_port, host=host)
+        with self._portal.wrap_async_context_manager(leading) as there:
+            yield there
+
+
 class SyncTerminal(_Sync[Terminal]):
     read = forward_iterator(Terminal.read)
     write = forward(Terminal.write)
@@ -178,6 +190,7 @@ class SyncSession(_Sync[Session]):
     def __init__(self, portal: BlockingPortal, inner: Session) -> None:
         super().__init__(portal, inner)
         self.processes = SyncProcesses(portal, inner.processes)
+        self.ports = SyncPorts(portal, inner.ports)
 
     @contextmanager
     def terminal(self, cmd: str | None = None, **named: Any) -> Iterator[SyncTerminal]:

@@ -29,6 +29,7 @@ from holdfast.sessions.operations import Operations
 from holdfast.sessions.owners import Owners
 from holdfast.sessions.pool import Pool
 from holdfast.sessions.pool_keeper import PoolKeeper
+from holdfast.sessions.ports import Ports
 from holdfast.sessions.processes import Processes
 from holdfast.sessions.reaper import Reaper
 from holdfast.sessions.reconciler import Reconciler
@@ -102,6 +103,7 @@ class SessionService:
         self._lifecycle.on_oom = self._on_oom
         self.commands = Commands(self._usable, self._operations, settings, clock, self._count)
         self.processes = Processes(self._usable, clock)
+        self.ports = Ports(self._usable, clock)
 
     # -- running -----------------------------------------------------------------------------------------------------
 

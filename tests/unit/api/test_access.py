@@ -18,6 +18,7 @@ from holdfast.api.access import NEEDS, OPEN, check_complete, need_of, routes_of
 from holdfast.errors import SessionNotFound
 from holdfast.keys.types import Scope
 from holdfast.sessions.live import LiveSession
+from holdfast.sessions.ports import Ports
 from holdfast.sessions.processes import Processes
 
 
@@ -31,6 +32,7 @@ def whole() -> FastAPI:
         images=FakeImages(),
         commands=FakeCommands(sessions),
         processes=Processes(_no_session, time.time),
+        ports=Ports(_no_session, time.time),
         events=FakeEvents(),
     )
 

@@ -1,0 +1,60 @@
+"""Ports inside a session's sandbox: who listens, and connections to them. Works without any network."""
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+from holdfast.errors import ProtocolError
+from holdfast.link.link import Stream
+from holdfast.link.streams import open_stream
+from holdfast.sessions.live import Clock, LiveSession, in_use
+
+CALL_SECONDS = 20.0
+
+Usable = Callable[[str], Awaitable[LiveSession]]
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """A TCP port that something listens at; ``pid`` and ``program`` where the sandbox lets us see them."""
+
+    port: int
+    address: str
+    pid: int | None
+    program: str | None
+
+
+class Ports:
+    """Ports of this node's sessions."""
+
+    def __init__(self, usable: Usable, clock: Clock) -> None:
+        self._usable = usable
+        self._clock = clock
+
+    async def list(self, session_id: str) -> list[Listening]:
+        live = await self._usable(session_id)
+        with in_use(live, self._clock):
+            header, _ = await live.link.call("ports", {}, timeout=CALL_SECONDS)
+        told = header.get("ports")
+        if not isinstance(told, list):
+            raise ProtocolError("the runner sent a list of ports that is none")
+        return [_listening(one) for one in told]
+
+    @contextlib.asynccontextmanager
+    async def dial(self, session_id: str, port: int) -> AsyncIterator[Stream]:
+        """A connection to a port inside, closed at the end of the block. The session is in use meanwhile.
+
+        Raises ``NothingListens`` if there is nobody to connect to.
+        """
+        live = await self._usable(session_id)
+        with in_use(live, self._clock):
+            async with open_stream(live.link, "dial", {"port": port}) as stream:
+                yield stream
+
+
+def _listening(told: object) -> Listening:
+    """The runner's words, checked: it lives in the sandbox and may be anything by now."""
+    match told:
+        case {"port": int(port), "address": str(address), "pid": int() | None as pid, "program": str() | None as name}:
+            return Listening(port, address, pid, name)
+    raise ProtocolError("the runner described a port in words that make no sense")
