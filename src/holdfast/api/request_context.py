@@ -31,6 +31,9 @@ class RequestContext:
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._websocket(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -65,6 +68,38 @@ class RequestContext:
         finally:
             seconds = time.perf_counter() - began
             self._finish(scope, status or CLIENT_LEFT, seconds)
+            structlog.contextvars.reset_contextvars(**tokens)
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One log line when it is over, with how it was closed."""
+        request_id = scope[REQUEST_ID] = _request_id(scope)
+        tokens = structlog.contextvars.bind_contextvars(request_id=request_id)
+        began = time.perf_counter()
+        closed = "client left"
+
+        async def watched(message: Message) -> None:
+            nonlocal closed
+            if message["type"] == "websocket.close":
+                closed = str(message.get("code", 1000))
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except ClientDisconnect:
+            pass
+        except Exception:
+            log.exception("unexpected error in a websocket", route=_route(scope))
+            raise
+        finally:
+            caller = caller_in(scope)
+            log.info(
+                "websocket",
+                route=_route(scope),
+                closed=closed,
+                duration_ms=round((time.perf_counter() - began) * 1000, 2),
+                session_id=scope.get("path_params", {}).get("session_id"),
+                key=caller.name if caller else None,
+            )
             structlog.contextvars.reset_contextvars(**tokens)
 
     def _finish(self, scope: Scope, status: int, seconds: float) -> None:
