@@ -10,12 +10,15 @@ from starlette.middleware import Middleware
 
 from holdfast import __version__
 from holdfast.api import failures
-from holdfast.api.auth import Guard, Key
+from holdfast.api.auth import SIGNED, Guard, Key
 from holdfast.api.body_limit import BodyLimit
+from holdfast.api.file_links import FileLinks
+from holdfast.api.file_ports import FileService
 from holdfast.api.metrics import HttpMetrics
 from holdfast.api.ports import ImageService, SessionService
 from holdfast.api.request_context import RequestContext
-from holdfast.api.routes import execs, files, sessions, system
+from holdfast.api.routes import execs, file_content, file_entries, sessions, system
+from holdfast.api.routes import files as file_routes
 from holdfast.api.routes import images as image_routes
 from holdfast.api.settings import ApiSettings
 
@@ -28,10 +31,13 @@ def create_app(
     api_key: str,
     settings: ApiSettings,
     images: ImageService | None = None,
+    files: FileService | None = None,
+    links: FileLinks | None = None,
     registry: CollectorRegistry | None = None,
     lifespan: Lifespan | None = None,
 ) -> FastAPI:
-    """The whole API. Without ``images`` there are no image routes; ``registry`` is what /metrics shows."""
+    """The whole API. Without ``images`` there are no image routes, without ``files`` and ``links`` only fs/read and
+    fs/write; ``registry`` is what /metrics shows."""
     registry = registry if registry is not None else CollectorRegistry()
     app = FastAPI(
         title="Holdfast",
@@ -50,7 +56,10 @@ def create_app(
     failures.install(app)
     app.include_router(sessions.router(service, settings))
     app.include_router(execs.router(service))
-    app.include_router(files.router(service))
+    app.include_router(file_routes.router(service))
+    if files is not None and links is not None:
+        app.include_router(file_content.router(files, links))
+        app.include_router(file_entries.router(files))
     if images is not None:
         app.include_router(image_routes.router(images))
     app.include_router(system.router(registry))
@@ -67,7 +76,7 @@ def _describe_the_key(app: FastAPI) -> None:
             schema = generate()
             schema.setdefault("components", {})["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
             for path, operations in schema["paths"].items():
-                if path.startswith("/v1/"):
+                if path.startswith("/v1/") and not path.startswith(SIGNED):
                     for operation in operations.values():
                         operation["security"] = [{"key": []}]
         assert app.openapi_schema is not None

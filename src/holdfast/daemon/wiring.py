@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from holdfast.api.app import create_app
+from holdfast.api.file_links import FileLinks
 from holdfast.api.settings import ApiSettings
 from holdfast.daemon import node
 from holdfast.daemon.config import Config
@@ -85,6 +86,8 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             settings=ApiSettings(max_body_bytes=config.max_file_bytes * 4 // 3 + (1 << 20)),
             registry=registry,
             images=HostImages(images, store, node.node_id(config.state_dir)),
+            files=service.files,
+            links=FileLinks(node.link_key(config.state_dir), time.time),
         )
         yield Daemon(app=app, service=service, driver=driver)
 

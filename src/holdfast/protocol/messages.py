@@ -18,7 +18,10 @@ Calls:
     fs.write    path mode + body                             -> {}
     fs.pull     path limit stream                            -> {}   the file comes on a connection of its own
     fs.push     path mode size stream                        -> {}   the file goes over a connection of its own
+    fs.open     stream                                       -> {}   a worker connects, and is asked for one task there
     shutdown                                                 -> {}   then the runner ends
+
+On the connection of ``fs.open`` the host sends ``{"task": ...}``; ``runner.tasks`` has the list, and how each answers.
 
 ``replaced`` from the host tells a runner that a newer one of its session has taken over; it exits.
 """

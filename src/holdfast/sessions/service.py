@@ -15,6 +15,7 @@ from holdfast.errors import BadInput, HoldfastError, SessionGone, TooLarge, Unav
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
 from holdfast.sessions import calls
+from holdfast.sessions.files import SessionFiles
 from holdfast.sessions.ids import exec_id_for, new_exec_id, new_session_id
 from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.live import Clock, LiveSession, LiveSessions, in_use
@@ -62,6 +63,7 @@ class SessionService:
         self._metrics = metrics
         self._live = LiveSessions()
         self._operations = Operations()
+        self.files = SessionFiles(self._usable, clock)
         self._lifecycle = Lifecycle(
             store, driver, images, hub, self._live, settings, node=node, link_key=link_key, clock=clock, metrics=metrics
         )
