@@ -2,14 +2,17 @@
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import uvicorn
 
+from fakes.file_service import FakeFiles
 from fakes.session_service import FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
+from holdfast.api.file_links import FileLinks
 
 KEY = "test-key-ünïcode"
 
@@ -20,19 +23,28 @@ class RunningApi:
     key: str
     sessions: FakeSessions
     images: FakeImages
+    files: FakeFiles
 
 
 @contextmanager
 def running_api(settings: ApiSettings | None = None) -> Iterator[RunningApi]:
     sessions, images = FakeSessions(), FakeImages()
-    app = create_app(sessions, api_key=KEY, settings=settings or ApiSettings(), images=images)
+    files = FakeFiles(sessions)
+    app = create_app(
+        sessions,
+        api_key=KEY,
+        settings=settings or ApiSettings(),
+        images=images,
+        files=files,
+        links=FileLinks(b"secret", time.time),
+    )
     config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
-            yield RunningApi(f"http://127.0.0.1:{listener.getsockname()[1]}", KEY, sessions, images)
+            yield RunningApi(f"http://127.0.0.1:{listener.getsockname()[1]}", KEY, sessions, images, files)
         finally:
             server.should_exit = True
             thread.join(10)

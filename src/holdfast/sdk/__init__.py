@@ -11,16 +11,23 @@ Failures are raised as the classes of ``holdfast.errors``, the same ones that th
 """
 
 from holdfast.sdk.client import Client
+from holdfast.sdk.file_results import FileChange, FileEntry, FileLink, FolderCopy
+from holdfast.sdk.files import Files
 from holdfast.sdk.images import Images
 from holdfast.sdk.results import CommandFailed, ExecResult, ImageInfo, Limits, SessionInfo
 from holdfast.sdk.session import PendingSession, Session
-from holdfast.sdk.sync import SyncClient, SyncImages, SyncSession
+from holdfast.sdk.sync import SyncClient, SyncFiles, SyncImages, SyncSession
 from holdfast.sdk.transport import request_id
 
 __all__ = [
     "Client",
     "CommandFailed",
     "ExecResult",
+    "FileChange",
+    "FileEntry",
+    "FileLink",
+    "Files",
+    "FolderCopy",
     "ImageInfo",
     "Images",
     "Limits",
@@ -28,6 +35,7 @@ __all__ = [
     "Session",
     "SessionInfo",
     "SyncClient",
+    "SyncFiles",
     "SyncImages",
     "SyncSession",
     "request_id",

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import quote
 
+from holdfast.sdk.files import Files
 from holdfast.sdk.results import ExecResult, SessionInfo, of_wire
 from holdfast.sdk.transport import Transport
 
@@ -35,6 +36,7 @@ class Session:
         self._transport = transport
         self._path = f"/v1/sessions/{quote(info.id, safe='')}"
         self.info = info
+        self.files = Files(transport, self._path)
 
     def __repr__(self) -> str:
         return f"<Session {self.id} {self.status}>"

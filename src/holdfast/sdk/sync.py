@@ -6,7 +6,7 @@ of the same name on the async object. ``forward`` keeps the signature, so editor
 
 import importlib.util
 import weakref
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
@@ -14,7 +14,9 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from holdfast.sdk.client import DEFAULT_RETRIES, DEFAULT_SECONDS, Client
+from holdfast.sdk.files import Files
 from holdfast.sdk.images import Images
+from holdfast.sdk.portal import iterate
 from holdfast.sdk.results import SessionInfo
 from holdfast.sdk.session import Session
 
@@ -53,8 +55,42 @@ def forward_session(
     return call  # type: ignore[return-value]  # wraps() hides that self has another type
 
 
+def forward_iterator(
+    method: Callable[Concatenate[A, P], AsyncIterator[R]],
+) -> Callable[Concatenate[_Sync[A], P], Iterator[R]]:
+    """As ``forward``, for methods that give one thing after the other."""
+
+    @wraps(method)
+    def call(self: _Sync[A], *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
+        return iterate(self._portal, method(self._inner, *args, **kwargs))
+
+    return call  # type: ignore[return-value]  # wraps() hides that self has another type
+
+
 async def _finish(method: Callable[..., Awaitable[R]], inner: object, args: tuple[Any, ...], named: Any) -> R:
     return await method(inner, *args, **named)
+
+
+class SyncFiles(_Sync[Files]):
+    """The files of a session: ``session.files``."""
+
+    upload = forward(Files.upload)
+    download = forward(Files.download)
+    stream = forward_iterator(Files.stream)
+    upload_folder = forward(Files.upload_folder)
+    download_folder = forward(Files.download_folder)
+    pack = forward_iterator(Files.pack)
+    unpack = forward(Files.unpack)
+    link = forward(Files.link)
+    stat = forward(Files.stat)
+    list = forward(Files.list)
+    find = forward(Files.find)
+    mkdir = forward(Files.mkdir)
+    move = forward(Files.move)
+    copy = forward(Files.copy)
+    remove = forward(Files.remove)
+    chmod = forward(Files.chmod)
+    watch = forward_iterator(Files.watch)
 
 
 class SyncSession(_Sync[Session]):
@@ -80,6 +116,10 @@ class SyncSession(_Sync[Session]):
     @property
     def info(self) -> SessionInfo:
         return self._inner.info
+
+    @property
+    def files(self) -> SyncFiles:
+        return SyncFiles(self._portal, self._inner.files)
 
     def refresh(self) -> Self:
         self._portal.call(self._inner.refresh)

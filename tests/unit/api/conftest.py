@@ -1,5 +1,6 @@
 """The app in memory, with fake services behind it and a client that has the key."""
 
+import time
 from collections.abc import AsyncIterator
 
 import httpx2
@@ -8,8 +9,10 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from fakes.api_server import KEY
+from fakes.file_service import FakeFiles
 from fakes.session_service import FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
+from holdfast.api.file_links import FileLinks
 
 
 @pytest.fixture
@@ -23,9 +26,21 @@ def registry() -> CollectorRegistry:
 
 
 @pytest.fixture
-def app(sessions: FakeSessions, registry: CollectorRegistry) -> FastAPI:
+def files(sessions: FakeSessions) -> FakeFiles:
+    return FakeFiles(sessions)
+
+
+@pytest.fixture
+def links() -> FileLinks:
+    return FileLinks(b"secret", time.time)
+
+
+@pytest.fixture
+def app(sessions: FakeSessions, files: FakeFiles, links: FileLinks, registry: CollectorRegistry) -> FastAPI:
     settings = ApiSettings(max_body_bytes=4 * 1024 * 1024, max_json_bytes=2 * 1024 * 1024)
-    return create_app(sessions, api_key=KEY, settings=settings, images=FakeImages(), registry=registry)
+    return create_app(
+        sessions, api_key=KEY, settings=settings, images=FakeImages(), files=files, links=links, registry=registry
+    )
 
 
 @pytest.fixture

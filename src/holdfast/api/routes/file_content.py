@@ -20,7 +20,6 @@ LINKED = "/v1/files/{token}"
 
 _BYTES: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 _BODY = {"requestBody": {"required": True, "content": {RAW: _BYTES}}}
-_TAR_BODY = {"requestBody": {"required": True, "content": {"application/x-tar": _BYTES, "application/gzip": _BYTES}}}
 _FILE: dict[int | str, dict[str, Any]] = {
     200: {"description": "The file", "content": {RAW: _BYTES}},
     206: {"description": "The part of it that Range names", "content": {RAW: _BYTES}},
@@ -70,7 +69,7 @@ def router(files: FileService, links: FileLinks) -> APIRouter:
         f"{base}/archive",
         response_model=UnpackedOut,
         responses=_WRITE,
-        openapi_extra=_TAR_BODY,
+        openapi_extra=_BODY,
         summary="Upload a folder",
     )
     async def unpack(session_id: SessionId, path: QueryPath, request: Request) -> Response:

@@ -1,7 +1,7 @@
 """/v1/sessions/{id}/fs: what files there are, changing that, and being told of changes."""
 
 from collections.abc import AsyncGenerator
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from starlette.responses import Response
@@ -32,6 +32,9 @@ MAX_PAGE = 5000
 
 _FAILURES = failures(403, 404, 409, 410, 422, 502, 503)
 _WRITING = failures(403, 404, 409, 410, 413, 422, 502, 503)
+_EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Changes as they happen", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+}
 
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 Cursor = Annotated[str | None, Query(max_length=16_384, description="next_cursor of the page before")]
@@ -109,8 +112,8 @@ def router(files: FileService) -> APIRouter:
 
     @routes.get(
         f"{base}/watch",
-        response_class=EventStream,
-        responses=failures(403, 404, 409, 410, 422, 429, 502, 503),
+        response_class=Response,
+        responses=failures(403, 404, 409, 410, 422, 429, 502, 503) | _EVENTS,
         summary="Watch for changes",
     )
     async def watch(

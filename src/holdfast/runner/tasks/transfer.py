@@ -6,6 +6,7 @@ import os
 
 from holdfast.protocol import fields
 from holdfast.runner import files
+from holdfast.runner.tasks.channel import HungUp
 from holdfast.runner.tasks.entries import describe
 from holdfast.runner.tasks.metadata import tell
 
@@ -41,7 +42,7 @@ def _send_part(channel: Channel, fd: int, start: int, count: int) -> None:
     while start < end:
         sent = os.sendfile(channel.connection.fileno(), fd, start, min(end - start, CHUNK))
         if sent == 0:
-            os._exit(0)
+            raise HungUp  # by us: the file has shrunk, and the host sees the stream end too early
         start += sent
 
 
