@@ -36,7 +36,7 @@ class FakeFiles:
 
     def _entry(self, session_id: str, path: str) -> Entry:
         self.sessions._live(session_id)
-        path = path.rstrip("/") or "/"
+        path = posixpath.normpath(path)
         data = self.sessions.files.get((session_id, path))
         if data is None and not self._is_folder(session_id, path):
             raise FileMissing(f"{path}: No such file or directory")
@@ -85,6 +85,7 @@ class FakeFiles:
         if self._entry(session_id, path).kind is not Kind.DIRECTORY:
             raise NotADirectory(f"{path} is no folder")
         yield b""
+        path = posixpath.normpath(path)
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w:gz" if gzip else "w:") as archive:
             for one in self._paths(session_id, path):

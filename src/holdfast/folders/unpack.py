@@ -68,25 +68,30 @@ class Unpacker:
         self._set_modes()
 
     def _take(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
-        parts = _parts(member.name)
-        mode = member.mode & 0o777  # no setuid, setgid or sticky bits from elsewhere
+        """One member; whatever is wrong with it is told with its name."""
         try:
-            if member.isdir():
-                if parts or self._made:
-                    self._modes.append((parts, mode))
-                os.close(self._open(parts))
-            elif not parts:
-                raise BadInput(f"the archive's member {member.name!r} has no name")
-            elif member.isreg():
-                self._file(parts, mode, member, archive)
-            elif member.issym():
-                self._link(parts, member)
-            elif member.islnk():
-                self._hard_link(parts, member)
-            else:
-                raise BadInput(f"the archive's member {member.name!r} is a device or a pipe; leave it out")
+            self._write(archive, member, _parts(member.name))
+        except (BadInput, Conflict) as error:
+            raise type(error)(f"{member.name!r} in the archive: {error.message}") from None
         except OSError as error:
             raise OSError(error.errno, error.strerror, member.name) from None
+
+    def _write(self, archive: tarfile.TarFile, member: tarfile.TarInfo, parts: list[str]) -> None:
+        mode = member.mode & 0o777  # no setuid, setgid or sticky bits from elsewhere
+        if member.isdir():
+            if parts or self._made:
+                self._modes.append((parts, mode))
+            os.close(self._open(parts))
+        elif not parts:
+            raise BadInput("it has no name")
+        elif member.isreg():
+            self._file(parts, mode, member, archive)
+        elif member.issym():
+            self._link(parts, member)
+        elif member.islnk():
+            self._hard_link(parts, member)
+        else:
+            raise BadInput("it is a device or a pipe; leave it out")
 
     def _open(self, parts: list[str]) -> int:
         """A descriptor of the folder with this name; makes what is missing. Never goes through a link."""
@@ -103,8 +108,7 @@ class Unpacker:
         except OSError as error:
             os.close(here)
             if error.errno in (errno.ENOTDIR, errno.ELOOP):  # with O_NOFOLLOW, a link is the latter
-                name = "/".join(parts)
-                raise Conflict(f"{name}: a part of this path is a link or no folder; remove that first") from None
+                raise Conflict(f"{'/'.join(parts)} goes through a link, or is no folder; remove that first") from None
             raise
         return here
 
@@ -145,7 +149,7 @@ class Unpacker:
         scratch = _scratch_name()
         try:
             if not target or not stat.S_ISREG(os.stat(target[-1], dir_fd=source_parent, follow_symlinks=False).st_mode):
-                raise BadInput(f"the archive's member {member.name!r} is a link to what is no file")
+                raise BadInput(f"it is a link to {member.linkname!r}, which is no file")
             os.link(target[-1], scratch, src_dir_fd=source_parent, dst_dir_fd=parent, follow_symlinks=False)
             self._take_place(scratch, parts, parent)
         finally:
@@ -156,7 +160,7 @@ class Unpacker:
         try:
             os.rename(scratch, parts[-1], src_dir_fd=parent, dst_dir_fd=parent)
         except IsADirectoryError:
-            raise Conflict(f"{'/'.join(parts)} is a folder, and a file in the archive; remove it first") from None
+            raise Conflict("a folder of that name is there; remove it first") from None
         self.files += 1
 
     def _set_modes(self) -> None:
@@ -189,9 +193,9 @@ def _parts(name: str) -> list[str]:
     """The components of a member's name. Raises ``BadInput`` for one that leads out."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if name.startswith("/") or ".." in parts or "\0" in name:
-        raise BadInput(f"the archive's member {name!r} leads out of the folder; names must be relative, without ..")
+        raise BadInput(f"{name!r} leads out of the folder; names must be relative, without ..")
     if len(parts) > MAX_DEPTH:
-        raise BadInput(f"the archive's member {name[:100]!r}… is over {MAX_DEPTH} folders deep")
+        raise BadInput(f"it is over {MAX_DEPTH} folders deep")
     return parts
 
 

@@ -57,7 +57,7 @@ class Entry:
                 mode=_natural(entry["mode"]) & 0o7777,
                 uid=_natural(entry["uid"]),
                 gid=_natural(entry["gid"]),
-                mtime_ns=_number(entry["mtime_ns"]),
+                mtime_ns=_number(entry["mtime_ns"], 1 << 96),
                 inode=_natural(entry["inode"]),
                 target=None if entry.get("target") is None else _text(entry["target"]),
             )
@@ -123,8 +123,8 @@ def _text(value: object) -> str:
     return value
 
 
-def _number(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 1 << 63:
+def _number(value: object, below: int = 1 << 63) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= below:
         raise TypeError("a number was expected")
     return value
 

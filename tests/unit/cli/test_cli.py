@@ -149,7 +149,7 @@ def test_cp(cli: Cli, api: RunningApi, tmp_path: Path) -> None:
 
 
 def test_cp_folders(cli: Cli, api: RunningApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A target that is a folder, or ends in a slash, takes the source in; else it is the new name. ``/.`` is content."""
+    """A target that is a folder, or ends in ``/``, takes the source in; else it is the new name."""
     one, two = cli("new").out.strip(), cli("new").out.strip()
     (tmp_path / "src" / "sub").mkdir(parents=True)
     (tmp_path / "src" / "sub" / "x").write_text("x")

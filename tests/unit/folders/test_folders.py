@@ -146,7 +146,7 @@ def test_special_bits_and_special_files(tmp_path: Path) -> None:
 def test_what_is_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "dir" / "x").mkdir(parents=True)
     (tmp_path / "file").write_text("here")
-    with pytest.raises(Conflict, match="dir is a folder"):
+    with pytest.raises(Conflict, match="'dir' in the archive: a folder"):
         unpack(tar((member("dir"), b"file")), tmp_path)
     with pytest.raises(Conflict, match="file"):
         unpack(tar((member("file/below"), b"x")), tmp_path)

@@ -50,6 +50,10 @@ class Inotify:
         """Raises OSError: ENOSPC when the kernel's limit is reached, ENOENT and ENOTDIR when it is no folder (now)."""
         return linux.watch(self.fd, folder, _ALL | _ONLY_FOLDERS | _NOT_UNLINKED)
 
+    def add_departures(self, folder: str) -> int:
+        """Only what leaves this folder. Raises OSError."""
+        return linux.watch(self.fd, folder, DELETE | MOVED_FROM | _ONLY_FOLDERS)
+
     def remove(self, watch: int) -> None:
         linux.unwatch(self.fd, watch)
 

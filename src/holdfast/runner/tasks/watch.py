@@ -57,6 +57,7 @@ class Watched:
         self._folders: dict[int, str] = {}
         self._found: set[str] = set()
         self._changes: list[Header] = []
+        self._above = self._watch_above()
         self._top_watch = self._add(self._top)
         if self._recursive:
             self._look_through(self._top, tell=False)
@@ -83,14 +84,15 @@ class Watched:
             return
         folder = self._folders.get(event.watch)
         if folder is None:
+            if event.watch == self._above and event.name == os.path.basename(self._top):
+                self._end()
             return  # of a folder that has left the tree
         if event.mask & inotify.IGNORED:
             del self._folders[event.watch]
             self.ended = self.ended or event.watch == self._top_watch
         elif event.mask & (inotify.DELETE_SELF | inotify.MOVE_SELF):
             if event.watch == self._top_watch:
-                self._tell("deleted", self._top, is_folder=True)
-                self.ended = True
+                self._end()
         elif event.name:
             self._take_entry(event, os.path.join(folder, event.name), target)
 
@@ -126,6 +128,11 @@ class Watched:
         if is_folder:
             self._rename_below(path, new)
 
+    def _end(self) -> None:
+        if not self.ended:
+            self._tell("deleted", self._top, is_folder=True)
+            self.ended = True
+
     def _overflow(self) -> None:
         """The kernel has dropped events: what they told of must be looked for, and new folders be watched."""
         self._changes.append({"kind": "overflow", "path": self._top, "directory": True})
@@ -154,6 +161,14 @@ class Watched:
             raise
         self._folders[number] = folder
         return number
+
+    def _watch_above(self) -> int:
+        """That a folder in which somebody still is was removed, the kernel tells only to those who watch its parent."""
+        parent = os.path.dirname(self._top)
+        try:
+            return -1 if parent == self._top else self.kernel.add_departures(parent)
+        except OSError:
+            return -1
 
     def _watch_new(self, folder: str) -> None:
         try:
