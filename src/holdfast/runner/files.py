@@ -28,6 +28,9 @@ _CODES = {
     errno.EINVAL: "bad_input",
 }
 
+SCRATCH = ".holdfast-"
+"""How the names of files begin that are not whole yet."""
+
 
 class FileError(Exception):
     def __init__(self, code: str, message: str) -> None:
@@ -96,7 +99,7 @@ class Replacement:
             self._mode = self._choose_mode(mode)
             parent = os.path.dirname(self._target)
             os.makedirs(parent, exist_ok=True)
-            self._temporary = f"{parent}/.holdfast-{os.getpid()}-{os.urandom(6).hex()}"
+            self._temporary = f"{parent}/{SCRATCH}{os.getpid()}-{os.urandom(6).hex()}"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             self._fd = os.open(self._temporary, flags, 0o600)
         except OSError as error:

@@ -1,7 +1,7 @@
 """The files of a session, as the caller holds them: ``session.files``."""
 
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -146,7 +146,7 @@ class Files:
     async def chmod(self, path: str, mode: int, *, recursive: bool = False) -> FileEntry:
         return await self._changed("/chmod", {"path": path, "mode": f"{mode:04o}", "recursive": recursive})
 
-    async def watch(self, path: str, *, recursive: bool = False) -> AsyncIterator[FileChange]:
+    async def watch(self, path: str, *, recursive: bool = False) -> AsyncGenerator[FileChange, None]:
         """Changes as they happen, until the path itself is gone. First comes ``ready``: from then on none is lost."""
         params = {"path": path, "recursive": _flag(recursive)}
         async with self._transport.stream("GET", self._path + "/watch", params=params) as response:

@@ -8,7 +8,7 @@ import stat
 
 from holdfast.protocol import fields
 from holdfast.runner import linux
-from holdfast.runner.files import FileError
+from holdfast.runner.files import SCRATCH, FileError
 from holdfast.runner.tasks.metadata import tell
 
 TYPE_CHECKING = False
@@ -87,7 +87,7 @@ def _take_place(source: str, target: str, overwrite: bool) -> None:
 
 def _copy_in_place(source: str, target: str, overwrite: bool, busy: Callable[[], None]) -> None:
     """By a copy beside the target that takes its place when it is whole."""
-    scratch = f"{os.path.dirname(target)}/.holdfast-{os.getpid()}-{os.urandom(6).hex()}"
+    scratch = f"{os.path.dirname(target)}/{SCRATCH}{os.getpid()}-{os.urandom(6).hex()}"
     try:
         _copy_tree(source, scratch, busy)
         _take_place(scratch, target, overwrite)

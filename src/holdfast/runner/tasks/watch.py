@@ -11,7 +11,7 @@ import os
 import select
 
 from holdfast.protocol import fields
-from holdfast.runner.files import FileError
+from holdfast.runner.files import SCRATCH, FileError
 from holdfast.runner.tasks import inotify
 from holdfast.runner.tasks.inotify import Event, Inotify
 
@@ -98,6 +98,9 @@ class Watched:
 
     def _take_entry(self, event: Event, path: str, target: Event | None) -> None:
         is_folder = bool(event.mask & inotify.IS_FOLDER)
+        if event.name.startswith(SCRATCH):
+            self._took_place(target, is_folder)
+            return
         if event.mask & (inotify.CREATE | inotify.MOVED_TO):
             self._appeared(path, is_folder)
         elif event.mask & inotify.DELETE:
@@ -107,6 +110,12 @@ class Watched:
             self._moved(path, target, is_folder)
         elif not is_folder:
             self._tell("modified", path, is_folder)
+
+    def _took_place(self, target: Event | None, is_folder: bool) -> None:
+        """Files of ours that are not whole yet are nobody's business; what they become is new."""
+        folder = self._folders.get(target.watch) if target is not None else None
+        if target is not None and folder is not None:
+            self._appeared(os.path.join(folder, target.name), is_folder)
 
     def _appeared(self, path: str, is_folder: bool) -> None:
         if path in self._found:
@@ -207,6 +216,7 @@ class Watched:
 def _entries(folder: str) -> list[tuple[str, bool]]:
     try:
         with os.scandir(folder) as entries:
-            return [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in entries]
+            found = [entry for entry in entries if not entry.name.startswith(SCRATCH)]
+            return [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in found]
     except OSError:
         return []
