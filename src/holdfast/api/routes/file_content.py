@@ -10,9 +10,9 @@ from holdfast.api.file_links import FileLinks
 from holdfast.api.file_models import EntryOut, LinkOut, MakeLink, UnpackedOut, entry_json, json_reply
 from holdfast.api.file_paths import QueryPath
 from holdfast.api.file_ports import FileService
-from holdfast.api.file_replies import RAW, ArchiveReply, FileReply
 from holdfast.api.models import Mode, mode_bits
 from holdfast.api.routes.common import SessionId, failures, reply
+from holdfast.api.streamed_files import RAW, StreamedFile, StreamedFolder
 from holdfast.api.streaming import arriving
 from holdfast.api.text import timestamp
 
@@ -48,7 +48,7 @@ def router(files: FileService, links: FileLinks) -> APIRouter:
     )
     async def download(session_id: SessionId, path: QueryPath) -> Response:
         """Of any size. Knows Range, If-Range and If-None-Match; HEAD works too."""
-        return FileReply(files, session_id, path)
+        return StreamedFile(files, session_id, path)
 
     routes.head(f"{base}/file", include_in_schema=False)(download)
 
@@ -63,7 +63,7 @@ def router(files: FileService, links: FileLinks) -> APIRouter:
     ) -> Response:
         """As a tar of what is in it. A connection that breaks before the end means that it is not whole."""
         gzip = format == "tar.gz"
-        return ArchiveReply(files.pack(session_id, path, gzip=gzip), path, gzip=gzip)
+        return StreamedFolder(files.pack(session_id, path, gzip=gzip), path, gzip=gzip)
 
     @routes.put(
         f"{base}/archive",
@@ -90,7 +90,7 @@ def router(files: FileService, links: FileLinks) -> APIRouter:
     @routes.get(LINKED, response_class=Response, responses=_READ | failures(416) | _FILE, summary="Download by a link")
     async def linked_download(token: Token, request: Request) -> Response:
         session_id, path = links.open(token, request.method)
-        return FileReply(files, session_id, path)
+        return StreamedFile(files, session_id, path)
 
     routes.head(LINKED, include_in_schema=False)(linked_download)
 

@@ -32,7 +32,7 @@ def attachment(path: str, suffix: str = "") -> str:
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(raw, safe='')}"
 
 
-class FileReply(Response):
+class StreamedFile(Response):
     """A file, or the part of it that the request's Range names. Answers HEAD too.
 
     Opened only when the reply is sent, by the same code that closes it; a failure until then is an ordinary error.
@@ -81,7 +81,7 @@ class FileReply(Response):
         return headers.raw
 
 
-class ArchiveReply(Response):
+class StreamedFolder(Response):
     """A folder as a tar; how long it will be, nobody knows before."""
 
     def __init__(self, pieces: AsyncGenerator[bytes, None], path: str, *, gzip: bool) -> None:
