@@ -5,10 +5,12 @@
     HoldfastError                      code                 HTTP
     ├── BadInput                       bad_input            422
     │   ├── UnknownImage               unknown_image        422
-    │   └── NotAFile                   not_a_file           422
+    │   ├── NotAFile                   not_a_file           422
+    │   └── NotADirectory              not_a_directory      422
     ├── Unauthorized                   unauthorized         401
     │   └── BadSignature               bad_signature        401
     ├── Forbidden                      forbidden            403
+    │   └── BadLink                    bad_link             403
     ├── NotFound                       not_found            404
     │   ├── SessionNotFound            session_not_found    404
     │   ├── ExecNotFound               exec_not_found       404
@@ -21,11 +23,15 @@
     │   ├── StaleRow                   stale_row            409
     │   ├── IdempotencyMismatch        idempotency_mismatch 409
     │   ├── ImageInUse                 image_in_use         409
-    │   └── NothingListens             nothing_listens      409
+    │   ├── NothingListens             nothing_listens      409
+    │   ├── FileExists                 file_exists          409
+    │   └── NotEmpty                   not_empty            409
     ├── SessionGone                    session_gone         410
     ├── TooLarge                       too_large            413
     │   └── DiskFull                   disk_full            413
+    ├── BadRange                       bad_range            416
     ├── TooManySessions                too_many_sessions    429
+    ├── TooManyWatches                 too_many_watches     429
     ├── SandboxLost                    sandbox_lost         502
     ├── Unavailable                    unavailable          503
     │   └── RuntimeUnavailable         runtime_unavailable  503
@@ -80,6 +86,12 @@ class NotAFile(BadInput):
     code = "not_a_file"
 
 
+class NotADirectory(BadInput):
+    """The path names something else where a folder is needed."""
+
+    code = "not_a_directory"
+
+
 class Unauthorized(HoldfastError):
     code = "unauthorized"
     status = 401
@@ -96,6 +108,12 @@ class Forbidden(HoldfastError):
 
     code = "forbidden"
     status = 403
+
+
+class BadLink(Forbidden):
+    """A signed link that has expired, is for something else, or was not made by this daemon."""
+
+    code = "bad_link"
 
 
 class NotFound(HoldfastError):
@@ -160,6 +178,18 @@ class NothingListens(Conflict):
     code = "nothing_listens"
 
 
+class FileExists(Conflict):
+    """Something is in the way; the message says how to replace it."""
+
+    code = "file_exists"
+
+
+class NotEmpty(Conflict):
+    """A folder with something in it, where only an empty one may be removed."""
+
+    code = "not_empty"
+
+
 class SessionGone(HoldfastError):
     """The session was destroyed or has expired; it will not come back."""
 
@@ -178,8 +208,22 @@ class DiskFull(TooLarge):
     code = "disk_full"
 
 
+class BadRange(HoldfastError):
+    """The part of the file that was asked for is not in it."""
+
+    code = "bad_range"
+    status = 416
+
+
 class TooManySessions(HoldfastError):
     code = "too_many_sessions"
+    status = 429
+
+
+class TooManyWatches(HoldfastError):
+    """A session, or the kernel, watches as many folders as it may."""
+
+    code = "too_many_watches"
     status = 429
 
 

@@ -118,6 +118,33 @@ def test_cp_both_ways(cli: Cli, session: str, tmp_path: Path) -> None:
     assert cli("cp", "a", "b", cwd=tmp_path).returncode == 2
 
 
+def test_cp_of_folders_between_here_and_two_sessions(cli: Cli, session: str, tmp_path: Path) -> None:
+    other = ok(cli("new", "--ttl", "600"))
+    tree = tmp_path / "tree"
+    (tree / "sub").mkdir(parents=True)
+    (tree / "sub" / "run").write_text("#!/bin/sh\n")
+    (tree / "sub" / "run").chmod(0o750)
+    (tree / "link").symlink_to("sub/run")
+    (tree / "big").write_bytes(os.urandom(20 << 20))
+    ok(cli("cp", "tree", f"{session}:/workspace/", cwd=tmp_path))
+    assert (
+        ok(cli("exec", session, "--", "stat -c %a /workspace/tree/sub/run; readlink /workspace/tree/link"))
+        == "750\nsub/run"
+    )
+    copied = in_json(cli("cp", "--json", f"{session}:/workspace/tree", f"{other}:/workspace/moved"))
+    assert copied["bytes"] == (20 << 20) + 10
+    ok(cli("exec", other, "--", "ln -s /etc/passwd /workspace/moved/outside"))
+    done = cli("cp", f"{other}:/workspace/moved/.", "back", cwd=tmp_path)
+    assert done.returncode == 0 and b"left out outside" in done.stderr
+    assert (tmp_path / "back" / "big").read_bytes() == (tree / "big").read_bytes()
+    assert (tmp_path / "back" / "sub" / "run").stat().st_mode & 0o777 == 0o750
+    assert (tmp_path / "back" / "link").readlink() == Path("sub/run")
+    assert not (tmp_path / "back" / "outside").is_symlink()
+    ok(cli("cp", "-", f"{session}:/workspace/piped", stdin=b"\x00piped\xff"))
+    assert cli("cp", f"{session}:/workspace/piped", "-").stdout == b"\x00piped\xff"
+    ok(cli("rm", other))
+
+
 def test_images(cli: Cli, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     (tree / "etc").mkdir(parents=True)

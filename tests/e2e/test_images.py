@@ -52,6 +52,28 @@ def session(api: Api) -> Iterator[str]:
     assert api.destroy(session_id).status_code == 204
 
 
+def test_files_need_nothing_from_the_image(api: Api, session: str) -> None:
+    """Every kind of task, each by a worker that has only what the runtime bundle has."""
+    base = f"/v1/sessions/{session}/fs"
+    there = {"path": "/workspace/d/f"}
+    assert api.call("PUT", f"{base}/file", params=there, content=b"tiny").status_code == 200
+    assert api.call("GET", f"{base}/file", params=there).content == b"tiny"
+    for form in ("tar", "tar.gz"):
+        packed = api.call("GET", f"{base}/archive", params={"path": "/workspace/d", "format": form})
+        done = api.call("PUT", f"{base}/archive", params={"path": f"/workspace/{form}"}, content=packed.content)
+        assert body(done, 200)["files"] == 1
+    found = api.call("GET", f"{base}/find", params={"path": "/workspace", "pattern": "tar*/f"})
+    assert [entry["path"] for entry in body(found, 200)["entries"]] == ["/workspace/tar/f", "/workspace/tar.gz/f"]
+    moved = {"source": "/workspace/d", "target": "/workspace/e"}
+    assert body(api.call("POST", f"{base}/move", json=moved), 200)["path"] == "/workspace/e"
+    with api.http.stream("GET", f"{base}/watch", params={"path": "/workspace"}) as watch:
+        lines = watch.iter_lines()
+        assert next(lines) == "event: ready"
+        removed = {"path": "/workspace/e", "recursive": True}
+        assert api.call("POST", f"{base}/remove", json=removed).status_code == 200
+        assert "event: deleted" in lines
+
+
 def test_there_is_really_nothing_in_it(api: Api, session: str) -> None:
     assert api.out(session, "cat /etc/motd") == "tiny"
     for program in ("python3", "bash", "perl"):

@@ -1,12 +1,15 @@
 """The SDK against a real daemon: what the README promises, and what happens when the daemon goes away in between."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from holdfast.errors import (
     BadInput,
+    FileExists,
     FileMissing,
     Forbidden,
     SessionGone,
@@ -65,6 +68,26 @@ async def test_a_large_file_both_ways(client: Client) -> None:
         assert await session.read("/workspace/large") == data
         await session.write("/workspace/empty", b"")
         assert await session.read("/workspace/empty") == b""
+
+
+async def test_files_and_changes(client: Client, tmp_path: Path) -> None:
+    async with client.create_session() as session:
+        files = session.files
+        async with contextlib.aclosing(files.watch("/workspace", recursive=True)) as changes:
+            assert (await anext(changes)).kind == "ready"
+            await files.mkdir("/workspace/a/b", parents=True)
+            await files.upload(b"x" * 5_000_000, "/workspace/a/b/f")
+            seen = set()
+            async for change in changes:
+                seen.add((change.kind, change.target or change.path))
+                if ("created", "/workspace/a/b/f") in seen:
+                    break
+        assert seen == {("created", f"/workspace/{path}") for path in ("a", "a/b", "a/b/f")}
+        assert [entry.path for entry in await files.find("/workspace", "**/f")] == ["/workspace/a/b/f"]
+        await files.download_folder("/workspace", tmp_path / "w")
+        assert (tmp_path / "w" / "a" / "b" / "f").read_bytes() == b"x" * 5_000_000
+        with pytest.raises(FileExists):
+            await files.copy("/workspace/a/b/f", "/workspace/a/b/f")
 
 
 async def test_many_at_once(client: Client) -> None:

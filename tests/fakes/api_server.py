@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,9 +10,11 @@ from dataclasses import dataclass
 import uvicorn
 
 from fakes.events import FakeEvents
+from fakes.file_service import FakeFiles
 from fakes.key_store import key_ring
 from fakes.session_service import FakeCommands, FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
+from holdfast.api.file_links import FileLinks
 
 KEY = "test-key-ünïcode"
 
@@ -23,11 +26,13 @@ class RunningApi:
     sessions: FakeSessions
     images: FakeImages
     events: FakeEvents
+    files: FakeFiles
 
 
 @contextmanager
 def running_api(settings: ApiSettings | None = None) -> Iterator[RunningApi]:
     sessions, images, events = FakeSessions(), FakeImages(), FakeEvents()
+    files = FakeFiles(sessions)
     app = create_app(
         sessions,
         keys=key_ring(KEY),
@@ -35,6 +40,8 @@ def running_api(settings: ApiSettings | None = None) -> Iterator[RunningApi]:
         images=images,
         commands=FakeCommands(sessions),
         events=events,
+        files=files,
+        links=FileLinks(b"secret", time.time),
     )
     config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
@@ -42,7 +49,7 @@ def running_api(settings: ApiSettings | None = None) -> Iterator[RunningApi]:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
-            yield RunningApi(f"http://127.0.0.1:{listener.getsockname()[1]}", KEY, sessions, images, events)
+            yield RunningApi(f"http://127.0.0.1:{listener.getsockname()[1]}", KEY, sessions, images, events, files)
         finally:
             events.hang_up = True
             server.should_exit = True

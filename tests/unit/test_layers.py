@@ -45,16 +45,20 @@ def test_contracts_of_import_linter() -> None:
 
 
 def test_the_runner_uses_the_standard_library_only() -> None:
-    assert foreign("runner", "holdfast.protocol", "holdfast.errors") == []
+    assert foreign("runner", "holdfast.protocol", "holdfast.folders", "holdfast.errors") == []
 
 
 def test_the_protocol_uses_the_standard_library_only() -> None:
     assert foreign("protocol", "holdfast.errors") == []
 
 
-def test_the_sdk_knows_only_the_protocol_and_the_errors() -> None:
-    holdfast_only = [line for line in foreign("sdk", "holdfast.protocol", "holdfast.errors") if ": holdfast" in line]
-    assert holdfast_only == []
+def test_folders_use_the_standard_library_only() -> None:
+    assert foreign("folders", "holdfast.errors") == []
+
+
+def test_the_sdk_knows_only_the_protocol_folders_and_the_errors() -> None:
+    found = foreign("sdk", "holdfast.protocol", "holdfast.folders", "holdfast.errors")
+    assert [line for line in found if ": holdfast" in line] == []
 
 
 @pytest.mark.parametrize("forbidden", ["import yaml", "from anyio import run", "from holdfast import store"])

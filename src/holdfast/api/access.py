@@ -42,6 +42,20 @@ NEEDS: Final[Mapping[str, Scope]] = {
     "WS /v1/sessions/{session_id}/ports/{port}/tunnel": Scope.USE,
     "POST /v1/sessions/{session_id}/fs/write": Scope.USE,
     "GET /v1/sessions/{session_id}/fs/read": Scope.READ,
+    "PUT /v1/sessions/{session_id}/fs/file": Scope.USE,
+    "GET /v1/sessions/{session_id}/fs/file": Scope.READ,
+    "PUT /v1/sessions/{session_id}/fs/archive": Scope.USE,
+    "GET /v1/sessions/{session_id}/fs/archive": Scope.READ,
+    "POST /v1/sessions/{session_id}/fs/link": Scope.USE,
+    "GET /v1/sessions/{session_id}/fs/stat": Scope.READ,
+    "GET /v1/sessions/{session_id}/fs/list": Scope.READ,
+    "GET /v1/sessions/{session_id}/fs/find": Scope.READ,
+    "GET /v1/sessions/{session_id}/fs/watch": Scope.READ,
+    "POST /v1/sessions/{session_id}/fs/mkdir": Scope.USE,
+    "POST /v1/sessions/{session_id}/fs/move": Scope.USE,
+    "POST /v1/sessions/{session_id}/fs/copy": Scope.USE,
+    "POST /v1/sessions/{session_id}/fs/remove": Scope.USE,
+    "POST /v1/sessions/{session_id}/fs/chmod": Scope.USE,
     "GET /v1/images": Scope.READ,
     "POST /v1/images": Scope.ADMIN,
     "DELETE /v1/images/{name}": Scope.ADMIN,
@@ -53,8 +67,8 @@ NEEDS: Final[Mapping[str, Scope]] = {
     "GET /metrics": Scope.ADMIN,
 }
 
-OPEN: Final = frozenset({"GET /docs", "GET /openapi.json"})
-"""For everybody, without a key."""
+OPEN: Final = frozenset({"GET /docs", "GET /openapi.json", "GET /v1/files/{token}", "PUT /v1/files/{token}"})
+"""For everybody, without a key; a link to a file carries its own proof."""
 
 
 @dataclass(frozen=True, slots=True)

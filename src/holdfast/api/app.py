@@ -10,14 +10,17 @@ from starlette.middleware import Middleware
 
 from holdfast import __version__
 from holdfast.api import access, failures
-from holdfast.api.auth import Guard
+from holdfast.api.auth import SIGNED, Guard
 from holdfast.api.body_limit import BodyLimit
 from holdfast.api.exec_lane import ExecLane
+from holdfast.api.file_links import FileLinks
+from holdfast.api.file_ports import FileService
 from holdfast.api.metrics import HttpMetrics
 from holdfast.api.ports import CommandService, EventService, ImageService, KeyService, SessionService
 from holdfast.api.request_context import RequestContext
 from holdfast.api.routes import events as event_routes
-from holdfast.api.routes import exec_streams, execs, files, sessions, system, terminal
+from holdfast.api.routes import exec_streams, execs, file_content, file_entries, sessions, system, terminal
+from holdfast.api.routes import files as file_routes
 from holdfast.api.routes import images as image_routes
 from holdfast.api.routes import keys as key_routes
 from holdfast.api.routes import ports as port_routes
@@ -39,6 +42,8 @@ def create_app(
     processes: Processes | None = None,
     ports: Ports | None = None,
     events: EventService | None = None,
+    files: FileService | None = None,
+    links: FileLinks | None = None,
     registry: CollectorRegistry | None = None,
     lifespan: Lifespan | None = None,
 ) -> FastAPI:
@@ -63,7 +68,10 @@ def create_app(
     failures.install(app)
     app.include_router(sessions.router(service, settings))
     app.include_router(execs.router(service))
-    app.include_router(files.router(service))
+    app.include_router(file_routes.router(service))
+    if files is not None and links is not None:
+        app.include_router(file_content.router(files, links))
+        app.include_router(file_entries.router(files))
     if commands is not None:
         app.include_router(exec_streams.router(commands))
     if processes is not None:
@@ -91,7 +99,7 @@ def _describe_the_key(app: FastAPI) -> None:
             schema = generate()
             schema.setdefault("components", {})["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
             for path, operations in schema["paths"].items():
-                if path.startswith("/v1/"):
+                if path.startswith("/v1/") and not path.startswith(SIGNED):
                     for operation in operations.values():
                         operation["security"] = [{"key": []}]
         assert app.openapi_schema is not None

@@ -14,6 +14,8 @@ from holdfast.api.routes.common import checked_session_id
 from holdfast.errors import Forbidden, HoldfastError, NotFound, Unauthorized
 from holdfast.keys.types import ROOT, Caller
 
+SIGNED = "/v1/files/"
+"""Links that carry their own proof, which their route checks; a key is neither needed nor looked at."""
 LOCAL_ONLY = frozenset({"/healthz", "/metrics"})
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 FORWARDING = frozenset({b"forwarded", b"x-real-ip", b"via", b"cf-connecting-ip", b"true-client-ip"})
@@ -79,6 +81,8 @@ def bearer(headers: Headers) -> bytes | None:
 def _is_open(scope: Scope) -> bool:
     """Whether this needs no key: health and metrics on this machine, and what is neither API nor in its table."""
     path: str = scope["path"]
+    if path.startswith(SIGNED):
+        return True
     if path == "/v1" or path.startswith("/v1/"):
         return False
     if path in LOCAL_ONLY:

@@ -15,7 +15,7 @@ class BodyLimit:
         self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "DELETE"):
+        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "DELETE") or _is_stream(scope):
             await self._app(scope, receive, send)
             return
         is_file = scope["path"].endswith("/fs/write")
@@ -37,3 +37,9 @@ class BodyLimit:
             return message
 
         await self._app(scope, counted, send)
+
+
+def _is_stream(scope: Scope) -> bool:
+    """Files and folders that are handed on as they arrive: the session's disk bounds them, and nothing is kept here."""
+    path: str = scope["path"]
+    return scope["method"] == "PUT" and (path.endswith(("/fs/file", "/fs/archive")) or path.startswith("/v1/files/"))

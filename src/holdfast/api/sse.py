@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from holdfast.api.failures import REQUEST_ID, ErrorBody, ErrorReply
+from holdfast.api.streaming import while_connected
 from holdfast.errors import HoldfastError
 
 KEEP_ALIVE_SECONDS = 15.0
@@ -59,17 +60,8 @@ class EventStream(Response):
         return cls(_preceded(first, events))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sending = asyncio.ensure_future(self._send_all(scope, send))
-        leaving = asyncio.ensure_future(_client_left(receive))
-        try:
-            await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (sending, leaving):
-                task.cancel()
-            await asyncio.wait([sending, leaving])
-            await self._events.aclose()
-        if not sending.cancelled():
-            sending.result()
+        async with contextlib.aclosing(self._events):
+            await while_connected(receive, self._send_all(scope, send))
 
     async def _send_all(self, scope: Scope, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -112,8 +104,3 @@ async def _with_pauses(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Ev
         if event is None:
             return
         yield event
-
-
-async def _client_left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -1,8 +1,9 @@
-"""``holdfast cp``: a file into a session, or out of one."""
+"""``holdfast cp``: files and folders into a session, out of one, or from one to another."""
 
 import posixpath
 import re
-import stat
+import sys
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,16 +11,21 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.common import ask, connection, find_session, show_json, wants_json
+from holdfast.cli.progress import bar
+from holdfast.errors import FileMissing
 
 if TYPE_CHECKING:
-    from holdfast.sdk import Client
+    from holdfast.sdk import Client, Files
 
 _REMOTE = re.compile(r"([A-Za-z0-9_-]+):(/.*)", re.DOTALL)
+_STANDARD = "-"
+_CONTENT = "/."
+_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A file here, or in a session if ``session`` is set."""
+    """A path here, or in a session if ``session`` is set; ``-`` is standard input or output."""
 
     session: str | None
     path: str
@@ -29,11 +35,30 @@ class Place:
         match = _REMOTE.fullmatch(text)
         return cls(match[1], match[2]) if match else cls(None, text)
 
-    def holding(self, name: str) -> "Place":
-        """Where a file of that name goes: into the place, if the place is a directory."""
-        if self.session is not None:
-            return Place(self.session, posixpath.join(self.path, name)) if self.path.endswith("/") else self
-        return Place(None, str(Path(self.path) / name)) if Path(self.path).is_dir() else self
+    @property
+    def is_standard(self) -> bool:
+        return self.session is None and self.path == _STANDARD
+
+    @property
+    def name(self) -> str:
+        """What it would be called inside another folder."""
+        path = self.path if self.session is not None else str(Path(self.path).absolute())
+        return posixpath.basename(posixpath.normpath(path))
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A place that was looked at: what is there now, and by whom it is reached."""
+
+    place: Place
+    files: "Files | None"
+    kind: str | None
+    size: int = 0
+    mode: int | None = None
+
+    @property
+    def is_folder(self) -> bool:
+        return self.kind == "directory"
 
 
 @click.command("cp")
@@ -41,35 +66,118 @@ class Place:
 @click.argument("target", metavar="DST")
 @connection
 def command(source: str, target: str) -> None:
-    """Copy a file; a place in a session is written ID:/path.
+    """Copy a file or a folder; a place in a session is written ID:/path, and - is stdin or stdout.
 
     \b
-    holdfast cp notes.txt ID:/tmp/
+    holdfast cp notes.txt ID:/tmp/       into that folder
     holdfast cp ID:/tmp/result.csv .
+    holdfast cp project ID:/workspace/   becomes /workspace/project
+    holdfast cp project/. ID:/workspace  only what is in it
+    holdfast cp ID1:/workspace ID2:/workspace/copy
     """
     src, dst = Place.of(source), Place.of(target)
     if src.session is None and dst.session is None:
         raise click.UsageError("one of the two must be in a session, written ID:/path")
-    dst = dst.holding(posixpath.basename(src.path))
-    size = ask(lambda client: copy(client, src, dst))
+    if dst.is_standard and wants_json():
+        raise click.UsageError("--json and - would both write to standard output")
+    path, size = ask(lambda client: copy(client, src, dst))
     if wants_json():
-        show_json({"source": source, "target": dst.path, "bytes": size})
+        show_json({"source": source, "target": path, "bytes": size})
 
 
-async def copy(client: "Client", src: Place, dst: Place) -> int:
-    mode: int | None = None
-    if src.session is None:
-        data, mode = _load(Path(src.path))
-    else:
-        data = await (await find_session(client, src.session)).read(src.path)
-    if dst.session is None:
-        Path(dst.path).write_bytes(data)
-    else:
-        await (await find_session(client, dst.session)).write(dst.path, data, mode=mode)
-    return len(data)
+async def copy(client: "Client", src: Place, dst: Place) -> tuple[str, int]:
+    """Returns where it went and how many bytes it was."""
+    origin, goal = await _look(client, src), await _look(client, dst)
+    if origin.kind is None:
+        raise FileMissing(f"{src.path}: no such file or folder")
+    path = target_path(origin, goal)
+    with bar(src.name, None if origin.is_folder else origin.size or None, quiet=wants_json()) as progress:
+        if origin.is_folder:
+            return path, await _copy_folder(origin, goal, path, progress)
+        return path, await _copy_file(origin, goal, path, progress)
 
 
-def _load(path: Path) -> tuple[bytes, int]:
-    if path.is_dir():
-        raise click.UsageError(f"{path} is a directory; pack it with tar, copy that, and unpack it inside")
-    return path.read_bytes(), stat.S_IMODE(path.stat().st_mode) & 0o777
+def target_path(origin: Side, goal: Side) -> str:
+    """A target that is a folder, or ends in ``/``, takes the source in under its own name; else it is the new name."""
+    src, dst = origin.place.path, goal.place.path
+    if goal.place.is_standard or (origin.is_folder and src.endswith(_CONTENT)):
+        return dst
+    if not goal.is_folder and not dst.endswith("/"):
+        return dst
+    if origin.place.is_standard:
+        raise click.UsageError(f"{dst} is a folder; write the name of the new file too")
+    return posixpath.join(dst, origin.place.name)
+
+
+async def _look(client: "Client", place: Place) -> Side:
+    if place.is_standard:
+        return Side(place, None, "file")
+    if place.session is None:
+        return _look_here(place)
+    files = (await find_session(client, place.session)).files
+    try:
+        entry = await files.stat(place.path, follow=True)
+    except FileMissing:
+        return Side(place, files, None)
+    return Side(place, files, entry.kind, entry.size, entry.mode & 0o777)
+
+
+def _look_here(place: Place) -> Side:
+    path = Path(place.path)
+    if not path.exists():
+        return Side(place, None, None)
+    info = path.stat()
+    return Side(place, None, "directory" if path.is_dir() else "file", info.st_size, info.st_mode & 0o777)
+
+
+async def _copy_file(origin: Side, goal: Side, path: str, progress: Callable[[int], None]) -> int:
+    if origin.files is not None and goal.files is None and not goal.place.is_standard:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        return (await origin.files.download(origin.place.path, path, progress=progress)).size
+    if goal.files is None:
+        assert origin.files is not None
+        return await _to_stdout(origin.files.stream(origin.place.path))
+    if origin.files is not None:
+        source = origin.files.stream(origin.place.path)
+        return (await goal.files.upload(source, path, mode=origin.mode, progress=progress)).size
+    if origin.place.is_standard:
+        return (await goal.files.upload(_from_stdin(), path, progress=progress)).size
+    return (await goal.files.upload(Path(origin.place.path), path, progress=progress)).size
+
+
+async def _copy_folder(origin: Side, goal: Side, path: str, progress: Callable[[int], None]) -> int:
+    if goal.place.is_standard:
+        raise click.UsageError(f"{origin.place.path} is a folder; only a file can go to standard output")
+    if origin.files is not None and goal.files is not None:
+        return (await goal.files.unpack(_counted(origin.files.pack(origin.place.path), progress), path)).bytes
+    if goal.files is not None:
+        return (await goal.files.upload_folder(origin.place.path, path, progress=progress)).bytes
+    assert origin.files is not None
+    done = await origin.files.download_folder(origin.place.path, path, progress=progress)
+    for name in done.left_out:
+        click.echo(f"holdfast: left out {name}: a link that leads out of the folder", err=True)
+    return done.bytes
+
+
+async def _counted(pieces: AsyncIterator[bytes], progress: Callable[[int], None]) -> AsyncIterator[bytes]:
+    async for piece in pieces:
+        progress(len(piece))
+        yield piece
+
+
+async def _from_stdin() -> AsyncIterator[bytes]:
+    import asyncio
+
+    while piece := await asyncio.to_thread(sys.stdin.buffer.read, _CHUNK):
+        yield piece
+
+
+async def _to_stdout(pieces: AsyncIterator[bytes]) -> int:
+    import asyncio
+
+    size = 0
+    async for piece in pieces:
+        size += len(piece)
+        await asyncio.to_thread(sys.stdout.buffer.write, piece)
+    sys.stdout.buffer.flush()
+    return size

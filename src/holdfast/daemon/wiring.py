@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from holdfast.api.app import create_app
+from holdfast.api.file_links import FileLinks
 from holdfast.api.settings import ApiSettings
 from holdfast.broker.addresses import PrivateHosts
 from holdfast.broker.egress import EgressBroker
@@ -115,6 +116,8 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             processes=service.processes,
             ports=service.ports,
             images=HostImages(images, store, node.node_id(config.state_dir)),
+            files=service.files,
+            links=FileLinks(node.link_key(config.state_dir), time.time),
         )
         yield Daemon(app=app, service=service, driver=driver, events=feed)
 

@@ -2,7 +2,8 @@
 
 A directory that is mounted read-only at ``/.holdfast`` in every sandbox:
 
-    lib/          the loader, the interpreter's libraries, and the few modules of the standard library that we use
+    lib/          the loader, the interpreter's libraries, and the few modules of the standard library that we use:
+                  the runner's in an archive, which loads fastest, those that only workers need as files beside it
     bin/python    the interpreter that the daemon itself runs on
     bin/bash      for images that have no bash
     runner.zip    the runner, compiled
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +33,8 @@ from holdfast.errors import RuntimeUnavailable
 MOUNT_POINT = "/.holdfast"
 LINK_DIR = f"{MOUNT_POINT}/link"
 RUN_DIR = f"{MOUNT_POINT}/run"
-_PACKAGES = ("protocol", "runner")
+_RUNNER = ("holdfast.runner.__main__", "encodings.ascii", "encodings.latin_1")
+_PACKAGES = ("protocol", "folders", "runner")
 # Not by naming the archive: that would go through runpy, which imports as much as all the rest.
 _START = (
     f"import sys; sys.path.insert(0, '{MOUNT_POINT}/runner.zip'); from holdfast.runner.__main__ import main; main()"
@@ -137,23 +140,33 @@ def _copy_standard_library(scratch: Path) -> list[Path]:
     shutil.copy2(os.__file__, stdlib / "os.py")  # how the interpreter recognises its library
     extensions = []
     archive = scratch / "lib" / f"{version.replace('.', '')}.zip"
+    runner = dict(_imported_modules(_RUNNER))
+    workers = dict(_imported_modules((*_RUNNER, *_worker_modules())))
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as zipped:
-        for name, origin in _imported_modules():
+        for name, origin in workers.items():
             if origin.suffix == ".so":
                 shutil.copy2(origin, dynload / origin.name)
                 extensions.append(origin)
+                continue
+            inside = name.replace(".", "/") + ("/__init__" if origin.name == "__init__.py" else "") + ".pyc"
+            if name in runner:
+                zipped.writestr(inside, _compiled(origin, f"<{name}>"))
             else:
-                is_package = origin.name == "__init__.py"
-                inside = name.replace(".", "/") + ("/__init__" if is_package else "")
-                zipped.writestr(f"{inside}.pyc", _compiled(origin, f"<{name}>"))
+                (stdlib / inside).parent.mkdir(exist_ok=True)
+                (stdlib / inside).write_bytes(_compiled(origin, f"<{name}>"))
     return extensions
 
 
-def _imported_modules() -> list[tuple[str, Path]]:
-    """Name and file of each module of the standard library that is loaded once the runner is."""
+def _worker_modules() -> list[str]:
+    tasks = Path(holdfast.__file__).parent / "runner" / "tasks"
+    return [f"holdfast.runner.tasks.{path.stem}" for path in sorted(tasks.glob("*.py"))]
+
+
+def _imported_modules(wanted: Sequence[str]) -> list[tuple[str, Path]]:
+    """Name and file of each module of the standard library that is loaded once these are."""
     probe = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "import holdfast.runner.__main__, encodings.ascii, encodings.latin_1\n"
+        "for name in sys.argv[2:]: __import__(name)\n"
         "for name, module in list(sys.modules.items()):\n"
         "    origin = getattr(getattr(module, '__spec__', None), 'origin', None)\n"
         "    path = getattr(module, '__file__', None) or origin\n"
@@ -162,9 +175,8 @@ def _imported_modules() -> list[tuple[str, Path]]:
         "        print(name, path, sep='\\t')\n"
     )
     source = Path(holdfast.__file__).parent.parent
-    done = subprocess.run(
-        [_interpreter(), "-I", "-S", "-c", probe, source], capture_output=True, text=True, check=False, timeout=60
-    )
+    command = [str(_interpreter()), "-I", "-S", "-c", probe, str(source), *wanted]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     if done.returncode != 0:
         raise RuntimeUnavailable(f"the runner does not import under {_interpreter()}: {done.stderr.strip()[-300:]}")
     return [(name, Path(path)) for name, path in (line.split("\t") for line in done.stdout.splitlines())]

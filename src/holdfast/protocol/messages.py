@@ -34,7 +34,10 @@ Calls:
     listen      name port                                    -> {}   from now on, callers of 127.0.0.1:port come out
     ports                                                    -> {ports}
     dial        port stream                                  -> {}   a stream of bytes to and from that port
+    fs.open     stream                                       -> {}   a worker connects, and is asked for one task there
     shutdown                                                 -> {}   then the runner ends
+
+On the connection of ``fs.open`` the host sends ``{"task": ...}``; ``runner.tasks`` has the list, and how each answers.
 
 ``replaced`` from the host tells a runner that a newer one of its session has taken over; it exits.
 """

@@ -1,4 +1,4 @@
-"""Large files, each on a connection of its own, moved by a forked child.
+"""Large files and all other work on files, each on a connection of its own, by a forked child.
 
 The child may block as it likes: back-pressure is the kernel's, the runner's loop goes on, and when the host hangs up
 the child simply ends.
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.runner.loop import Loop
 
 CHUNK = 1 << 20
+MANY_DESCRIPTORS = 1 << 16
 
 
 class Bulk:
@@ -41,6 +42,10 @@ class Bulk:
         """Take ``size`` bytes from the host into a file, then say in a frame how it went."""
         self._fork(lambda: self._receive_file(path, mode, size, stream))
 
+    def open(self, stream: str) -> None:
+        """Start a worker that does the one task which the host asks for on the connection. See ``runner.tasks``."""
+        self._fork(lambda: self._serve(stream))
+
     def _fork(self, work: Callable[[], None]) -> None:
         pid = os.fork()
         if pid:
@@ -52,6 +57,14 @@ class Bulk:
             os._exit(0)
         finally:
             os._exit(1)
+
+    def _serve(self, stream: str) -> None:
+        # A worker can live long: an end of a pipe that it holds by accident would keep a command from seeing the end.
+        os.closerange(3, MANY_DESCRIPTORS)
+        connection = self._dialer.connect_stream(stream)
+        from holdfast.runner.tasks import serve  # here, so that only workers pay for it
+
+        serve(connection)
 
     def _send_file(self, fd: int, count: int, size: int, stream: str) -> None:
         connection = self._dialer.connect_stream(stream)

@@ -20,10 +20,16 @@ _CODES = {
     errno.ENOSPC: "disk_full",
     errno.EDQUOT: "disk_full",
     errno.EFBIG: "too_large",
+    errno.EEXIST: "file_exists",
+    errno.ENOTEMPTY: "not_empty",
+    errno.EBUSY: "conflict",
     errno.ENAMETOOLONG: "bad_input",
     errno.ELOOP: "bad_input",
     errno.EINVAL: "bad_input",
 }
+
+SCRATCH = ".holdfast-"
+"""How the names of files begin that are not whole yet."""
 
 
 class FileError(Exception):
@@ -93,7 +99,7 @@ class Replacement:
             self._mode = self._choose_mode(mode)
             parent = os.path.dirname(self._target)
             os.makedirs(parent, exist_ok=True)
-            self._temporary = f"{parent}/.holdfast-{os.getpid()}-{os.urandom(6).hex()}"
+            self._temporary = f"{parent}/{SCRATCH}{os.getpid()}-{os.urandom(6).hex()}"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             self._fd = os.open(self._temporary, flags, 0o600)
         except OSError as error:

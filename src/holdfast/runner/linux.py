@@ -1,4 +1,4 @@
-"""System calls that Python does not offer: two of prctl(2), and inotify.
+"""System calls that Python does not offer: two of prctl(2), inotify, and a rename that replaces nothing.
 
 ``ctypes`` itself costs 3 ms to import, so this goes to the C module below it.
 """
@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import _ctypes
+import errno
 import os
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _IN_MODIFY = 2
+_RENAME_NOREPLACE = 1
+_AT_FDCWD = -100
 
 
 class _CInt(_ctypes._SimpleCData):  # type: ignore[type-arg]  # not generic at run time
@@ -19,6 +22,11 @@ class _CInt(_ctypes._SimpleCData):  # type: ignore[type-arg]  # not generic at r
 
 class _CFunction(_ctypes.CFuncPtr):
     _flags_ = _ctypes.FUNCFLAG_CDECL
+    _restype_ = _CInt
+
+
+class _CFunctionWithErrno(_ctypes.CFuncPtr):
+    _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
     _restype_ = _CInt
 
 
@@ -49,3 +57,29 @@ def inotify() -> int:
 def watch_writes(instance: int, path: str) -> int:
     """Have writes to ``path`` reported; returns the number that its events carry, or -1."""
     return int(_inotify_add_watch(instance, os.fsencode(path), _IN_MODIFY))
+
+
+def watch(instance: int, path: str, mask: int) -> int:
+    """Have the events of ``mask`` reported for ``path``; returns the number that they carry. Raises OSError."""
+    add = _CFunctionWithErrno(_ctypes.dlsym(_libc, "inotify_add_watch"))
+    number = int(add(instance, os.fsencode(path), mask))
+    if number < 0:
+        code = _ctypes.get_errno()
+        raise OSError(code, os.strerror(code), path)
+    return number
+
+
+def unwatch(instance: int, number: int) -> None:
+    """One that is gone already is fine."""
+    _CFunction(_ctypes.dlsym(_libc, "inotify_rm_watch"))(instance, number)
+
+
+def rename_to_new(source: str, target: str) -> bool:
+    """Rename unless ``target`` exists. False if it does, or if that cannot be done in one step here. Raises OSError."""
+    rename = _CFunctionWithErrno(_ctypes.dlsym(_libc, "renameat2"))
+    if int(rename(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), _RENAME_NOREPLACE)) == 0:
+        return True
+    code = _ctypes.get_errno()
+    if code in (errno.EEXIST, errno.EINVAL, errno.ENOSYS):
+        return False
+    raise OSError(code, os.strerror(code), source)

@@ -65,6 +65,7 @@ class Service:
             "fs.write": self._fs_write,
             "fs.pull": self._fs_pull,
             "fs.push": self._fs_push,
+            "fs.open": self._fs_open,
             "shutdown": self._shutdown,
             **calls,
         }
@@ -189,6 +190,10 @@ class Service:
     def _fs_push(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
         mode, size = fields.optional_integer(header, "mode"), fields.integer(header, "size")
         self._bulk.push(fields.text(header, "path"), mode, size, fields.text(header, "stream"))
+        reply({})
+
+    def _fs_open(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
+        self._bulk.open(fields.text(header, "stream"))
         reply({})
 
 

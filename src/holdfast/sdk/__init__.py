@@ -12,6 +12,8 @@ Failures are raised as the classes of ``holdfast.errors``, the same ones that th
 
 from holdfast.sdk.client import Client
 from holdfast.sdk.exec_stream import ExecStream
+from holdfast.sdk.file_results import FileChange, FileEntry, FileLink, FolderCopy
+from holdfast.sdk.files import Files
 from holdfast.sdk.images import Images
 from holdfast.sdk.keys import Keys
 from holdfast.sdk.output import Chunk
@@ -30,7 +32,7 @@ from holdfast.sdk.results import (
 )
 from holdfast.sdk.session import PendingSession, Session
 from holdfast.sdk.session_events import SessionEvent
-from holdfast.sdk.sync import SyncClient, SyncImages, SyncKeys, SyncSession
+from holdfast.sdk.sync import SyncClient, SyncFiles, SyncImages, SyncKeys, SyncSession
 from holdfast.sdk.terminal import Terminal
 from holdfast.sdk.transport import request_id
 from holdfast.sdk.webhook import verify_webhook
@@ -42,6 +44,11 @@ __all__ = [
     "ExecEnd",
     "ExecResult",
     "ExecStream",
+    "FileChange",
+    "FileEntry",
+    "FileLink",
+    "Files",
+    "FolderCopy",
     "Forward",
     "ImageInfo",
     "Images",
@@ -58,6 +65,7 @@ __all__ = [
     "SessionInfo",
     "SessionStats",
     "SyncClient",
+    "SyncFiles",
     "SyncImages",
     "SyncKeys",
     "SyncSession",

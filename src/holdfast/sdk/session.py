@@ -7,6 +7,7 @@ from typing import Self
 from urllib.parse import quote
 
 from holdfast.sdk.exec_stream import ExecStream
+from holdfast.sdk.files import Files
 from holdfast.sdk.ports import Ports
 from holdfast.sdk.processes import Processes
 from holdfast.sdk.results import ExecResult, SessionInfo, SessionStats, new_key, of_wire
@@ -37,6 +38,7 @@ class Session:
         self.info = info
         self.processes = Processes(transport, self._path)
         self.ports = Ports(transport, self._path)
+        self.files = Files(transport, self._path)
 
     def __repr__(self) -> str:
         return f"<Session {self.id} {self.status}>"

@@ -16,6 +16,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from holdfast.sdk.client import DEFAULT_RETRIES, DEFAULT_SECONDS, Client
 from holdfast.sdk.exec_stream import ExecStream
+from holdfast.sdk.files import Files
 from holdfast.sdk.images import Images
 from holdfast.sdk.keys import Keys
 from holdfast.sdk.output import Chunk
@@ -174,6 +175,28 @@ class SyncTerminal(_Sync[Terminal]):
         return self._inner.ended
 
 
+class SyncFiles(_Sync[Files]):
+    """The files of a session: ``session.files``."""
+
+    upload = forward(Files.upload)
+    download = forward(Files.download)
+    stream = forward_iterator(Files.stream)
+    upload_folder = forward(Files.upload_folder)
+    download_folder = forward(Files.download_folder)
+    pack = forward_iterator(Files.pack)
+    unpack = forward(Files.unpack)
+    link = forward(Files.link)
+    stat = forward(Files.stat)
+    list = forward(Files.list)
+    find = forward(Files.find)
+    mkdir = forward(Files.mkdir)
+    move = forward(Files.move)
+    copy = forward(Files.copy)
+    remove = forward(Files.remove)
+    chmod = forward(Files.chmod)
+    watch = forward_iterator(Files.watch)
+
+
 class SyncSession(_Sync[Session]):
     """One sandbox. As a context manager it is destroyed at the end of the block."""
 
@@ -212,6 +235,10 @@ class SyncSession(_Sync[Session]):
     @property
     def info(self) -> SessionInfo:
         return self._inner.info
+
+    @property
+    def files(self) -> SyncFiles:
+        return SyncFiles(self._portal, self._inner.files)
 
     def refresh(self) -> Self:
         self._portal.call(self._inner.refresh)

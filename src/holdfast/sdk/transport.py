@@ -154,7 +154,7 @@ class Transport:
             yield socket
 
     def _address(self, path: str, params: Params | None) -> URL:
-        query = f"?{urlencode(params, doseq=True)}" if params else ""
+        query = f"?{urlencode(params, doseq=True, errors='surrogateescape')}" if params else ""
         return URL(self.url + path + query, encoded=True)
 
     @asynccontextmanager
@@ -218,7 +218,10 @@ class _Failed(Exception):
 
 
 def to_json(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:  # the name of a file that is no UTF-8
+        return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _error_of(status: int, content: bytes, url: str) -> HoldfastError:

@@ -18,6 +18,7 @@ from holdfast.link.hub import LinkHub
 from holdfast.sessions import calls
 from holdfast.sessions.commands import Commands
 from holdfast.sessions.event_kinds import Kind
+from holdfast.sessions.files import SessionFiles
 from holdfast.sessions.ids import exec_id_for, new_exec_id, new_session_id
 from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.live import Clock, LiveSession, LiveSessions, in_use
@@ -76,6 +77,7 @@ class SessionService:
         self._owners = Owners(store)
         self._operations = Operations()
         self._egress: Egress = egress or NoEgress()
+        self.files = SessionFiles(self._usable, clock)
         self._lifecycle = Lifecycle(
             store,
             driver,

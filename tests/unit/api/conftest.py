@@ -1,5 +1,6 @@
 """The app in memory, with fake services behind it and a client that has the key."""
 
+import time
 from collections.abc import AsyncIterator
 
 import httpx2
@@ -9,9 +10,11 @@ from prometheus_client import CollectorRegistry
 
 from fakes.api_server import KEY
 from fakes.events import FakeEvents
+from fakes.file_service import FakeFiles
 from fakes.key_store import key_ring
 from fakes.session_service import FakeCommands, FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
+from holdfast.api.file_links import FileLinks
 from holdfast.keys.ring import KeyRing
 
 
@@ -36,7 +39,24 @@ def keys() -> KeyRing:
 
 
 @pytest.fixture
-def app(sessions: FakeSessions, keys: KeyRing, events: FakeEvents, registry: CollectorRegistry) -> FastAPI:
+def files(sessions: FakeSessions) -> FakeFiles:
+    return FakeFiles(sessions)
+
+
+@pytest.fixture
+def links() -> FileLinks:
+    return FileLinks(b"secret", time.time)
+
+
+@pytest.fixture
+def app(
+    sessions: FakeSessions,
+    keys: KeyRing,
+    events: FakeEvents,
+    files: FakeFiles,
+    links: FileLinks,
+    registry: CollectorRegistry,
+) -> FastAPI:
     settings = ApiSettings(max_body_bytes=4 * 1024 * 1024, max_json_bytes=2 * 1024 * 1024)
     return create_app(
         sessions,
@@ -45,6 +65,8 @@ def app(sessions: FakeSessions, keys: KeyRing, events: FakeEvents, registry: Col
         images=FakeImages(),
         commands=FakeCommands(sessions),
         events=events,
+        files=files,
+        links=links,
         registry=registry,
     )
 

@@ -11,10 +11,12 @@ from starlette.routing import Mount, Route, WebSocketRoute
 
 from fakes.api_server import KEY
 from fakes.events import FakeEvents
+from fakes.file_service import FakeFiles
 from fakes.key_store import key_ring
 from fakes.session_service import FakeCommands, FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
 from holdfast.api.access import NEEDS, OPEN, check_complete, need_of, routes_of
+from holdfast.api.file_links import FileLinks
 from holdfast.errors import SessionNotFound
 from holdfast.keys.types import Scope
 from holdfast.sessions.live import LiveSession
@@ -34,6 +36,8 @@ def whole() -> FastAPI:
         processes=Processes(_no_session, time.time),
         ports=Ports(_no_session, time.time),
         events=FakeEvents(),
+        files=FakeFiles(sessions),
+        links=FileLinks(b"secret", time.time),
     )
 
 

@@ -123,6 +123,22 @@ async def test_openapi_is_complete(stranger: httpx2.AsyncClient) -> None:
         ("POST", one + "/exec/{exec_id}/cancel"),
         ("POST", f"{one}/fs/write"),
         ("GET", f"{one}/fs/read"),
+        ("GET", f"{one}/fs/file"),
+        ("PUT", f"{one}/fs/file"),
+        ("GET", f"{one}/fs/archive"),
+        ("PUT", f"{one}/fs/archive"),
+        ("GET", f"{one}/fs/stat"),
+        ("GET", f"{one}/fs/list"),
+        ("GET", f"{one}/fs/find"),
+        ("POST", f"{one}/fs/mkdir"),
+        ("POST", f"{one}/fs/move"),
+        ("POST", f"{one}/fs/copy"),
+        ("POST", f"{one}/fs/remove"),
+        ("POST", f"{one}/fs/chmod"),
+        ("GET", f"{one}/fs/watch"),
+        ("POST", f"{one}/fs/link"),
+        ("GET", "/v1/files/{token}"),
+        ("PUT", "/v1/files/{token}"),
         ("GET", "/v1/images"),
         ("POST", "/v1/images"),
         ("DELETE", "/v1/images/{name}"),
@@ -141,9 +157,13 @@ async def test_openapi_is_complete(stranger: httpx2.AsyncClient) -> None:
             for status in (status for status in replies if status >= "400"):
                 ref = replies[status]["content"]["application/json"]["schema"]["$ref"]
                 assert ref.endswith("/ErrorReply"), (path, status)
-            assert ("security" in operation) == path.startswith("/v1/")
+            assert ("security" in operation) == (path.startswith("/v1/") and not path.startswith("/v1/files/"))
             if "requestBody" in operation:
-                assert operation["requestBody"]["content"]["application/json"]["schema"]
+                contents = operation["requestBody"]["content"]
+                assert contents and all(content["schema"] for content in contents.values())
+                assert "application/json" in contents or operation["operationId"].startswith(
+                    ("upload", "unpack", "linked")
+                )
     write = schema["paths"][f"{one}/fs/write"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert {"path", "content", "content_base64", "mode"} <= set(write["properties"])
 

@@ -174,17 +174,58 @@ def test_cp(cli: Cli, api: RunningApi, tmp_path: Path) -> None:
     source.chmod(0o750)
     assert cli("cp", str(source), f"{one}:/tmp/").code == 0
     assert api.sessions.files[one, "/tmp/a.bin"] == b"\0\xff"
-    assert api.sessions.modes["/tmp/a.bin"] == 0o750
+    assert api.files.modes[one, "/tmp/a.bin"] == 0o750
     (tmp_path / "into").mkdir()
     assert cli("cp", f"{one}:/tmp/a.bin", str(tmp_path / "into")).code == 0
     assert (tmp_path / "into/a.bin").read_bytes() == b"\0\xff"
     assert json.loads(cli("cp", "--json", f"{one}:/tmp/a.bin", str(tmp_path / "b")).out)["bytes"] == 2
-    assert "directory" in cli("cp", str(tmp_path), f"{one}:/tmp/").err
     assert cli("cp", "a", "b").code == 2
     assert cli("cp", f"{one}:/nope", str(tmp_path / "c")).code == 1
     assert not (tmp_path / "c").exists()
     gone = cli("cp", str(tmp_path / "missing"), f"{one}:/tmp/")
     assert (gone.code, "Traceback" in gone.err, "missing" in gone.err) == (1, False, True)
+
+
+def test_cp_folders(cli: Cli, api: RunningApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target that is a folder, or ends in ``/``, takes the source in; else it is the new name."""
+    one, two = cli("new").out.strip(), cli("new").out.strip()
+    (tmp_path / "src" / "sub").mkdir(parents=True)
+    (tmp_path / "src" / "sub" / "x").write_text("x")
+    monkeypatch.chdir(tmp_path)
+
+    def names(session: str, top: str) -> list[str]:
+        return sorted(path for owner, path in api.sessions.files if owner == session and path.startswith(top))
+
+    for target, becomes in (
+        ("/new", "/new/sub/x"),
+        ("/new", "/new/src/sub/x"),
+        ("/slash/", "/slash/src/sub/x"),
+    ):
+        assert cli("cp", "src", f"{one}:{target}").code == 0
+        assert becomes in names(one, target)
+    assert cli("cp", "src/.", f"{one}:/new").code == 0
+    assert names(one, "/new/s") == ["/new/src/sub/x", "/new/sub/x"]
+    assert cli("cp", f"{one}:/new", f"{two}:/copy").code == 0
+    assert names(two, "/") == ["/copy/src/sub/x", "/copy/sub/x"]
+    (tmp_path / "here").mkdir()
+    assert cli("cp", f"{two}:/copy", "here").code == 0
+    assert cli("cp", f"{two}:/copy/.", "flat").code == 0
+    assert (tmp_path / "here/copy/sub/x").read_text() == (tmp_path / "flat/sub/x").read_text() == "x"
+    shown = json.loads(cli("cp", "--json", "src", f"{one}:/counted").out)
+    assert (shown["bytes"], shown["target"]) == (1, "/counted")
+    refused = cli("cp", f"{one}:/new", "-")
+    assert refused.code == 2 and "folder" in refused.err
+
+
+def test_cp_between_pipes(cli: Cli, api: RunningApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = cli("new").out.strip()
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"piped \xff")))
+    assert cli("cp", "-", f"{one}:/w/piped").code == 0
+    assert api.sessions.files[one, "/w/piped"] == b"piped \xff"
+    api.sessions.files[one, "/w/text"] = b"out"
+    assert cli("cp", f"{one}:/w/text", "-").out == "out"
+    assert cli("cp", "--json", f"{one}:/w/text", "-").code == 2
+    assert cli("cp", "-", f"{one}:/w").code == 2
 
 
 def test_images(cli: Cli, api: RunningApi, tmp_path: Path) -> None:

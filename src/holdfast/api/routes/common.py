@@ -16,13 +16,14 @@ _PRINTABLE = re.compile(r"[!-~]{1,255}")
 
 FAILURES = {
     401: "no API key, or a wrong one",
-    403: "the key's scope does not allow it, or the sandbox's user may not do that",
+    403: "the key's scope does not allow it, the sandbox's user may not do that, or a link has expired",
     404: "no such thing",
     409: "not possible in this state",
     410: "the session was destroyed or has expired",
     413: "too large",
+    416: "the range is not in the file",
     422: "bad input; the message names the field",
-    429: "too many sessions",
+    429: "too many of them",
     500: "something went wrong in the daemon",
     502: "the sandbox was lost during the call",
     503: "the runtime is unavailable; try again",

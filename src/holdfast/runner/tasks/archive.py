@@ -1,0 +1,66 @@
+"""A folder to the host as a tar, or from it."""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.folders.pack import pack
+from holdfast.folders.unpack import Unpacker
+from holdfast.protocol import fields
+from holdfast.runner.files import FileError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.protocol.frames import Header
+    from holdfast.runner.tasks.channel import Channel
+
+
+def pack_folder(channel: Channel, header: Header) -> None:
+    """A frame when the folder is known to be one, frames with the tar, then one with ``end``."""
+    path = fields.text(header, "path")
+    _check_folder(path)
+    os.listdir(path)  # so that a folder that may not be read is refused before anything is sent
+    channel.send({"begin": True})
+    pack(path, lambda piece: channel.send({}, piece), compress=bool(header.get("gzip")))
+    channel.send({"end": True})
+
+
+def unpack_folder(channel: Channel, header: Header) -> None:
+    """Frames with a tar or tar.gz, then one with ``end``; tells what came of it."""
+    path = fields.text(header, "path")
+    if os.path.lexists(path):
+        _check_folder(path)
+    source = _Frames(channel)
+    with Unpacker(path, links_outside=True) as unpacker:
+        unpacker.run(source)
+        source.drain()
+        channel.send({"files": unpacker.files, "bytes": unpacker.bytes})
+
+
+def _check_folder(path: str) -> None:
+    os.stat(path)
+    if not os.path.isdir(path):
+        raise FileError("not_a_directory", f"{path} is no folder")
+
+
+class _Frames:
+    """The bodies of frames as one file to read from."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._rest = b""
+        self._ended = False
+
+    def read(self, size: int, /) -> bytes:
+        """Up to ``size`` bytes; nothing only at the end."""
+        while not self._rest and not self._ended:
+            header, body = self._channel.receive()
+            self._ended = bool(header.get("end"))
+            self._rest = bytes(body)
+        piece, self._rest = self._rest[:size], self._rest[size:]
+        return piece
+
+    def drain(self) -> None:
+        """A tar may be followed by padding; only when all has arrived was it sent whole."""
+        while self.read(1 << 20):
+            pass

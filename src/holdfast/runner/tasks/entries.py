@@ -1,0 +1,42 @@
+"""One file, folder or link as the host is told of it."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.protocol.frames import Header
+
+
+def kind_of(info: os.stat_result) -> str:
+    if stat.S_ISREG(info.st_mode):
+        return "file"
+    if stat.S_ISDIR(info.st_mode):
+        return "directory"
+    return "symlink" if stat.S_ISLNK(info.st_mode) else "other"
+
+
+def describe(path: str, info: os.stat_result) -> Header:
+    """What stat(2) says, in words; bytes of a name that are no UTF-8 stay what Python makes of them."""
+    entry: Header = {
+        "path": path,
+        "kind": kind_of(info),
+        "size": info.st_size,
+        "mode": stat.S_IMODE(info.st_mode),
+        "uid": info.st_uid,
+        "gid": info.st_gid,
+        "mtime_ns": info.st_mtime_ns,
+        "inode": info.st_ino,
+    }
+    if stat.S_ISLNK(info.st_mode):
+        entry["target"] = _target(path)
+    return entry
+
+
+def _target(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""  # it has changed in this moment

@@ -1,0 +1,88 @@
+"""The kernel's record of changes, as plain data. One instance, read by one worker."""
+
+from __future__ import annotations
+
+import os
+import select
+import struct
+
+from holdfast.runner import linux
+from holdfast.runner.files import FileError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MODIFY, ATTRIB, MOVED_FROM, MOVED_TO = 0x2, 0x4, 0x40, 0x80
+CREATE, DELETE, DELETE_SELF, MOVE_SELF = 0x100, 0x200, 0x400, 0x800
+OVERFLOW, IGNORED, IS_FOLDER = 0x4000, 0x8000, 0x40000000
+_ONLY_FOLDERS, _NOT_UNLINKED = 0x01000000, 0x04000000
+_ALL = MODIFY | ATTRIB | MOVED_FROM | MOVED_TO | CREATE | DELETE | DELETE_SELF | MOVE_SELF
+
+_EVENT = struct.Struct("iIII")
+_BUFFER = 1 << 16
+PAIR_SECONDS = 0.05
+"""How long the second half of a rename may take. The kernel queues both at once, but a read can end in between."""
+
+
+class Event:
+    """``watch`` is the number of the folder, ``mask`` says what happened, ``name`` to which entry of it."""
+
+    __slots__ = ("cookie", "mask", "name", "watch")
+
+    def __init__(self, watch: int, mask: int, cookie: int, name: str) -> None:
+        self.watch = watch
+        self.mask = mask
+        self.cookie = cookie
+        self.name = name
+
+
+class Inotify:
+    def __init__(self) -> None:
+        self.fd = linux.inotify()
+        if self.fd < 0:
+            message = (
+                "the kernel's limit on inotify instances is reached; raise fs.inotify.max_user_instances on the host"
+            )
+            raise FileError("too_many_watches", message)
+
+    def add(self, folder: str) -> int:
+        """Raises OSError: ENOSPC when the kernel's limit is reached, ENOENT and ENOTDIR when it is no folder (now)."""
+        return linux.watch(self.fd, folder, _ALL | _ONLY_FOLDERS | _NOT_UNLINKED)
+
+    def add_departures(self, folder: str) -> int:
+        """Only what leaves this folder. Raises OSError."""
+        return linux.watch(self.fd, folder, DELETE | MOVED_FROM | _ONLY_FOLDERS)
+
+    def remove(self, watch: int) -> None:
+        linux.unwatch(self.fd, watch)
+
+    def read(self) -> list[Event]:
+        """What has happened since the last time; a rename's two halves are never torn apart."""
+        events = list(_parse(self._take()))
+        while events and events[-1].mask & MOVED_FROM and self._more(PAIR_SECONDS):
+            events += _parse(self._take())
+        return events
+
+    def _take(self) -> bytes:
+        try:
+            return os.read(self.fd, _BUFFER)
+        except BlockingIOError:
+            return b""
+
+    def _more(self, seconds: float) -> bool:
+        return bool(select.select([self.fd], [], [], seconds)[0])
+
+    @property
+    def is_drained(self) -> bool:
+        return not self._more(0)
+
+
+def _parse(data: bytes) -> Iterator[Event]:
+    position = 0
+    while position < len(data):
+        watch, mask, cookie, length = _EVENT.unpack_from(data, position)
+        position += _EVENT.size
+        name = data[position : position + length].rstrip(b"\0")
+        position += length
+        yield Event(watch, mask, cookie, os.fsdecode(name))

@@ -1,0 +1,69 @@
+"""Looking at one path, making a folder, changing permission bits."""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.protocol import fields
+from holdfast.runner.files import FileError
+from holdfast.runner.tasks.entries import describe
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.protocol.frames import Header
+    from holdfast.runner.tasks.channel import Channel
+
+
+def tell(channel: Channel, path: str, *, follow: bool = False) -> None:
+    """The usual end of a task: how the path looks now."""
+    channel.send({"entry": describe(path, os.stat(path, follow_symlinks=follow))})
+
+
+def look(channel: Channel, header: Header) -> None:
+    tell(channel, fields.text(header, "path"), follow=bool(header.get("follow")))
+
+
+def make_folder(channel: Channel, header: Header) -> None:
+    """One folder; with ``parents``, also those above it, and one that is there already is fine."""
+    path, mode = fields.text(header, "path"), fields.optional_integer(header, "mode")
+    parents = bool(header.get("parents"))
+    if parents:
+        os.makedirs(os.path.dirname(path.rstrip("/")) or "/", exist_ok=True)
+    try:
+        os.mkdir(path, 0o755)
+    except FileExistsError:
+        if not parents or not os.path.isdir(path):
+            raise FileError("file_exists", f"{path} exists already") from None
+    else:
+        if mode is not None:
+            os.chmod(path, mode)  # not by mkdir, which lets the umask take bits away
+    tell(channel, path)
+
+
+def change_mode(channel: Channel, header: Header) -> None:
+    """The path itself, following a link; with ``recursive``, all that is below it, where links are left alone."""
+    path, mode = fields.text(header, "path"), fields.integer(header, "mode")
+    if not header.get("recursive") or not os.path.isdir(path):
+        os.chmod(path, mode)
+    else:
+        _chmod_tree(channel, path, mode)
+    tell(channel, path, follow=True)
+
+
+def _chmod_tree(channel: Channel, top: str, mode: int) -> None:
+    passable = mode & 0o500 == 0o500  # else folders change last: a closed one cannot be entered any more
+    folders, seen = [top], []
+    while folders:
+        folder = folders.pop()
+        if passable:
+            os.chmod(folder, mode)
+        seen.append(folder)
+        for entry in os.scandir(folder):
+            channel.busy()
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.path)
+            elif not entry.is_symlink():
+                os.chmod(entry.path, mode)
+    if not passable:
+        for folder in reversed(seen):
+            os.chmod(folder, mode)

@@ -1,0 +1,222 @@
+"""Telling the host what changes in a folder, and in all below it if asked, until the host hangs up.
+
+A folder that appears is watched at once and then looked through: what was put into it before the watch was set is told
+from that look, and not a second time if the kernel tells of it too.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+
+from holdfast.protocol import fields
+from holdfast.runner.files import SCRATCH, FileError
+from holdfast.runner.tasks import inotify
+from holdfast.runner.tasks.inotify import Event, Inotify
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.protocol.frames import Header
+    from holdfast.runner.tasks.channel import Channel
+
+MAX_FOLDERS = 8192
+KEEP_CHANGES = 256
+"""Changes told in one frame."""
+
+
+def watch(channel: Channel, header: Header) -> None:
+    """A frame with ``ready``, then frames with ``changes``. Ends when the watched path itself is gone."""
+    path = fields.text(header, "path").rstrip("/") or "/"
+    os.stat(path)
+    watched = Watched(path, recursive=bool(header.get("recursive")))
+    channel.send({"ready": True})
+    ready = select.poll()
+    ready.register(watched.kernel.fd, select.POLLIN)
+    ready.register(channel.connection.fileno(), select.POLLIN | select.POLLHUP)
+    while not watched.ended:
+        for fd, _ in ready.poll():
+            if fd != watched.kernel.fd:
+                return  # the host says nothing during a watch, so this is its end
+        changes = watched.read()
+        for start in range(0, len(changes), KEEP_CHANGES):
+            channel.send({"changes": changes[start : start + KEEP_CHANGES]})
+    channel.send({"end": True})
+
+
+class Watched:
+    """A tree under watch. A single file is watched by its folder, so that it may be replaced and still be seen."""
+
+    def __init__(self, path: str, *, recursive: bool) -> None:
+        self.kernel = Inotify()
+        self.ended = False
+        is_folder = os.path.isdir(path)
+        self._only = None if is_folder else os.path.basename(path)
+        self._top = path if is_folder else os.path.dirname(path)
+        self._recursive = recursive and is_folder
+        self._folders: dict[int, str] = {}
+        self._found: set[str] = set()
+        self._changes: list[Header] = []
+        self._above = self._watch_above()
+        self._top_watch = self._add(self._top)
+        if self._recursive:
+            self._look_through(self._top, tell=False)
+
+    def read(self) -> list[Header]:
+        """The changes since the last time."""
+        self._changes = []
+        events = self.kernel.read()
+        moves = {event.cookie: event for event in events if event.mask & inotify.MOVED_TO}
+        sources = {event.cookie for event in events if event.mask & inotify.MOVED_FROM}
+        for event in events:
+            if event.mask & inotify.MOVED_TO and event.cookie in sources:
+                continue  # told with its first half
+            self._take(event, moves.get(event.cookie) if event.mask & inotify.MOVED_FROM else None)
+        if self.kernel.is_drained:
+            self._found.clear()
+        return self._changes
+
+    # -- events ----------------------------------------------------------------------------------------------------
+
+    def _take(self, event: Event, target: Event | None) -> None:
+        if event.mask & inotify.OVERFLOW:
+            self._overflow()
+            return
+        folder = self._folders.get(event.watch)
+        if folder is None:
+            if event.watch == self._above and event.name == os.path.basename(self._top):
+                self._end()
+            return  # of a folder that has left the tree
+        if event.mask & inotify.IGNORED:
+            del self._folders[event.watch]
+            self.ended = self.ended or event.watch == self._top_watch
+        elif event.mask & (inotify.DELETE_SELF | inotify.MOVE_SELF):
+            if event.watch == self._top_watch:
+                self._end()
+        elif event.name:
+            self._take_entry(event, os.path.join(folder, event.name), target)
+
+    def _take_entry(self, event: Event, path: str, target: Event | None) -> None:
+        is_folder = bool(event.mask & inotify.IS_FOLDER)
+        if event.name.startswith(SCRATCH):
+            self._took_place(target, is_folder)
+            return
+        if event.mask & (inotify.CREATE | inotify.MOVED_TO):
+            self._appeared(path, is_folder)
+        elif event.mask & inotify.DELETE:
+            self._found.discard(path)
+            self._tell("deleted", path, is_folder)
+        elif event.mask & inotify.MOVED_FROM:
+            self._moved(path, target, is_folder)
+        elif not is_folder:
+            self._tell("modified", path, is_folder)
+
+    def _took_place(self, target: Event | None, is_folder: bool) -> None:
+        """Files of ours that are not whole yet are nobody's business; what they become is new."""
+        folder = self._folders.get(target.watch) if target is not None else None
+        if target is not None and folder is not None:
+            self._appeared(os.path.join(folder, target.name), is_folder)
+
+    def _appeared(self, path: str, is_folder: bool) -> None:
+        if path in self._found:
+            return
+        self._tell("created", path, is_folder)
+        if is_folder and self._recursive:
+            self._watch_new(path)
+
+    def _moved(self, path: str, target: Event | None, is_folder: bool) -> None:
+        folder = self._folders.get(target.watch) if target is not None else None
+        if target is None or folder is None:
+            self._tell("deleted", path, is_folder)
+            self._forget_below(path)
+            return
+        new = os.path.join(folder, target.name)
+        if self._only is not None and self._only not in (os.path.basename(path), target.name):
+            return
+        self._changes.append({"kind": "moved", "path": path, "target": new, "directory": is_folder})
+        if is_folder:
+            self._rename_below(path, new)
+
+    def _end(self) -> None:
+        if not self.ended:
+            self._tell("deleted", self._top, is_folder=True)
+            self.ended = True
+
+    def _overflow(self) -> None:
+        """The kernel has dropped events: what they told of must be looked for, and new folders be watched."""
+        self._changes.append({"kind": "overflow", "path": self._top, "directory": True})
+        if self._recursive:
+            self._look_through(self._top, tell=False)
+
+    def _tell(self, kind: str, path: str, is_folder: bool) -> None:
+        if self._only is not None and os.path.basename(path) != self._only and path != self._top:
+            return
+        change: Header = {"kind": kind, "path": path, "directory": is_folder}
+        if not self._changes or self._changes[-1] != change or kind != "modified":
+            self._changes.append(change)
+
+    # -- folders ---------------------------------------------------------------------------------------------------
+
+    def _add(self, folder: str) -> int:
+        if len(self._folders) >= MAX_FOLDERS:
+            message = f"more than {MAX_FOLDERS} folders below {self._top}; watch a smaller tree"
+            raise FileError("too_many_watches", message)
+        try:
+            number = self.kernel.add(folder)
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                message = "the kernel's limit on watches is reached; raise fs.inotify.max_user_watches on the host"
+                raise FileError("too_many_watches", message) from None
+            raise
+        self._folders[number] = folder
+        return number
+
+    def _watch_above(self) -> int:
+        """That a folder in which somebody still is was removed, the kernel tells only to those who watch its parent."""
+        parent = os.path.dirname(self._top)
+        try:
+            return -1 if parent == self._top else self.kernel.add_departures(parent)
+        except OSError:
+            return -1
+
+    def _watch_new(self, folder: str) -> None:
+        try:
+            self._add(folder)
+        except OSError:
+            return  # it is gone again, or may not be read
+        self._look_through(folder, tell=True)
+
+    def _look_through(self, top: str, *, tell: bool) -> None:
+        """Watch every folder below ``top``, which is watched itself; tell of all that is there, if asked."""
+        waiting = [top]
+        while waiting:
+            for name, is_folder in _entries(waiting.pop()):
+                if tell:
+                    self._found.add(name)
+                    self._tell("created", name, is_folder)
+                if is_folder:
+                    try:
+                        self._add(name)
+                    except OSError:
+                        continue
+                    waiting.append(name)
+
+    def _rename_below(self, old: str, new: str) -> None:
+        for number, folder in self._folders.items():
+            if folder == old or folder.startswith(f"{old}/"):
+                self._folders[number] = new + folder[len(old) :]
+
+    def _forget_below(self, path: str) -> None:
+        for number, folder in [*self._folders.items()]:
+            if folder == path or folder.startswith(f"{path}/"):
+                del self._folders[number]
+                self.kernel.remove(number)
+
+
+def _entries(folder: str) -> list[tuple[str, bool]]:
+    try:
+        with os.scandir(folder) as entries:
+            found = [entry for entry in entries if not entry.name.startswith(SCRATCH)]
+            return [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in found]
+    except OSError:
+        return []
