@@ -5,6 +5,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -264,9 +265,9 @@ class DyingStore:
     def __getattr__(self, name: str) -> object:
         return getattr(self._inner, name)
 
-    async def insert(self, row: SessionRow, *, max_live: int | None) -> tuple[SessionRow, bool]:
+    async def insert(self, row: SessionRow, **options: Any) -> tuple[SessionRow, bool]:
         if self._moment == "after":
-            await self._inner.insert(row, max_live=max_live)
+            await self._inner.insert(row, **options)
         raise Unavailable("the connection broke")
 
 

@@ -121,8 +121,8 @@ def test_ls_shows_what_is_used(cli: Cli, api: RunningApi) -> None:
     used, gone = cli("new").out.strip(), cli("new").out.strip()
     cli("rm", gone)
     heads, *rows = [line.split("\t") for line in cli("ls", "-a").out.splitlines()]
-    assert heads[6:10] == ["CPU", "MEM", "DISK", "PROCS"]
-    assert {row[0]: row[6:10] for row in rows} == {
+    assert heads[7:11] == ["CPU", "MEM", "DISK", "PROCS"]
+    assert {row[0]: row[7:11] for row in rows} == {
         used: ["1.2s", "50M/512M", "1.5K", "3/256"],
         gone: ["-", "-", "-", "-"],
     }

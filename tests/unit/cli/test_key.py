@@ -33,7 +33,7 @@ def test_add_ls_rm(capsys: pytest.CaptureFixture[str]) -> None:
     assert "cannot be shown again" in note
     assert cli(capsys, "--key", key.strip(), "ls")[:2] == (
         0,
-        "ID\tSTATUS\tIMAGE\tDRIVER\tOWNER\tAGE\tEXPIRES IN\tCWD\n",
+        "ID\tSTATUS\tIMAGE\tDRIVER\tOWNER\tAGE\tEXPIRES IN\tCPU\tMEM\tDISK\tPROCS\tCWD\n",
     )
     cli(capsys, "key", "add", "watcher", "--scope", "read", "--owner", "ada")
     lines = [line.split("\t") for line in cli(capsys, "key", "ls")[1].splitlines()]
