@@ -1,7 +1,7 @@
 """Commands that are followed while they run: start, follow, cancel. They run on when nobody follows."""
 
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 
 import structlog
 
@@ -9,7 +9,7 @@ from holdfast.errors import HoldfastError
 from holdfast.sessions import calls
 from holdfast.sessions.follow import Attached, Chunk, End, follow
 from holdfast.sessions.ids import exec_id_for, new_exec_id
-from holdfast.sessions.live import Clock, LiveSession, in_use
+from holdfast.sessions.live import Clock, LiveSession, Usable, in_use
 from holdfast.sessions.oom import judged
 from holdfast.sessions.operations import Operations
 from holdfast.sessions.settings import SessionSettings
@@ -17,9 +17,6 @@ from holdfast.sessions.spec import choose_timeout
 from holdfast.sessions.types import DEFAULT_SHELL, ExecRequest, ExecResult
 
 log = structlog.get_logger(__name__)
-
-Usable = Callable[[str], Awaitable[LiveSession]]
-"""The live session with this id; or the error that its state calls for."""
 
 
 class Commands:

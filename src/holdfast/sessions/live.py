@@ -6,7 +6,7 @@ of it.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from holdfast.link.link import Link
@@ -49,6 +49,10 @@ class LiveSession:
     def shell(self, name: str) -> asyncio.Lock:
         """Held while a command runs in that shell: commands of one shell run one after the other."""
         return self._shells[name]
+
+
+Usable = Callable[[str], Awaitable[LiveSession]]
+"""The live session with this id; or the error that its state calls for."""
 
 
 class LiveSessions:

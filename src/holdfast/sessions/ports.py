@@ -1,17 +1,15 @@
 """Ports inside a session's sandbox: who listens, and connections to them. Works without any network."""
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from holdfast.errors import ProtocolError
 from holdfast.link.link import Stream
 from holdfast.link.streams import open_stream
-from holdfast.sessions.live import Clock, LiveSession, in_use
+from holdfast.sessions.live import Clock, Usable, in_use
 
 CALL_SECONDS = 20.0
-
-Usable = Callable[[str], Awaitable[LiveSession]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.errors import ProtocolError
@@ -11,14 +11,12 @@ from holdfast.link.streams import send_frame
 from holdfast.protocol import frames
 from holdfast.sessions.follow import Attached, Chunk, End, follow
 from holdfast.sessions.ids import new_process_id, process_id_for
-from holdfast.sessions.live import Clock, LiveSession, in_use
+from holdfast.sessions.live import Clock, Usable, in_use
 
 CALL_SECONDS = 30.0
 INPUT_SECONDS = 60.0
 OUTPUT_BYTES = 4 << 20
 """How much of a process's output the runner keeps: the newest."""
-
-Usable = Callable[[str], Awaitable[LiveSession]]
 
 
 @dataclass(frozen=True, slots=True)
