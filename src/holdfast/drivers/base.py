@@ -131,6 +131,9 @@ class Capabilities:
 
     isolation: bool
     pause: bool = False
+    """``pause`` and ``resume``: in memory."""
+    stop: bool = False
+    """``stop`` and ``start``: the files stay."""
     snapshot: bool = False
     memory_limit: bool = False
     cpu_limit: bool = False
@@ -216,19 +219,30 @@ class Driver(ABC):
         """The handle that ``create`` gives, or would give, this session: how a half-done create is found again."""
 
     async def stop(self, handle: Handle) -> None:
-        """Kill all processes but keep the files, so that ``start`` can bring the sandbox back."""
+        """Kill all processes but keep the files, so that ``start`` can bring the sandbox back.
+
+        Returns when nothing of it runs or is mounted any more. From any state; twice is fine. ``inspect`` then says
+        ``stopped``. Raises ``SandboxNotFound`` where there is none.
+        """
         raise DriverUnsupported(f"the {self.name} driver cannot stop and keep a sandbox")
 
     async def start(self, handle: Handle) -> None:
-        """Start the runner again in a stopped sandbox."""
+        """Start the runner again in a stopped sandbox, with its files, limits and token as they were.
+
+        Raises ``DriverConflict`` if it runs already, and ``SandboxNotFound`` where there is none. When it fails the
+        files are as they were, and it may be tried again.
+        """
         raise DriverUnsupported(f"the {self.name} driver cannot start a stopped sandbox")
 
     async def pause(self, handle: Handle) -> None:
-        """Freeze all processes in memory."""
+        """Freeze all processes in memory; return when they stand still. ``inspect`` then says ``paused``.
+
+        Twice is fine. When it fails the sandbox runs as before.
+        """
         raise DriverUnsupported(f"the {self.name} driver cannot pause")
 
     async def resume(self, handle: Handle) -> None:
-        """Let a paused sandbox go on."""
+        """Let a paused sandbox go on. One that runs is left alone."""
         raise DriverUnsupported(f"the {self.name} driver cannot resume")
 
     async def snapshot(self, handle: Handle, to: Path) -> None:

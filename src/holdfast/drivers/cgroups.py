@@ -12,32 +12,32 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PARENT = "holdfast"
-_ROOT = Path("/sys/fs/cgroup")
+ROOT = Path("/sys/fs/cgroup")
 _SECONDS = 5.0
 
 
 def of(session_id: str) -> Iterator[Path]:
     """Every hierarchy's cgroup of this session that exists: one on v2, one per controller on v1."""
-    for base in (_ROOT, *_hierarchies()):
+    for base in (ROOT, *_hierarchies()):
         path = base / PARENT / session_id
         if path.is_dir():
             yield path
 
 
 def _hierarchies() -> list[Path]:
-    with os.scandir(_ROOT) as entries:
+    with os.scandir(ROOT) as entries:
         return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
 
 
 @functools.cache
 def unified() -> bool:
     """Whether this host has cgroup v2 alone: one hierarchy for all controllers. It stays so while the host runs."""
-    return (_ROOT / "cgroup.controllers").exists()
+    return (ROOT / "cgroup.controllers").exists()
 
 
 def directory(session_id: str, controller: str) -> Path:
     """Where this controller's files of the session are."""
-    return (_ROOT if unified() else _ROOT / controller) / PARENT / session_id
+    return (ROOT if unified() else ROOT / controller) / PARENT / session_id
 
 
 def remove(session_id: str) -> None:

@@ -42,11 +42,19 @@ class Disk:
     async def create(self, template: Path | None) -> None:
         """Make it ready to be written to. ``template`` is an empty file system of the wanted size."""
         if await asyncio.to_thread(self._prepare, template):
-            options = "loop,nosuid,nodev,noatime"
-            done = await run("mount", "-t", "ext4", "-o", options, str(self._file), str(self.path), timeout=_SECONDS)
-            if not done.ok:
-                raise DriverTransient(f"cannot mount {self._file}: {done.complaint()}")
-            await asyncio.to_thread(self.path.chmod, 0o711)
+            await self._mount()
+
+    async def mount(self) -> None:
+        """Make one that was unmounted ready again, with all that is in it."""
+        if self._limited and not await asyncio.to_thread(self.mounted):
+            await self._mount()
+
+    async def _mount(self) -> None:
+        options = "loop,nosuid,nodev,noatime"
+        done = await run("mount", "-t", "ext4", "-o", options, str(self._file), str(self.path), timeout=_SECONDS)
+        if not done.ok:
+            raise DriverTransient(f"cannot mount {self._file}: {done.complaint()}")
+        await asyncio.to_thread(self.path.chmod, 0o711)
 
     def _prepare(self, template: Path | None) -> bool:
         """Make what is to be mounted, and where; returns whether it is to be mounted."""
@@ -68,6 +76,13 @@ class Disk:
             return None, None  # the look-up in mountinfo would grow with the number of sessions
         found = os.statvfs(self.path)
         return (found.f_blocks - found.f_bfree) * found.f_frsize, found.f_blocks * found.f_frsize
+
+    async def unmount(self) -> None:
+        """Write everything out and let go of it; the file stays. Raises if something still uses it."""
+        if await asyncio.to_thread(self.mounted):
+            done = await run("umount", str(self.path), timeout=_SECONDS)
+            if not done.ok and await asyncio.to_thread(self.mounted):
+                raise DriverTransient(f"cannot unmount {self.path}: {done.complaint()}")
 
     async def remove(self) -> None:
         """Unmount and delete. The mount is detached at once; a straggler's open files cannot hold it."""

@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from holdfast.drivers import cgroup_stats, cgroups, process_stats, runtime_bundle
+from holdfast.drivers import cgroup_stats, cgroups, freezer, process_stats, runtime_bundle
 from holdfast.drivers.base import (
     Capabilities,
     Check,
@@ -42,7 +42,14 @@ from holdfast.drivers.oci_home import SandboxHome
 from holdfast.drivers.oci_machine import Machine, examine
 from holdfast.drivers.slirp import Slirp
 from holdfast.drivers.tree_removal import remove_tree
-from holdfast.errors import DriverConflict, DriverTransient, DriverUnsupported, RuntimeUnavailable, SandboxNotFound
+from holdfast.errors import (
+    DriverConflict,
+    DriverError,
+    DriverTransient,
+    DriverUnsupported,
+    RuntimeUnavailable,
+    SandboxNotFound,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -123,6 +130,8 @@ class OciDriver(Driver):
         machine = self._ready()[0]
         return Capabilities(
             isolation=True,
+            pause=not machine.rootless and freezer.available(),
+            stop=True,
             memory_limit=machine.cgroups,
             cpu_limit=machine.cgroups,
             pids_limit=True,
@@ -219,19 +228,64 @@ class OciDriver(Driver):
 
     async def _destroy(self, handle: Handle) -> None:
         directory = self._directory(handle)
-        # Before the runtime, whose own way to kill waits a tenth of a second, or does not wait at all.
-        await asyncio.to_thread(_kill_init, directory)
-        await asyncio.to_thread(Slirp(directory, rootless=self._ready()[0].rootless).stop)
-        done = await self._runtime("delete", "--force", handle)
-        if not done.ok and await self._exists_in_runtime(handle):
-            raise DriverTransient(f"cannot delete the container {handle}: {done.complaint()}")
+        await self._end(handle, directory)
         try:
-            if not self._ready()[0].rootless:
-                await asyncio.to_thread(cgroups.remove, handle)
             await Disk(directory, limited=self._ready()[0].loop_disks).remove()
             await asyncio.to_thread(remove_tree, directory)
         except OSError as error:
             raise DriverTransient(f"cannot remove what is left of {handle}: {error}") from error
+
+    async def _end(self, handle: Handle, directory: Path) -> None:
+        """Everything that runs, and the runtime's memory of it. Files stay."""
+        rootless = self._ready()[0].rootless
+        # Before the runtime, whose own way to kill waits a tenth of a second, or does not wait at all.
+        await asyncio.to_thread(_kill_init, directory, None if rootless else handle)
+        await asyncio.to_thread(Slirp(directory, rootless=rootless).stop)
+        done = await self._runtime("delete", "--force", handle)
+        if not done.ok and await self._exists_in_runtime(handle):
+            raise DriverTransient(f"cannot delete the container {handle}: {done.complaint()}")
+        if not rootless:
+            try:
+                await asyncio.to_thread(cgroups.remove, handle)
+            except OSError as error:
+                raise DriverTransient(f"cannot remove the control groups of {handle}: {error}") from error
+
+    # -- sleep -------------------------------------------------------------------------------------------------------
+
+    async def pause(self, handle: Handle) -> None:
+        async with self._lock(handle):
+            self._directory(handle)
+            if not self.capabilities.pause:
+                raise DriverUnsupported("freezing a sandbox needs root and the cgroup freezer")
+            await asyncio.to_thread(freezer.freeze, handle)
+
+    async def resume(self, handle: Handle) -> None:
+        async with self._lock(handle):
+            self._directory(handle)
+            await asyncio.to_thread(freezer.thaw, handle)
+
+    async def stop(self, handle: Handle) -> None:
+        async with self._lock(handle):
+            directory = self._directory(handle)
+            if not await asyncio.to_thread(directory.is_dir):
+                raise SandboxNotFound(f"there is no sandbox {handle}")
+            await self._end(handle, directory)
+            await Disk(directory, limited=self._ready()[0].loop_disks).unmount()
+
+    async def start(self, handle: Handle) -> None:
+        async with self._lock(handle):
+            directory = self._directory(handle)
+            if (await self.inspect(handle)).state is not SandboxState.STOPPED:
+                raise DriverConflict(f"{handle} is running already")
+            await self._end(handle, directory)  # of a start that was cut off
+            try:
+                await Disk(directory, limited=self._ready()[0].loop_disks).mount()
+                if await asyncio.to_thread(_has_network, directory):
+                    await self._start_with_network(handle, directory)
+                else:
+                    await self._start(handle, directory)
+            except OSError as error:
+                raise DriverTransient(f"cannot start the sandbox in {directory}: {error}") from error
 
     async def _exists_in_runtime(self, handle: Handle) -> bool:
         return any(found.handle == handle for found in await self._containers())
@@ -319,16 +373,24 @@ def _init_process(directory: Path) -> ProcessId | None:
     return process if process is not None and process.began() <= written + 1 else None
 
 
-def _kill_init(directory: Path) -> None:
+def _has_network(directory: Path) -> bool:
+    return (directory / "resolv.conf").exists()
+
+
+def _kill_init(directory: Path, frozen_as: str | None) -> None:
     """Kill the sandbox's first process, which takes all others of its namespace with it and ends after them.
 
-    Without one, a runtime may still be about to start it: one that a daemon has called and not outlived.
+    Without one, a runtime may still be about to start it: one that a daemon has called and not outlived. A frozen one
+    (known to the freezer as ``frozen_as``) dies when it is let go on.
     """
     init = _init_process(directory)
     if init is None:
         kill_until_gone(lambda: mentioning(str(directory)), time.monotonic() + _END_SECONDS)
         return
     init.send(signal.SIGKILL)
+    if frozen_as is not None:
+        with contextlib.suppress(DriverError):
+            freezer.thaw(frozen_as)
     deadline = time.monotonic() + _END_SECONDS
     while init.is_alive():
         if time.monotonic() > deadline:

@@ -62,6 +62,8 @@ class State:
     """What a shell reported of itself: enough to rebuild it, and to know which of our words it has bent."""
 
     def __init__(self, dump: bytes, *, builtin_is_hidden: bool) -> None:
+        self.dump = dump
+        self.builtin_is_hidden = builtin_is_hidden
         sections = dump.split(b"\0")
         self._variables, self._functions, self._aliases, shopts, rest = sections[:STATE_SECTIONS]
         options, _, self._traps = rest.partition(b"\n")

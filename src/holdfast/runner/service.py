@@ -6,7 +6,7 @@ import os
 
 from holdfast.protocol import fields, frames
 from holdfast.protocol.messages import INLINE_FILE_BYTES
-from holdfast.runner import files
+from holdfast.runner import files, saved_shells
 from holdfast.runner.bulk import Bulk
 from holdfast.runner.execs import Exec, Execs
 from holdfast.runner.feed import Feed
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SHELL = "main"
 MAX_SHELLS = 16
+SETTLE_SECONDS = 0.005
 
 
 class Service:
@@ -56,6 +57,8 @@ class Service:
         self._calls = {
             "ping": self._ping,
             "env": self._set_environment,
+            "shells.save": self._save_shells,
+            "shells.load": self._load_shells,
             "exec": self._exec,
             "exec.start": self._exec_start,
             "exec.get": self._exec_get,
@@ -110,6 +113,28 @@ class Service:
             self._shells.clear()
             if self._argv:
                 self._shell(DEFAULT_SHELL).warm_up()
+        reply({})
+
+    def _save_shells(self, header: frames.Header, body: bytes, reply: Reply) -> None:
+        """For a time in which the sandbox does not run. Answered when the last command's state has been told."""
+        if any(shell.busy for shell in self._shells.values()):
+            _refuse(reply, "conflict", "a command is running in this session; wait for its end, or cancel it")
+        elif all(shell.settled for shell in self._shells.values()):
+            reply(*saved_shells.pack(self._shells))
+        else:
+            self._loop.after(SETTLE_SECONDS, lambda: self._save_shells(header, body, reply))
+
+    def _load_shells(self, header: frames.Header, body: bytes, reply: Reply) -> None:
+        """The reverse, before the first command."""
+        if self.execs:
+            _refuse(reply, "conflict", "saved shells are loaded before the first command")
+            return
+        found = saved_shells.unpack(header, body)
+        for shell in self._shells.values():
+            shell.discard()
+        self._shells.clear()
+        for name, (cwd, state) in found.items():
+            self._shell(name).continue_from(cwd, state)
         reply({})
 
     def _shell(self, name: str) -> Shell:

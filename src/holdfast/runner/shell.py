@@ -89,6 +89,25 @@ class Shell:
             except OSError:
                 return  # no process to be had now; the next command tries again and says so
 
+    @property
+    def busy(self) -> bool:
+        """Whether a command runs, or waits."""
+        return self._command is not None or bool(self._queue)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the state after the last command has been told."""
+        return not self.busy and self._reporting is None
+
+    def saved(self) -> tuple[str, State | None]:
+        """Its directory and state: what a new one needs to go on from here."""
+        return self._cwd, self._state
+
+    def continue_from(self, cwd: str, state: State | None) -> None:
+        """Before its first command: become the shell that was saved."""
+        self._cwd, self._state = cwd, state
+        self.warm_up()
+
     def discard(self) -> None:
         """End a shell that never ran a command and never will."""
         self._kill()

@@ -1,0 +1,45 @@
+"""A session's shells, as they are kept while the sandbox does not run: directories and states, in one body.
+
+{"shells": [{"name", "cwd", "hidden", "bytes"}, …]} + the dumps, one after the other
+"""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.runner.bash_text import STATE_SECTIONS, State
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.protocol.frames import Header
+    from holdfast.runner.shell import Shell
+
+
+def pack(shells: dict[str, Shell]) -> tuple[Header, bytes]:
+    listed: list[Header] = []
+    body = bytearray()
+    for name, shell in shells.items():
+        cwd, state = shell.saved()
+        dump = state.dump if state is not None else b""
+        hidden = state is not None and state.builtin_is_hidden
+        listed.append({"name": name, "cwd": cwd, "hidden": hidden, "bytes": len(dump)})
+        body += dump
+    return {"shells": listed}, bytes(body)
+
+
+def unpack(header: Header, body: bytes) -> dict[str, tuple[str, State | None]]:
+    """The reverse. Raises ``ValueError`` or ``TypeError`` on what we never wrote."""
+    listed = header.get("shells")
+    if not isinstance(listed, list):
+        raise TypeError("shells must be a list")
+    found: dict[str, tuple[str, State | None]] = {}
+    for one in listed:
+        name, cwd, size = one["name"], one["cwd"], one["bytes"]
+        if not isinstance(name, str) or not isinstance(cwd, str) or not isinstance(size, int) or size > len(body):
+            raise TypeError("a saved shell makes no sense")
+        dump, body = body[:size], body[size:]
+        if dump and dump.count(b"\0") != STATE_SECTIONS:
+            raise ValueError("the state of a shell is damaged")
+        state = State(dump, builtin_is_hidden=bool(one.get("hidden"))) if dump else None
+        found[name] = (cwd if os.path.isdir(cwd) else "/", state)
+    return found
