@@ -18,12 +18,13 @@ from holdfast.drivers.conformance.isolation import IsolationConformance
 from holdfast.drivers.conformance.lifecycle import LifecycleConformance
 from holdfast.drivers.conformance.limits import LimitsConformance
 from holdfast.drivers.conformance.links import LinkConformance
+from holdfast.drivers.conformance.sleep import SleepConformance
 from holdfast.drivers.conformance.stats import StatsConformance
 
 __all__ = ["DriverConformance", "Harness"]
 
 
 class DriverConformance(
-    LifecycleConformance, LinkConformance, IsolationConformance, LimitsConformance, StatsConformance
+    LifecycleConformance, LinkConformance, IsolationConformance, LimitsConformance, StatsConformance, SleepConformance
 ):
     """All of it."""
