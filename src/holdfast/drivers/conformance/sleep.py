@@ -7,7 +7,6 @@ from holdfast.drivers.base import Driver, SandboxState
 from holdfast.drivers.conformance.harness import (
     PATIENCE_SECONDS,
     Harness,
-    assert_nothing_left,
     eventually,
     need,
     need_shell,
@@ -49,7 +48,6 @@ class SleepConformance:
             await box.driver.pause(box.handle)
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await box.driver.destroy(box.handle)
-            assert_nothing_left(harness, box.spec.session_id)
 
     async def test_what_was_stopped_has_its_files_and_nothing_else(self, harness: Harness) -> None:
         need_shell(harness)
@@ -77,7 +75,6 @@ class SleepConformance:
             _need(box.driver, "stop")
             await box.driver.stop(box.handle)
             await box.driver.destroy(box.handle)
-            assert_nothing_left(harness, box.spec.session_id)
 
     async def test_nothing_can_be_started_where_nothing_is(self, harness: Harness) -> None:
         driver = await harness.make_driver()
