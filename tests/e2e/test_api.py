@@ -225,6 +225,8 @@ def test_every_field_of_a_result(api: Api, fresh: str) -> None:
         "stderr": "err\n",
         "truncated": False,
         "timed_out": False,
+        "cancelled": False,
+        "oom_killed": False,
         "shell_restarted": False,
     }
     assert 200 <= duration < 20_000
