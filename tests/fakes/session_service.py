@@ -27,7 +27,8 @@ from holdfast.protocol.messages import STDERR, STDOUT
 from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.machine import LIVE, Reason, Status
 from holdfast.sessions.network import NetworkPolicy
-from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult, SessionStats, SessionView
+from holdfast.sessions.sleep import PausedAs
+from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult, SessionStats, SessionView, SleepPolicy
 
 MAX_TIMEOUT_MS = 120_000
 STATS = SessionStats(
@@ -103,6 +104,8 @@ class FakeSessions:
             status=Status.ACTIVE,
             reason=None,
             error=None,
+            paused_as=None,
+            sleep=SleepPolicy(),
             image=req.image or "host",
             driver="fake",
             cwd="/root",
@@ -139,6 +142,17 @@ class FakeSessions:
     async def stats(self, session_id: str, /) -> SessionStats:
         self._live(session_id)
         return STATS
+
+    async def pause(self, session_id: str, how: PausedAs, /) -> SessionView:
+        view = replace(self._live(session_id), status=Status.PAUSED, paused_as=how)
+        self.sessions[session_id] = view
+        return view
+
+    async def wake(self, session_id: str, /) -> tuple[SessionView, PausedAs | None]:
+        view = self._live(session_id)
+        slept_as = PausedAs(view.paused_as) if view.paused_as else None
+        self.sessions[session_id] = replace(view, status=Status.ACTIVE, paused_as=None)
+        return self.sessions[session_id], slept_as
 
     async def destroy(self, session_id: str, /) -> None:
         view = self._view(session_id)

@@ -19,6 +19,7 @@ from holdfast.link.hub import LinkHub
 from holdfast.sessions.machine import Status
 from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.network import Egress, NetworkPolicy
+from holdfast.sessions.saved_shells import SavedShells
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult
@@ -100,6 +101,7 @@ class House:
             self.driver,
             cast(ImageStore, self.images),
             LinkHub(self.root / "link"),
+            SavedShells(self.root / "asleep"),
             settings,
             node=NODE,
             link_key=b"key",

@@ -20,7 +20,16 @@ from holdfast.api.text import AbsolutePath, Env, Input, Metadata, Name, Text, Ti
 from holdfast.errors import TooLarge
 from holdfast.sessions.machine import Status
 from holdfast.sessions.network import MAX_PATTERN, MAX_PATTERNS, NetworkPolicy, Wire
-from holdfast.sessions.types import DEFAULT_SHELL, CreateRequest, ExecRequest, ExecResult, SessionStats, SessionView
+from holdfast.sessions.sleep import PausedAs
+from holdfast.sessions.types import (
+    DEFAULT_SHELL,
+    CreateRequest,
+    ExecRequest,
+    ExecResult,
+    SessionStats,
+    SessionView,
+    SleepPolicy,
+)
 
 MAX_CMD_BYTES = 1024 * 1024
 TEN_YEARS = 10 * 366 * 24 * 3600
@@ -67,6 +76,20 @@ class LimitsIn(_Request):
     disk_mb: Count | None = None
 
 
+Seconds = Annotated[float, Field(gt=0, le=TEN_YEARS, allow_inf_nan=False)]
+
+
+class SleepModel(_Request):
+    """When a session is put to sleep by itself; null: never."""
+
+    pause_after_seconds: Seconds | None = None
+    hibernate_after_seconds: Seconds | None = None
+    destroy_after_seconds: Seconds | None = None
+
+    def policy(self) -> SleepPolicy:
+        return SleepPolicy(self.pause_after_seconds, self.hibernate_after_seconds, self.destroy_after_seconds)
+
+
 class SessionCreate(_Request):
     image: Name | None = None
     ttl_seconds: Annotated[int, Field(strict=True, gt=0, le=TEN_YEARS)] | None = None
@@ -75,9 +98,11 @@ class SessionCreate(_Request):
     network: NetworkIn | None = None
     writable_root: StrictBool | None = None
     metadata: Metadata = Field(default_factory=dict)
+    sleep: SleepModel | None = None
 
     def request(self) -> CreateRequest:
         return CreateRequest(
+            sleep=self.sleep.policy() if self.sleep else None,
             image=self.image,
             ttl_seconds=self.ttl_seconds,
             env=self.env,
@@ -108,12 +133,14 @@ class SessionOut(BaseModel):
     status: Status
     reason: str | None
     error: str | None
+    paused_as: str | None = Field(description="How it sleeps: frozen (in memory) or files")
     image: str
     driver: str
     cwd: str
     limits: LimitsOut
     network: Literal["none", "full"] | AllowOut
     writable_root: bool
+    sleep: SleepModel
     metadata: dict[str, str]
     ttl_seconds: int
     created_at: Timestamp
@@ -129,6 +156,7 @@ class SessionOut(BaseModel):
             status=view.status,
             reason=view.reason,
             error=view.error,
+            paused_as=view.paused_as,
             image=view.image,
             driver=view.driver,
             cwd=view.cwd,
@@ -137,6 +165,7 @@ class SessionOut(BaseModel):
             ),
             network=_network_out(view.network.to_wire()),
             writable_root=view.writable_root,
+            sleep=SleepModel.model_construct(**asdict(view.sleep)),
             metadata=dict(view.metadata),
             ttl_seconds=view.ttl_seconds,
             created_at=timestamp(view.created_at),
@@ -147,6 +176,17 @@ class SessionOut(BaseModel):
 
 def _network_out(wire: Wire) -> str | AllowOut:
     return wire if isinstance(wire, str) else AllowOut.model_construct(allow=wire["allow"])
+
+
+class SessionWoken(SessionOut):
+    """``restored`` says what came back: memory (with all processes) or files; null if it was awake."""
+
+    restored: Literal["memory", "files"] | None
+
+    @classmethod
+    def of_wake(cls, view: SessionView, slept_as: PausedAs | None) -> "SessionWoken":
+        restored = None if slept_as is None else "files" if slept_as is PausedAs.FILES else "memory"
+        return cls.model_construct(**dict(SessionOut.of(view)), restored=restored)
 
 
 class StatsOut(BaseModel):

@@ -7,6 +7,7 @@ from holdfast.keys.types import Caller, KeyView, Scope
 from holdfast.sessions.events import Filter, Gap
 from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.machine import Status
+from holdfast.sessions.sleep import PausedAs
 from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult, SessionStats, SessionView
 from holdfast.store import EventPage, EventRow
 
@@ -38,6 +39,14 @@ class SessionService(Protocol):
 
     async def stats(self, session_id: str, /) -> SessionStats:
         """What an active session uses now."""
+        ...
+
+    async def pause(self, session_id: str, how: PausedAs, /) -> SessionView:
+        """Put it to sleep."""
+        ...
+
+    async def wake(self, session_id: str, /) -> tuple[SessionView, PausedAs | None]:
+        """Wake it, and say how it had slept."""
         ...
 
     async def destroy(self, session_id: str, /) -> None:

@@ -34,7 +34,8 @@ def command(everything: bool, status: tuple[str, ...]) -> None:
 
 
 def row(info: "SessionInfo", now: datetime) -> tuple[str, ...]:
-    status = f"{info.status} ({info.reason})" if info.reason else info.status
+    how = info.paused_as or info.reason
+    status = f"{info.status} ({how})" if how else info.status
     ends = "-" if info.status == "destroyed" else span(info.expires_at - now)
     age = span(now - info.created_at)
     return info.id, status, info.image, info.driver, info.owner, age, ends, *used(info.stats), info.cwd

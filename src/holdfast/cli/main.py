@@ -18,6 +18,8 @@ VERBS = {
     "sh": "sh",
     "forward": "forward",
     "cp": "cp",
+    "sleep": "sleep",
+    "wake": "wake",
     "rm": "rm",
     "image": "image",
     "key": "key",

@@ -165,6 +165,9 @@ class Config(BaseModel):
     network: Annotated[InstanceOf[NetworkPolicy], BeforeValidator(_network)] = NetworkPolicy.NONE
     egress_private_hosts: Annotated[tuple[Name, ...], BeforeValidator(_split)] = ()
     readonly_rootfs: bool = True
+    pause_after_seconds: Annotated[Float, Field(gt=0)] | None = None
+    hibernate_after_seconds: Annotated[Float, Field(gt=0)] | None = None
+    destroy_after_seconds: Annotated[Float, Field(gt=0)] | None = None
     pool: PoolSizes = Field(default_factory=dict)
 
     max_exec_timeout_ms: Annotated[Int, Field(ge=1)] = 120_000

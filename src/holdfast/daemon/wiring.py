@@ -28,8 +28,10 @@ from holdfast.keys.ring import KeyRing
 from holdfast.link.hub import LinkHub
 from holdfast.sessions.events import EventFeed
 from holdfast.sessions.metrics import SessionMetrics
+from holdfast.sessions.saved_shells import SavedShells
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.settings import SessionSettings
+from holdfast.sessions.types import SleepPolicy
 from holdfast.sessions.webhook import Webhook
 from holdfast.sessions.webhooks import WebhookMetrics, Webhooks, WebhookSettings
 from holdfast.store import Store
@@ -86,6 +88,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             driver,
             images,
             LinkHub(config.state_dir / "link"),
+            SavedShells(config.state_dir / "asleep"),
             session_settings(config),
             node=node.node_id(config.state_dir),
             link_key=node.link_key(config.state_dir),
@@ -167,6 +170,11 @@ def session_settings(config: Config) -> SessionSettings:
         reap_interval_seconds=config.reap_interval_seconds,
         event_retention_seconds=config.event_retention_hours * 3600,
         pool=config.pool,
+        default_sleep=SleepPolicy(
+            pause_after_seconds=config.pause_after_seconds,
+            hibernate_after_seconds=config.hibernate_after_seconds,
+            destroy_after_seconds=config.destroy_after_seconds,
+        ),
     )
 
 

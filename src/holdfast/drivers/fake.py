@@ -36,7 +36,8 @@ Moment = Literal["before", "middle", "after"]
 
 _HANDLE_PREFIX = "fake:"
 _NOTHING_USED = SandboxStats(cpu_seconds=0.0, memory_bytes=0, processes=0, oom_kills=0)
-_CAPABILITIES = Capabilities(isolation=False, networks=frozenset(Network))
+_CAPABILITIES = Capabilities(isolation=False, pause=True, stop=True, networks=frozenset(Network))
+_METHODS = ("check", "prepare", "create", "destroy", "pause", "resume", "stop", "start", "inspect", "stats", "list")
 
 
 @dataclass(slots=True)
@@ -46,13 +47,16 @@ class FakeSandbox:
     spec: SandboxSpec
     runner: FakeRunner | None = None
     oom_killed: bool = False
+    paused: bool = False
     stats: SandboxStats = _NOTHING_USED
 
     @property
     def state(self) -> SandboxState:
         if self.runner is None:
             return SandboxState.CREATED
-        return SandboxState.RUNNING if self.runner.alive else SandboxState.STOPPED
+        if not self.runner.alive:
+            return SandboxState.STOPPED
+        return SandboxState.PAUSED if self.paused else SandboxState.RUNNING
 
 
 class FakeOomCounter(OomCounter):
@@ -117,7 +121,7 @@ class FakeDriver(Driver):
 
         Faults of one method strike in the order in which they were injected. With both, it hangs, then fails.
         """
-        if method not in ("check", "prepare", "create", "destroy", "inspect", "stats", "list"):
+        if method not in _METHODS:
             raise ValueError(f"the fake has no method {method!r}")
         self._faults.setdefault(method, []).append(_Fault(error, hang, times, moment))
 
@@ -197,6 +201,43 @@ class FakeDriver(Driver):
         await self._strike("destroy", "middle", session_id)
         self.world.sandboxes.pop(session_id, None)
         await self._strike("destroy", "after", session_id)
+
+    async def pause(self, handle: Handle) -> None:
+        session_id = _session_of(handle)
+        await self._strike("pause", "before", session_id)
+        self._existing(session_id).paused = self._runner(session_id).frozen = True
+        await self._strike("pause", "after", session_id)
+
+    async def resume(self, handle: Handle) -> None:
+        session_id = _session_of(handle)
+        await self._strike("resume", "before", session_id)
+        self._existing(session_id).paused = self._runner(session_id).frozen = False
+        await self._strike("resume", "after", session_id)
+
+    async def stop(self, handle: Handle) -> None:
+        session_id = _session_of(handle)
+        await self._strike("stop", "before", session_id)
+        sandbox = self._existing(session_id)
+        if sandbox.runner is not None:
+            await sandbox.runner.kill()
+        sandbox.paused = False
+        await self._strike("stop", "after", session_id)
+
+    async def start(self, handle: Handle) -> None:
+        session_id = _session_of(handle)
+        await self._strike("start", "before", session_id)
+        sandbox = self._existing(session_id)
+        if sandbox.state is not SandboxState.STOPPED:
+            raise DriverConflict(f"there is a running sandbox of {session_id} already")
+        files = sandbox.runner.files if sandbox.runner is not None else {}
+        sandbox.runner = FakeRunner(sandbox.spec)
+        sandbox.runner.files = files
+        await self._strike("start", "after", session_id)
+
+    def _existing(self, session_id: str) -> FakeSandbox:
+        if session_id not in self.world.sandboxes:
+            raise SandboxNotFound(f"there is no sandbox of {session_id}")
+        return self.world.sandboxes[session_id]
 
     async def inspect(self, handle: Handle) -> SandboxInfo:
         session_id = _session_of(handle)

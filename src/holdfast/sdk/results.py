@@ -123,6 +123,8 @@ class SessionInfo:
     owner: str = "root"
     """Whose it is. Daemons from before there were keys do not say: everything was root's."""
     stats: SessionStats | None = None
+    paused_as: str | None = None
+    """How it sleeps, if it does: ``frozen`` or ``files``."""
 
 
 @dataclass(frozen=True, slots=True)

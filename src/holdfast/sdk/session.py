@@ -149,6 +149,26 @@ class Session:
         self.info = of_wire(SessionInfo, await self._transport.call("GET", self._path))
         return self
 
+    async def pause(self) -> Self:
+        """Freeze it in memory; any use wakes it."""
+        return await self._sleep("pause")
+
+    async def hibernate(self) -> Self:
+        """Stop it, and keep its files and shells; any use wakes it."""
+        return await self._sleep("hibernate")
+
+    async def _sleep(self, verb: str) -> Self:
+        data = await self._transport.call("POST", f"{self._path}/{verb}")
+        self.info = of_wire(SessionInfo, data)
+        return self
+
+    async def wake(self) -> str | None:
+        """Wake it, and say what came back: ``memory``, ``files``, or None if it was awake."""
+        data = await self._transport.call("POST", f"{self._path}/resume")
+        self.info = of_wire(SessionInfo, data)
+        restored = data.get("restored")
+        return restored if isinstance(restored, str) else None
+
     async def destroy(self) -> None:
         """End it, with all its files and processes; safe to repeat."""
         await self._transport.call("DELETE", self._path)

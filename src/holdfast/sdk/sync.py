@@ -203,6 +203,7 @@ class SyncSession(_Sync[Session]):
     exec = forward(Session.exec)
     exec_result = forward(Session.exec_result)
     cancel_exec = forward(Session.cancel_exec)
+    wake = forward(Session.wake)
     exec_stream = forward_object(SyncExecStream, Session.exec_stream)
     follow_exec = forward_object(SyncExecStream, Session.follow_exec)
     write = forward(Session.write)
@@ -242,6 +243,14 @@ class SyncSession(_Sync[Session]):
 
     def refresh(self) -> Self:
         self._portal.call(self._inner.refresh)
+        return self
+
+    def pause(self) -> Self:
+        self._portal.call(self._inner.pause)
+        return self
+
+    def hibernate(self) -> Self:
+        self._portal.call(self._inner.hibernate)
         return self
 
     def __enter__(self) -> Self:

@@ -23,6 +23,7 @@ TOLD: dict[Event, tuple[Kind, ...]] = {
     Event.PAUSED: (Kind.PAUSED,),
     Event.RESUME: (),
     Event.RESUMED: (Kind.RESUMED,),
+    Event.GAVE_UP: (),
     Event.DESTROY: (),
     Event.GONE: (Kind.DESTROYED,),
 }

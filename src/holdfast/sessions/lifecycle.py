@@ -7,7 +7,7 @@ that was overtaken changes nothing. Whatever is interrupted between two steps is
 import asyncio
 import hashlib
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from weakref import WeakValueDictionary
@@ -19,12 +19,13 @@ from holdfast.errors import HoldfastError, SandboxLost, SandboxNotFound, Session
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
 from holdfast.link.link import Link
-from holdfast.sessions.event_kinds import TOLD, Kind
+from holdfast.sessions.event_kinds import Kind
 from holdfast.sessions.live import Clock, LiveSession, LiveSessions
-from holdfast.sessions.machine import LIVE, Event, Reason, Status, next_status, sources
+from holdfast.sessions.machine import Event, Reason, Status, next_status, sources
 from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.network import Egress
 from holdfast.sessions.oom import OomWatch
+from holdfast.sessions.row_steps import RowSteps
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.spec import SessionSpec
 from holdfast.store import SessionRow, SessionStore
@@ -45,6 +46,7 @@ class Lifecycle:
         images: ImageStore,
         hub: LinkHub,
         live: LiveSessions,
+        rows: RowSteps,
         settings: SessionSettings,
         *,
         node: str,
@@ -58,6 +60,7 @@ class Lifecycle:
         self._images = images
         self._hub = hub
         self._live = live
+        self._rows = rows
         self._settings = settings
         self._node = node
         self._link_key = link_key
@@ -65,11 +68,13 @@ class Lifecycle:
         self._metrics = metrics
         self._egress = egress
         self.on_disconnect: Callable[[str], None] = _ignore
+        self.forget: Callable[[str], Awaitable[None]] = _nothing_to_forget
+        """Called when a sandbox is gone: for what is kept outside of it."""
         self.on_oom: Callable[[str, int], None] = _ignore_kills
         """Told once of each time that processes of a session were killed for memory, and how many."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    def _alone(self, session_id: str) -> asyncio.Lock:
+    def alone(self, session_id: str) -> asyncio.Lock:
         """Held during a create or a destroy: the lease keeps other daemons out, but not other tasks of this one."""
         return self._locks.setdefault(session_id, asyncio.Lock())
 
@@ -80,12 +85,12 @@ class Lifecycle:
 
         Safe to repeat after a crash at any point: leftovers of the earlier attempt are removed first.
         """
-        async with self._alone(session_id):
-            return await self._bring_up(await self._lease(session_id))
+        async with self.alone(session_id):
+            return await self._bring_up(await self._rows.lease(session_id))
 
     async def _bring_up(self, row: SessionRow) -> SessionRow:
         if row.status != Status.CREATING:  # somebody else was faster; whoever asked had an older row
-            await self._release(row)
+            await self._rows.release(row)
             return row
         try:
             row = await self._resolve_image(row)
@@ -94,15 +99,15 @@ class Lifecycle:
             log.warning("session.create.failed", session_id=row.id, code=error.code, error=error.message)
             await self._give_up(row, error)
             raise
-        row = await self._change(row, Event.STARTED, handle=handle, cwd=self._home(row))
-        self._adopt(row)
-        await self._release(row)
+        row = await self._rows.change(row, Event.STARTED, {"handle": handle, "cwd": self._home(row)})
+        self.adopt_row(row)
+        await self._rows.release(row)
         log.info("session.created", session_id=row.id, image=row.image)
         return row
 
     async def _start(self, row: SessionRow) -> Handle:
         """The sandbox, with its runner on the line."""
-        link = await self._listen(row.id)
+        link = await self.listen(row.id)
         handle = self._driver.handle_for(row.id)
         spec = SessionSpec.from_json(row.spec)
         if not await self._is_running(handle):
@@ -142,14 +147,14 @@ class Lifecycle:
             return False
 
     async def _give_up(self, row: SessionRow, error: HoldfastError) -> None:
-        row = await self._change(row, Event.FAILED, reason=Reason.CREATE_FAILED, error=error.message)
-        row = await self._change(row, Event.DESTROY, reason=Reason.CREATE_FAILED)
+        row = await self._rows.change(row, Event.FAILED, {"reason": Reason.CREATE_FAILED, "error": error.message})
+        row = await self._rows.change(row, Event.DESTROY, {"reason": Reason.CREATE_FAILED})
         try:
             await self._remove(row, error)
         except HoldfastError as trouble:
             log.warning("session.cleanup.failed", session_id=row.id, error=trouble.message, next="retried on each tick")
 
-    async def _listen(self, session_id: str) -> Link:
+    async def listen(self, session_id: str) -> Link:
         link = await self._hub.listen(session_id, self._token(session_id))
         link.on_disconnect = lambda: self.on_disconnect(session_id)
         return link
@@ -184,7 +189,7 @@ class Lifecycle:
             replace(row, status=status), max_live=max_live, max_owned=max_owned, tell=[Kind.CREATED, Kind.ACTIVE]
         )
         if is_new:
-            self._adopt(row)
+            self.adopt_row(row)
             log.info("session.created", session_id=row.id, image=row.image, pooled=True)
         return row, is_new
 
@@ -197,13 +202,18 @@ class Lifecycle:
 
     async def adopt(self, row: SessionRow) -> None:
         """Take up an active session of an earlier daemon: its runner is dialling already."""
-        async with self._alone(row.id):
+        async with self.alone(row.id):
             row = await self._store.get(row.id)
             if row.status == Status.ACTIVE:  # and not destroyed since the caller has looked
-                await self._listen(row.id)
-                self._adopt(row)
+                await self.listen(row.id)
+                self.adopt_row(row)
 
-    def _adopt(self, row: SessionRow) -> None:
+    async def open_network(self, link: Link, spec: SessionSpec) -> None:
+        """The ways out that its policy allows, in a sandbox that has just been started."""
+        await self._egress.open(link, spec.network)
+
+    def adopt_row(self, row: SessionRow) -> None:
+        """The row of an active session whose link is open: from now on it can be used."""
         link = self._hub.get(row.id)
         if link is not None and self._live.get(row.id) is None:
             self._egress.attach(link, SessionSpec.from_json(row.spec).network)
@@ -220,14 +230,14 @@ class Lifecycle:
 
     async def take_down(self, session_id: str, reason: Reason) -> None:
         """Destroy, from any state. When the driver fails, the row stays ``destroying`` and the tick tries again."""
-        async with self._alone(session_id):
+        async with self.alone(session_id):
             row = await self._store.get(session_id)
             if row.status == Status.DESTROYED:
                 return
             await self._store.touch(self._live.take_unsaved(session_id))
-            row = await self._lease(session_id)
+            row = await self._rows.lease(session_id)
             if row.status != Status.DESTROYING:
-                row = await self._change(row, Event.DESTROY, reason=row.reason or reason)
+                row = await self._rows.change(row, Event.DESTROY, {"reason": row.reason or reason})
             await self._remove(row, SessionGone(f"session {session_id} was destroyed: {row.reason}"))
 
     async def claim_expired(self, row: SessionRow) -> bool:
@@ -250,10 +260,11 @@ class Lifecycle:
         except SandboxNotFound:
             pass
         except HoldfastError as trouble:  # a runtime that is unavailable is no DriverError
-            await self._note(row, f"destroy: {trouble.message}")
+            await self._rows.note(row, f"destroy: {trouble.message}")
             raise
-        row = await self._change(row, Event.GONE)
-        await self._release(row)
+        await self.forget(row.id)
+        row = await self._rows.change(row, Event.GONE)
+        await self._rows.release(row)
         self._metrics.ended.labels(row.reason or Reason.REQUESTED).inc()
         log.info("session.destroyed", session_id=row.id, reason=row.reason)
 
@@ -272,7 +283,7 @@ class Lifecycle:
         try:
             await self._store.change(
                 row.id,
-                statuses=[Status.ACTIVE],
+                statuses=sources(Event.FAILED) - {Status.CREATING},
                 generation=None,
                 now=self._clock(),
                 values={"status": Status.ERROR, "reason": Reason.CRASHED, "error": detail},
@@ -290,47 +301,6 @@ class Lifecycle:
         data = {"status": row.status, "image": row.image, "metadata": dict(row.metadata), "kills": kills}
         await self._store.events.record(Kind.OOM, session_id, data=data, now=self._clock(), owner=row.owner)
 
-    # -- rows --------------------------------------------------------------------------------------------------------
-
-    async def _lease(self, session_id: str) -> SessionRow:
-        return await self._store.acquire_lease(
-            session_id, owner=self._node, now=self._clock(), ttl=self._settings.lease_seconds
-        )
-
-    async def _release(self, row: SessionRow) -> None:
-        await self._store.release_lease(row.id, owner=self._node, generation=row.generation)
-
-    async def _change(
-        self,
-        row: SessionRow,
-        event: Event,
-        *,
-        reason: str | None = None,
-        error: str | None = None,
-        handle: str | None = None,
-        cwd: str | None = None,
-    ) -> SessionRow:
-        """One step of the machine, in memory and in the row; both refuse what may not be."""
-        return await self._store.change(
-            row.id,
-            statuses=sources(event),
-            generation=row.generation,
-            now=self._clock(),
-            values={
-                "status": next_status(Status(row.status), event),
-                "reason": reason or row.reason,
-                "error": error or row.error,
-                "handle": handle or row.handle,
-                "cwd": cwd or row.cwd,
-            },
-            tell=TOLD[event],
-        )
-
-    async def _note(self, row: SessionRow, trouble: str) -> None:
-        await self._store.change(
-            row.id, statuses=LIVE, generation=row.generation, now=self._clock(), values={"error": trouble}
-        )
-
 
 def _ignore_kills(_session_id: str, _kills: int) -> None:
     """Until somebody wants to know."""
@@ -338,3 +308,7 @@ def _ignore_kills(_session_id: str, _kills: int) -> None:
 
 def _ignore(_session_id: str) -> None:
     """Until the service has said whom to tell."""
+
+
+async def _nothing_to_forget(_session_id: str) -> None:
+    """Until somebody keeps something."""

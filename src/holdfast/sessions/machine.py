@@ -7,8 +7,8 @@ same guard in the UPDATE itself, so that two daemons with different memories of 
 ::
 
     creating ──started──► active ──pause──► pausing ──paused──► paused ──resume──► resuming ──resumed──► active
-       │                    │                  │                                      │
-       └──────failed────────┴──────failed──────┴────────────── error ◄────failed──────┘
+       │                    │ ◄───gave_up──────┘                  ▲──────gave_up──────┘
+       └──────failed────────┴──────failed, from any of these──────► error
     any of these ──destroy──► destroying ──gone──► destroyed
 
 ``error`` keeps the row and its reason until somebody destroys it: a crash is reported, not papered over.
@@ -38,6 +38,7 @@ class Event(StrEnum):
     PAUSED = "paused"
     RESUME = "resume"
     RESUMED = "resumed"
+    GAVE_UP = "gave_up"
     DESTROY = "destroy"
     GONE = "gone"
 
@@ -61,10 +62,12 @@ TABLE: dict[tuple[Status, Event], Status] = {
     (Status.ACTIVE, Event.FAILED): Status.ERROR,
     (Status.ACTIVE, Event.PAUSE): Status.PAUSING,
     (Status.PAUSING, Event.PAUSED): Status.PAUSED,
+    (Status.PAUSING, Event.GAVE_UP): Status.ACTIVE,
     (Status.PAUSING, Event.FAILED): Status.ERROR,
     (Status.PAUSED, Event.RESUME): Status.RESUMING,
     (Status.PAUSED, Event.FAILED): Status.ERROR,
     (Status.RESUMING, Event.RESUMED): Status.ACTIVE,
+    (Status.RESUMING, Event.GAVE_UP): Status.PAUSED,
     (Status.RESUMING, Event.FAILED): Status.ERROR,
     (Status.DESTROYING, Event.GONE): Status.DESTROYED,
     (Status.DESTROYED, Event.DESTROY): Status.DESTROYED,

@@ -9,7 +9,9 @@ from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.live import Clock, LiveSessions
 from holdfast.sessions.machine import Reason, Status
 from holdfast.sessions.operations import Operations
-from holdfast.store import SessionStore
+from holdfast.sessions.sleep import PausedAs, Sleep
+from holdfast.sessions.spec import SessionSpec
+from holdfast.store import SessionRow, SessionStore
 
 log = structlog.get_logger(__name__)
 
@@ -24,6 +26,7 @@ class Reaper:
         self,
         store: SessionStore,
         lifecycle: Lifecycle,
+        sleep: Sleep,
         live: LiveSessions,
         operations: Operations,
         *,
@@ -32,6 +35,7 @@ class Reaper:
     ) -> None:
         self._store = store
         self._lifecycle = lifecycle
+        self._sleep = sleep
         self._live = live
         self._operations = operations
         self._node = node
@@ -57,6 +61,36 @@ class Reaper:
             if not self._operations.running(row.id) and await self._lifecycle.claim_expired(row):
                 log.info("session.expired", session_id=row.id)
                 self._operations.spawn(row.id, self._destroyer(row.id))
+
+    async def put_to_sleep(self) -> None:
+        """Whoever has been idle, or frozen, for as long as their policy says."""
+        for row in await self._store.by_status((Status.ACTIVE, Status.PAUSED), node=self._node):
+            how = self._due(row)
+            if how is not None and not self._operations.running(row.id):
+                self._operations.spawn(row.id, self._sleeper(row.id, how))
+
+    def _due(self, row: SessionRow) -> PausedAs | None:
+        policy, now, live = SessionSpec.from_json(row.spec).sleep, self._clock(), self._live.get(row.id)
+        if row.status == Status.PAUSED:
+            after, since = policy.hibernate_after_seconds, row.paused_at
+            frozen = row.paused_as == PausedAs.FROZEN
+            return (
+                PausedAs.FILES if frozen and after is not None and since is not None and since + after <= now else None
+            )
+        if live is None or live.users or policy.pause_after_seconds is None:
+            return None
+        if live.last_activity_at + policy.pause_after_seconds > now:
+            return None
+        return PausedAs.FROZEN if self._sleep.can(PausedAs.FROZEN) else PausedAs.FILES
+
+    def _sleeper(self, session_id: str, how: PausedAs) -> Callable[[], Coroutine[object, object, None]]:
+        async def sleep() -> None:
+            try:
+                await self._sleep.pause(session_id, how)
+            except HoldfastError as error:
+                log.warning("sleep.failed", session_id=session_id, error=error.message, next="tried again next tick")
+
+        return sleep
 
     def _destroyer(self, session_id: str) -> Callable[[], Coroutine[object, object, None]]:
         async def destroy() -> None:

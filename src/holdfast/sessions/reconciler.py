@@ -5,6 +5,9 @@
 | creating       | any                | the create is finished (or given up, and cleaned)       |
 | active         | running            | adopted, if this daemon has no link to it yet           |
 | active         | stopped or absent  | ``error`` with reason ``crashed``                       |
+| pausing        | any                | finished if it sleeps already, else it goes on          |
+| paused         | absent, or dead    | ``error`` with reason ``crashed``                       |
+| resuming       | any                | it is woken; if that fails it sleeps on                 |
 | destroying     | any                | the destroy is finished                                 |
 | destroyed/none | any                | the sandbox is removed, unless it waits in the pool     |
 
@@ -22,10 +25,12 @@ from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.live import LiveSessions
 from holdfast.sessions.machine import LIVE, Reason, Status
 from holdfast.sessions.operations import Operations
+from holdfast.sessions.sleep import Sleep
 from holdfast.store import SessionRow, SessionStore
 
 log = structlog.get_logger(__name__)
 
+_ASLEEP = (Status.PAUSING, Status.PAUSED, Status.RESUMING)
 _LOOK_AGAIN_SECONDS = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 """How long to wait before each look at a sandbox whose runner has hung up. After that the tick looks."""
 
@@ -38,6 +43,7 @@ class Reconciler:
         store: SessionStore,
         driver: Driver,
         lifecycle: Lifecycle,
+        sleep: Sleep,
         live: LiveSessions,
         operations: Operations,
         *,
@@ -48,6 +54,7 @@ class Reconciler:
         self._driver = driver
         self._is_pooled = is_pooled
         self._lifecycle = lifecycle
+        self._sleep = sleep
         self._live = live
         self._operations = operations
         self._node = node
@@ -75,6 +82,8 @@ class Reconciler:
                 self._operations.spawn(row.id, lambda: self._finish_destroy(row.id))
             elif row.status == Status.ACTIVE:
                 await self._settle_active(row, fact)
+            elif row.status in _ASLEEP:
+                self._operations.spawn(row.id, lambda: self._settle_sleeper(row, fact))
         except HoldfastError as error:
             log.warning("reconcile.failed", session_id=row.id, status=row.status, error=error.message)
 
@@ -84,6 +93,12 @@ class Reconciler:
         elif self._live.get(row.id) is None:
             await self._lifecycle.adopt(row)
             log.info("session.adopted", session_id=row.id)
+
+    async def _settle_sleeper(self, row: SessionRow, fact: SandboxInfo | None) -> None:
+        try:
+            await self._sleep.settle(row, fact.state if fact else None)
+        except HoldfastError as error:
+            log.warning("reconcile.failed", session_id=row.id, status=row.status, error=error.message)
 
     async def finish_create(self, session_id: str) -> None:
         try:

@@ -34,7 +34,10 @@ from holdfast.sessions.ports import Ports
 from holdfast.sessions.processes import Processes
 from holdfast.sessions.reaper import Reaper
 from holdfast.sessions.reconciler import Reconciler
+from holdfast.sessions.row_steps import RowSteps
+from holdfast.sessions.saved_shells import SavedShells
 from holdfast.sessions.settings import SessionSettings
+from holdfast.sessions.sleep import PausedAs, Sleep
 from holdfast.sessions.spec import SessionSpec, choose_image, choose_spec, choose_timeout, choose_ttl
 from holdfast.sessions.types import DEFAULT_SHELL, CreateRequest, ExecRequest, ExecResult, SessionStats, SessionView
 from holdfast.sessions.usage import Usage
@@ -46,6 +49,9 @@ _SAVE_SECONDS = 1.0
 _CLOSE_SECONDS = 5.0
 _HOME = "/workspace"
 _DESTROY = "destroy:"
+_WAKE = "wake:"
+_CAN_WAKE = (Status.ACTIVE, Status.PAUSED, Status.PAUSING, Status.RESUMING)
+"""Also ``active``: the row says so a moment before it can be used."""
 
 
 class SessionService:
@@ -57,6 +63,7 @@ class SessionService:
         driver: Driver,
         images: ImageStore,
         hub: LinkHub,
+        shells: SavedShells,
         settings: SessionSettings,
         *,
         node: str,
@@ -78,12 +85,14 @@ class SessionService:
         self._operations = Operations()
         self._egress: Egress = egress or NoEgress()
         self.files = SessionFiles(self._usable, clock)
+        rows = RowSteps(store, settings, node=node, clock=clock)
         self._lifecycle = Lifecycle(
             store,
             driver,
             images,
             hub,
             self._live,
+            rows,
             settings,
             node=node,
             link_key=link_key,
@@ -91,16 +100,28 @@ class SessionService:
             metrics=metrics,
             egress=self._egress,
         )
+        self._sleep = Sleep(
+            store,
+            driver,
+            hub,
+            self._live,
+            self._lifecycle,
+            rows,
+            shells,
+            clock=clock,
+            connect_seconds=settings.connect_seconds,
+        )
+        self._lifecycle.forget = self._sleep.forget
         pool = Pool(settings.pool)
         self._pool = PoolKeeper(
             pool, self._lifecycle, self._operations, self._plan, max_live=settings.max_sessions, metrics=metrics
         )
         self._reconciler = Reconciler(
-            store, driver, self._lifecycle, self._live, self._operations, node=node, is_pooled=pool.owns
+            store, driver, self._lifecycle, self._sleep, self._live, self._operations, node=node, is_pooled=pool.owns
         )
         self._usage = Usage(driver, clock)
         metrics.live.set_function(self._live.count)
-        self._reaper = Reaper(store, self._lifecycle, self._live, self._operations, node=node, clock=clock)
+        self._reaper = Reaper(store, self._lifecycle, self._sleep, self._live, self._operations, node=node, clock=clock)
         self._lifecycle.on_disconnect = self._on_disconnect
         self._lifecycle.on_oom = self._on_oom
         self.commands = Commands(self._usable, self._operations, settings, clock, self._count)
@@ -144,6 +165,7 @@ class SessionService:
 
     async def _tick(self) -> None:
         await self._reaper.tick()
+        await self._reaper.put_to_sleep()
         self._live.look_for_kills()
         await self._reconciler.tick()
         await self._reaper.prune(self._clock() - self._settings.keep_destroyed_seconds)
@@ -285,6 +307,24 @@ class SessionService:
             _DESTROY + session_id, lambda: self._lifecycle.take_down(session_id, Reason.REQUESTED)
         )
 
+    # -- sleep -------------------------------------------------------------------------------------------------------
+
+    async def pause(self, session_id: str, how: PausedAs, /) -> SessionView:
+        """Put it to sleep; see ``PausedAs``. Refused while it is in use."""
+        await self._operations.wait(session_id)
+        row = await self._operations.share(session_id, lambda: self._sleep.pause(session_id, how))
+        return self._view(row)
+
+    async def wake(self, session_id: str, /) -> tuple[SessionView, PausedAs | None]:
+        """And how it had slept. Callers at the same time share one wake-up; one that is active is left alone."""
+        row = await self._store.get(session_id)
+        if row.status in (Status.PAUSING, Status.RESUMING):
+            await self._operations.wait(session_id)
+        if row.status in (Status.DESTROYING, Status.DESTROYED, Status.ERROR):
+            raise _unusable(row)
+        row, slept_as = await self._operations.share(_WAKE + session_id, lambda: self._sleep.wake(session_id))
+        return self._view(row), slept_as
+
     def _view(self, row: SessionRow) -> SessionView:
         """The row, with what this daemon knows better: the latest activity."""
         spec = SessionSpec.from_json(row.spec)
@@ -295,12 +335,14 @@ class SessionService:
             status=Status(row.status),
             reason=row.reason,
             error=row.error,
+            paused_as=row.paused_as,
             image=row.image,
             driver=row.driver,
             cwd=live.cwd if live else row.cwd,
             limits=spec.limits,
             network=spec.network,
             writable_root=spec.writable_root,
+            sleep=spec.sleep,
             metadata=row.metadata,
             ttl_seconds=row.ttl_seconds,
             created_at=row.created_at,
@@ -370,7 +412,12 @@ class SessionService:
             live = self._live.get(session_id)
         if live is not None:
             return live
-        raise _unusable(row)
+        if row.status in _CAN_WAKE:
+            await self.wake(session_id)
+            live = self._live.get(session_id)
+        if live is not None:
+            return live
+        raise _unusable(await self._store.get(session_id))
 
 
 def _outcome(result: ExecResult) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from holdfast.drivers.base import Limits
 from holdfast.sessions.network import NetworkPolicy
+from holdfast.sessions.types import SleepPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,5 +33,6 @@ class SessionSettings:
     """How long the row of a destroyed session still answers "gone" instead of "unknown"."""
     event_retention_seconds: float = 7 * 24 * 3600.0
     """How long an event can be read."""
+    default_sleep: SleepPolicy = field(default_factory=SleepPolicy)
     pool: Mapping[str, int] = field(default_factory=dict)
     """How many sandboxes of which image are kept ready."""

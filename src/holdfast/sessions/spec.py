@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from holdfast.drivers.base import Capabilities, Limits
 from holdfast.errors import BadInput, UnknownImage
 from holdfast.sessions.network import NetworkPolicy
 from holdfast.sessions.settings import SessionSettings
-from holdfast.sessions.types import CreateRequest
+from holdfast.sessions.types import CreateRequest, SleepPolicy
 
 _MAX_ENV_BYTES = 128 << 10
 
@@ -21,6 +21,7 @@ class SessionSpec:
     network: NetworkPolicy
     writable_root: bool
     env: Mapping[str, str]
+    sleep: SleepPolicy = field(default_factory=SleepPolicy)
     layout: str | None = None
     """The tree of its image that it was made from; set when it is made."""
 
@@ -35,6 +36,7 @@ class SessionSpec:
             network=NetworkPolicy.from_wire(fields["network"]),
             writable_root=fields["writable_root"],
             env=fields["env"],
+            sleep=SleepPolicy(**fields.get("sleep", {})),
             layout=fields.get("layout"),
         )
 
@@ -52,7 +54,20 @@ def choose_spec(request: CreateRequest, settings: SessionSettings, able: Capabil
     if sum(len(name) + len(value) for name, value in request.env.items()) > _MAX_ENV_BYTES:
         raise BadInput(f"env: more than {_MAX_ENV_BYTES} bytes in all")
     writable = settings.default_writable_root if request.writable_root is None else request.writable_root
-    return SessionSpec(limits=limits, network=network, writable_root=writable, env=dict(request.env))
+    return SessionSpec(
+        limits=limits,
+        network=network,
+        writable_root=writable,
+        env=dict(request.env),
+        sleep=_choose_sleep(request.sleep, settings, able),
+    )
+
+
+def _choose_sleep(wanted: SleepPolicy | None, settings: SessionSettings, able: Capabilities) -> SleepPolicy:
+    policy = settings.default_sleep if wanted is None else wanted
+    if wanted is not None and policy.pause_after_seconds is not None and not (able.pause or able.stop):
+        raise BadInput("sleep.pause_after_seconds: this driver can put no session to sleep here")
+    return policy
 
 
 def _choose_network(wanted: NetworkPolicy | None, default: NetworkPolicy, able: Capabilities) -> NetworkPolicy:

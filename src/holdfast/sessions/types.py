@@ -11,6 +11,16 @@ DEFAULT_SHELL = "main"
 
 
 @dataclass(frozen=True, slots=True)
+class SleepPolicy:
+    """After how many seconds without use a session is frozen, after how many more it is stopped, and after how many
+    more of that it is destroyed. None: never by itself."""
+
+    pause_after_seconds: float | None = None
+    hibernate_after_seconds: float | None = None
+    destroy_after_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CreateRequest:
     """A wish for a session; what is None takes the configured default."""
 
@@ -24,6 +34,7 @@ class CreateRequest:
     network: NetworkPolicy | None = None
     writable_root: bool | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    sleep: SleepPolicy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +63,14 @@ class SessionView:
     status: Status
     reason: str | None
     error: str | None
+    paused_as: str | None
     image: str
     driver: str
     cwd: str
     limits: Limits
     network: NetworkPolicy
     writable_root: bool
+    sleep: SleepPolicy
     metadata: Mapping[str, str]
     ttl_seconds: int
     created_at: float

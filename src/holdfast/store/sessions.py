@@ -39,6 +39,8 @@ class SessionRow:
     metadata: Mapping[str, str] = field(default_factory=dict)
     cwd: str
     ttl_seconds: int
+    paused_as: str | None = None
+    paused_at: float | None = None
     generation: int = 0
     lease_owner: str | None = None
     lease_expires_at: float | None = None
@@ -61,6 +63,8 @@ class SessionChange(TypedDict, total=False):
     metadata: Mapping[str, str]
     cwd: str
     ttl_seconds: int
+    paused_as: str | None
+    paused_at: float | None
     expires_at: float
     last_activity_at: float
 

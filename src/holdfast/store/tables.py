@@ -88,6 +88,8 @@ sessions = sa.Table(
     sa.Column("metadata", JsonText, nullable=False),
     sa.Column("cwd", ForeignText, nullable=False),
     sa.Column("ttl_seconds", sa.BigInteger, nullable=False),
+    sa.Column("paused_as", sa.Text),
+    sa.Column("paused_at", sa.Double),
     sa.Column("generation", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("lease_owner", sa.Text),
     sa.Column("lease_expires_at", sa.Double),

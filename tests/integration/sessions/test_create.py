@@ -22,7 +22,7 @@ from holdfast.errors import (
 from holdfast.keys.types import ROOT
 from holdfast.sessions.machine import Event, Reason, Status
 from holdfast.sessions.types import CreateRequest
-from holdfast.store import SessionRow
+from holdfast.store import SessionChange, SessionRow
 from support.house import DEFAULTS, House, new, run, tick, until
 
 pytestmark = pytest.mark.anyio
@@ -109,17 +109,17 @@ async def test_a_runner_that_is_not_on_the_line(house: House) -> None:
 async def test_a_sandbox_that_dies_as_soon_as_it_is_made(house: House) -> None:
     """Its runner hangs up before the session counts as active: found out all the same, without a tick."""
     async with house.daemon() as service:
-        original = service._lifecycle._change
+        original = service._lifecycle._rows.change
 
-        async def die_first(row: SessionRow, event: Event, **fields: str | None) -> SessionRow:
+        async def die_first(row: SessionRow, event: Event, values: SessionChange | None = None) -> SessionRow:
             if event is Event.STARTED:
                 await house.driver.kill(row.id)
                 link = service._hub.get(row.id)
                 assert link is not None
                 await until(lambda: not link.connected, "it has hung up")
-            return await original(row, event, **fields)
+            return await original(row, event, values)
 
-        service._lifecycle._change = die_first  # type: ignore[method-assign]  # the moment that is tested
+        service._lifecycle._rows.change = die_first  # type: ignore[method-assign]  # the moment that is tested
         session_id = await new(service)
         await until(lambda: house.is_in(session_id, Status.ERROR), "the crash is noticed")
 

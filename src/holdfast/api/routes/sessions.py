@@ -7,13 +7,14 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from holdfast.api.caller import CallerOf
-from holdfast.api.models import SessionCreate, SessionListed, SessionOut, SessionPage, StatsOut
+from holdfast.api.models import SessionCreate, SessionListed, SessionOut, SessionPage, SessionWoken, StatsOut
 from holdfast.api.ports import SessionService
 from holdfast.api.routes.common import IdempotencyKey, SessionId, failures, reply
 from holdfast.api.settings import ApiSettings
 from holdfast.api.text import Name
 from holdfast.errors import BadInput
 from holdfast.sessions.machine import Status
+from holdfast.sessions.sleep import PausedAs
 
 
 def router(service: SessionService, settings: ApiSettings) -> APIRouter:
@@ -66,6 +67,41 @@ def router(service: SessionService, settings: ApiSettings) -> APIRouter:
     async def stats_(session_id: SessionId) -> Response:
         """CPU, memory, disk and processes now, and the limits that are enforced. Does not count as use."""
         return reply(StatsOut.of(await service.stats(session_id)))
+
+    @routes.post(
+        "/v1/sessions/{session_id}/pause",
+        response_model=SessionOut,
+        responses=failures(404, 409, 410, 422, 502, 503),
+        summary="Freeze a session in memory",
+    )
+    async def pause(session_id: SessionId) -> Response:
+        """Its processes stand still, and go on at the next use. Refused while it is in use."""
+        return reply(SessionOut.of(await service.pause(session_id, PausedAs.FROZEN)))
+
+    @routes.post(
+        "/v1/sessions/{session_id}/hibernate",
+        response_model=SessionOut,
+        responses=failures(404, 409, 410, 413, 422, 502, 503),
+        summary="Stop a session and keep its files and shells",
+    )
+    async def hibernate(session_id: SessionId) -> Response:
+        """It holds no process and no memory any more. Background processes end; the next use brings back the rest."""
+        return reply(SessionOut.of(await service.pause(session_id, PausedAs.FILES)))
+
+    async def wake(session_id: SessionId) -> Response:
+        """Any use wakes a session too. The answer says what came back."""
+        return reply(SessionWoken.of_wake(*await service.wake(session_id)))
+
+    for verb, what in (("resume", "Let a frozen session go on"), ("restore", "Bring back a stopped session")):
+        routes.add_api_route(
+            f"/v1/sessions/{{session_id}}/{verb}",
+            wake,
+            methods=["POST"],
+            response_model=SessionWoken,
+            responses=failures(404, 409, 410, 422, 502, 503),
+            summary=what,
+            name=verb,
+        )
 
     @routes.delete(
         "/v1/sessions/{session_id}",

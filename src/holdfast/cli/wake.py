@@ -1,0 +1,27 @@
+"""``holdfast wake``: wake a session before it is used."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.common import ask, connection, find_session, show_json, wants_json
+
+if TYPE_CHECKING:
+    from holdfast.sdk import Client
+
+
+@click.command("wake")
+@click.argument("session", metavar="ID")
+@connection
+def command(session: str) -> None:
+    """Wake a session, and say what came back: its memory, or its files and shells."""
+
+    async def run(client: "Client") -> tuple[str, str | None]:
+        found = await find_session(client, session)
+        return found.id, await found.wake()
+
+    session_id, restored = ask(run)
+    if wants_json():
+        show_json({"id": session_id, "restored": restored})
+    else:
+        click.echo(f"{session_id} is active" + (f"; restored: {restored}" if restored else ""))

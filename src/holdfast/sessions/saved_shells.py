@@ -1,0 +1,53 @@
+"""The shells of sleeping sessions, on disk: one file each, written as a whole or not at all."""
+
+import asyncio
+import contextlib
+import os
+from pathlib import Path
+
+from holdfast.errors import DiskFull, ProtocolError, SandboxLost, Unavailable
+from holdfast.protocol import frames
+
+_NO_SPACE = (28, 122)  # ENOSPC, EDQUOT
+
+
+class SavedShells:
+    """All of them, in one directory that only the daemon may enter."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    async def write(self, session_id: str, saved: frames.Frame) -> None:
+        header = {name: value for name, value in saved[0].items() if name != "id"}
+        await asyncio.to_thread(self._write, session_id, frames.encode(header, saved[1]))
+
+    def _write(self, session_id: str, data: bytes) -> None:
+        target = self._path(session_id)
+        scratch = target.with_suffix(".new")
+        try:
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with scratch.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            scratch.rename(target)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                scratch.unlink()
+            what = f"cannot keep the shells of {session_id} in {self._root}: {error.strerror}"
+            raise (DiskFull(what) if error.errno in _NO_SPACE else Unavailable(what)) from error
+
+    async def read(self, session_id: str) -> frames.Frame:
+        try:
+            data = await asyncio.to_thread(self._path(session_id).read_bytes)
+            decoder = frames.Decoder()
+            [frame] = decoder.feed(data)
+        except (OSError, ValueError, ProtocolError) as error:
+            raise SandboxLost(f"the saved shells of {session_id} cannot be read: {error}; destroy it") from error
+        return frame
+
+    async def remove(self, session_id: str) -> None:
+        await asyncio.to_thread(self._path(session_id).unlink, missing_ok=True)
+
+    def _path(self, session_id: str) -> Path:
+        return self._root / f"{session_id}.shells"

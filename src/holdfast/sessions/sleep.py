@@ -1,0 +1,236 @@
+"""Putting sessions to sleep and waking them: frozen in memory, or stopped with their files and shells kept.
+
+| asleep as | what is kept                              | what it costs                 |
+| --------- | ----------------------------------------- | ----------------------------- |
+| frozen    | everything: processes stand still         | its memory                    |
+| files     | files; each shell's directory, variables, | disk space for what it holds  |
+|           | functions and options                     |                               |
+
+A step that fails leaves what was there before: who could not be put to sleep stays active, who could not be woken
+sleeps on. A daemon that dies in between leaves a row that says what it was about; the next one looks at the sandbox
+and finishes it, one way or the other.
+"""
+
+from enum import StrEnum
+
+import structlog
+
+from holdfast.drivers.base import Driver, SandboxState
+from holdfast.errors import Conflict, DriverUnsupported, HoldfastError, WrongState
+from holdfast.link.hub import LinkHub
+from holdfast.sessions.lifecycle import Lifecycle
+from holdfast.sessions.live import Clock, LiveSessions
+from holdfast.sessions.machine import Event, Status
+from holdfast.sessions.row_steps import RowSteps
+from holdfast.sessions.saved_shells import SavedShells
+from holdfast.sessions.spec import SessionSpec
+from holdfast.store import SessionChange, SessionRow, SessionStore
+
+log = structlog.get_logger(__name__)
+
+SHELL_SECONDS = 20.0
+
+
+class PausedAs(StrEnum):
+    FROZEN = "frozen"
+    FILES = "files"
+
+
+class Sleep:
+    """One node's sleepers."""
+
+    def __init__(
+        self,
+        store: SessionStore,
+        driver: Driver,
+        hub: LinkHub,
+        live: LiveSessions,
+        lifecycle: Lifecycle,
+        rows: RowSteps,
+        shells: SavedShells,
+        *,
+        clock: Clock,
+        connect_seconds: float,
+    ) -> None:
+        self._store = store
+        self._driver = driver
+        self._hub = hub
+        self._live = live
+        self._lifecycle = lifecycle
+        self._rows = rows
+        self._shells = shells
+        self._clock = clock
+        self._connect_seconds = connect_seconds
+
+    # -- to sleep ----------------------------------------------------------------------------------------------------
+
+    async def pause(self, session_id: str, how: PausedAs) -> SessionRow:
+        """From ``active`` to ``paused``. Already so is fine; frozen goes on to files by way of waking up."""
+        self._check_ability(how)
+        async with self._lifecycle.alone(session_id):
+            row = await self._store.get(session_id)
+            if row.status == Status.PAUSED and row.paused_as in (how, PausedAs.FILES):
+                return row
+            if row.status == Status.PAUSED:
+                row = await self._wake(await self._rows.lease(session_id))
+            self._check_idle(row)
+            row = await self._rows.lease(session_id)
+            return await self._pause(row, how)
+
+    def can(self, how: PausedAs) -> bool:
+        able = self._driver.capabilities
+        return able.pause if how is PausedAs.FROZEN else able.stop
+
+    def _check_ability(self, how: PausedAs) -> None:
+        if not self.can(how):
+            raise DriverUnsupported(f"the {self._driver.name} driver cannot do that here; `holdfast doctor` says why")
+
+    def _check_idle(self, row: SessionRow) -> None:
+        if row.status != Status.ACTIVE:
+            raise WrongState(f"session {row.id} is {row.status}; only an active one can be put to sleep")
+        live = self._live.get(row.id)
+        if live is not None and live.users:
+            raise Conflict(f"session {row.id} is in use; wait for the end of its commands, or cancel them")
+
+    async def _pause(self, row: SessionRow, how: PausedAs) -> SessionRow:
+        await self._store.touch(self._live.take_unsaved(row.id))
+        row = await self._rows.change(row, Event.PAUSE, {"paused_as": how})
+        self._live.remove(row.id)
+        try:
+            if how is PausedAs.FROZEN:
+                await self._driver.pause(self._driver.handle_for(row.id))
+            else:
+                await self._stop(row)
+        except HoldfastError as error:
+            log.warning("session.pause.failed", session_id=row.id, paused_as=how, error=error.message)
+            row = await self._rows.change(row, Event.GAVE_UP, {"paused_as": None})
+            self._lifecycle.adopt_row(row)
+            await self._rows.release(row)
+            raise
+        return await self._asleep(row)
+
+    async def _asleep(self, row: SessionRow) -> SessionRow:
+        """From here on it is paused; how long it may sleep is its policy's to say."""
+        now = self._clock()
+        values: SessionChange = {"paused_at": now}
+        destroy_after = SessionSpec.from_json(row.spec).sleep.destroy_after_seconds
+        if destroy_after is not None and row.paused_as == PausedAs.FILES:
+            values["expires_at"] = now + destroy_after
+        row = await self._rows.change(row, Event.PAUSED, values)
+        await self._rows.release(row)
+        log.info("session.paused", session_id=row.id, paused_as=row.paused_as)
+        return row
+
+    async def _stop(self, row: SessionRow) -> None:
+        """First the shells, then everything else: who cannot tell its state goes on running."""
+        link = self._hub.get(row.id)
+        if link is None:
+            raise WrongState(f"session {row.id} has no link yet; try again")
+        saved = await link.call("shells.save", {}, timeout=SHELL_SECONDS)
+        await self._shells.write(row.id, saved)
+        await self._driver.stop(self._driver.handle_for(row.id))
+
+    # -- awake -------------------------------------------------------------------------------------------------------
+
+    async def wake(self, session_id: str) -> tuple[SessionRow, PausedAs | None]:
+        """From ``paused`` to ``active``, and how it had slept; one that is active is left alone."""
+        async with self._lifecycle.alone(session_id):
+            row = await self._store.get(session_id)
+            if row.status == Status.ACTIVE:
+                return row, None
+            if row.status != Status.PAUSED:
+                raise WrongState(f"session {session_id} is {row.status}; only a sleeping one can be woken")
+            slept_as = PausedAs(row.paused_as or PausedAs.FROZEN)
+            return await self._wake(await self._rows.lease(session_id)), slept_as
+
+    async def _wake(self, row: SessionRow) -> SessionRow:
+        row = await self._rows.change(row, Event.RESUME)
+        try:
+            await self._rouse(row)
+        except HoldfastError as error:
+            log.warning("session.wake.failed", session_id=row.id, paused_as=row.paused_as, error=error.message)
+            row = await self._rows.change(row, Event.GAVE_UP)
+            await self._rows.note(row, f"wake: {error.message}")
+            await self._rows.release(row)
+            raise
+        return await self._awake(row)
+
+    async def _rouse(self, row: SessionRow) -> None:
+        """Whatever of it is not done yet: safe to repeat after a crash."""
+        link = await self._lifecycle.listen(row.id)
+        handle = self._driver.handle_for(row.id)
+        if row.paused_as == PausedAs.FROZEN:
+            await self._driver.resume(handle)
+            await link.wait_connected(self._connect_seconds)
+            return
+        if (await self._driver.inspect(handle)).state is SandboxState.STOPPED:
+            await self._driver.start(handle)
+        await link.wait_connected(self._connect_seconds)
+        spec = SessionSpec.from_json(row.spec)
+        await self._lifecycle.give_environment(row.id, spec.env)
+        await self._lifecycle.open_network(link, spec)
+        header, body = await self._shells.read(row.id)
+        await link.call("shells.load", header, body, timeout=SHELL_SECONDS)
+
+    async def _awake(self, row: SessionRow) -> SessionRow:
+        now = self._clock()
+        values: SessionChange = {
+            "paused_as": None,
+            "paused_at": None,
+            "error": None,
+            "last_activity_at": now,
+            "expires_at": now + row.ttl_seconds,
+        }
+        slept_as = row.paused_as
+        row = await self._rows.change(row, Event.RESUMED, values)
+        self._lifecycle.adopt_row(row)
+        await self._rows.release(row)
+        await self._shells.remove(row.id)
+        log.info("session.resumed", session_id=row.id, paused_as=slept_as)
+        return row
+
+    # -- after a crash -----------------------------------------------------------------------------------------------
+
+    async def settle(self, row: SessionRow, state: SandboxState | None) -> None:
+        """Finish what a dead daemon was about; ``state`` is how the sandbox was found. Sleepers are only looked at."""
+        if row.status == Status.PAUSED:
+            if state is None or (state is SandboxState.STOPPED and row.paused_as == PausedAs.FROZEN):
+                await self._lifecycle.mark_crashed(row, "it is gone" if state is None else "it died in its sleep")
+            return
+        async with self._lifecycle.alone(row.id):
+            row = await self._rows.lease(row.id)
+            if row.status == Status.PAUSING:
+                await self._settle_pausing(row, state)
+            elif row.status == Status.RESUMING:
+                await self._settle_resuming(row, state)
+
+    async def _settle_pausing(self, row: SessionRow, state: SandboxState | None) -> None:
+        asleep = {PausedAs.FROZEN: SandboxState.PAUSED, PausedAs.FILES: SandboxState.STOPPED}
+        if state is not None and state is asleep.get(PausedAs(row.paused_as or PausedAs.FROZEN)):
+            await self._asleep(row)
+        elif state is SandboxState.RUNNING:
+            row = await self._rows.change(row, Event.GAVE_UP, {"paused_as": None})
+            await self._lifecycle.listen(row.id)
+            self._lifecycle.adopt_row(row)
+            await self._rows.release(row)
+        else:
+            await self._rows.release(row)
+            await self._lifecycle.mark_crashed(row, "it died while it was put to sleep")
+
+    async def _settle_resuming(self, row: SessionRow, state: SandboxState | None) -> None:
+        if state is None:
+            await self._rows.release(row)
+            await self._lifecycle.mark_crashed(row, "it is gone")
+            return
+        try:
+            await self._rouse(row)
+        except HoldfastError as error:
+            log.warning("session.wake.failed", session_id=row.id, error=error.message, next="it sleeps on")
+            row = await self._rows.change(row, Event.GAVE_UP)
+            await self._rows.release(row)
+            return
+        await self._awake(row)
+
+    async def forget(self, session_id: str) -> None:
+        """Its shells, when the session is destroyed."""
+        await self._shells.remove(session_id)
