@@ -103,10 +103,10 @@ async def _seconds_to_follow(session: Session, size_mb: int) -> float:
     """From the call to the end of the command."""
     received = stream_text.Received()
     started = time.perf_counter()
-    stream = session.exec_stream(stream_text.command(size_mb))
-    async for chunk in stream:
-        received.add(chunk)
-    took = time.perf_counter() - started
+    async with contextlib.aclosing(session.exec_stream(stream_text.command(size_mb))) as stream:
+        async for chunk in stream:
+            received.add(chunk)
+        took = time.perf_counter() - started
     received.check_end(size_mb, stream.result)
     return took
 
