@@ -172,6 +172,15 @@ async def destroy(sessions: Sequence[Session]) -> None:
         raise BenchError(f"{len(troubles)} sessions could not be destroyed: {troubles[0]}")
 
 
+async def check_all(client: Client, sessions: Sequence[Session]) -> None:
+    """All of them still work; raises if one does not."""
+    for session in sessions:
+        (await session.exec("true")).check()
+    listed = {session.id for session in await client.list_sessions(status="active")}
+    if silent := [session.id for session in sessions if session.id not in listed]:
+        raise BenchError(f"{len(silent)} sessions are not active any more, such as {silent[0]}")
+
+
 async def _a_few_at_once(work: Sequence[Callable[[], Coroutine[None, None, T]]]) -> list[T]:
     turns = asyncio.Semaphore(AT_ONCE)
 

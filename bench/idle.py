@@ -9,7 +9,7 @@ from bench.figure import Figure, Reference, Target
 from bench.oci_runtime import OciRuntime
 from bench.plan import Plan
 from bench.samples import Samples
-from holdfast.sdk import Client, Session
+from holdfast.sdk import Session
 
 NAME = "idle"
 MEMORY = Target(16.0)
@@ -36,7 +36,7 @@ async def measure(plan: Plan) -> list[Figure]:
                 figures += await _used_memory(runtime, running, sessions[0], execs)
         await repeat(sessions[0], execs, crowded)
         figures += _daemon_memory(running, len(sessions), bare_mb)
-        await _check_all(client, sessions)
+        await daemon.check_all(client, sessions)
         await repeat(sessions[0], execs, crowded)
         await daemon.destroy(sessions[1:])
         await repeat(sessions[0], execs, alone)
@@ -75,11 +75,3 @@ def _daemon_memory(running: Daemon, count: int, bare_mb: float) -> list[Figure]:
         Figure(NAME, f"daemon's RSS, {count} sessions", "MB", Samples([now_mb])),
         Figure(NAME, "  of that per session", "MB", Samples([(now_mb - bare_mb) / count])),
     ]
-
-
-async def _check_all(client: Client, sessions: Sequence[Session]) -> None:
-    """All of them still work; raises if one does not."""
-    for session in sessions:
-        (await session.exec("true")).check()
-    listed = {session.id for session in await client.list_sessions(status="active")}
-    assert {session.id for session in sessions} <= listed, "a session is not active any more"

@@ -7,6 +7,9 @@ from pathlib import Path
 
 _PSS = re.compile(rb"^Pss:\s+(\d+) kB$", re.MULTILINE)
 _RSS = re.compile(rb"^VmRSS:\s+(\d+) kB$", re.MULTILINE)
+_PEAK_RSS = re.compile(rb"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
+_RESET_PEAK = "5"
+"""What proc(5) wants in ``clear_refs`` for that."""
 
 PROC = Path("/proc")
 
@@ -19,6 +22,16 @@ def pss_mb(pid: int) -> float:
 
 def rss_mb(pid: int) -> float:
     found = _RSS.search((PROC / str(pid) / "status").read_bytes())
+    return int(found[1]) / 1024 if found else 0.0
+
+
+def forget_peak_rss(pid: int) -> None:
+    """Let ``peak_rss_mb`` count from now on. The kernel keeps the peak itself, so no spike falls between two looks."""
+    (PROC / str(pid) / "clear_refs").write_text(_RESET_PEAK)
+
+
+def peak_rss_mb(pid: int) -> float:
+    found = _PEAK_RSS.search((PROC / str(pid) / "status").read_bytes())
     return int(found[1]) / 1024 if found else 0.0
 
 

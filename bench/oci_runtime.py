@@ -26,7 +26,11 @@ class OciRuntime:
 
     async def exec_true(self, daemon: Daemon, session_id: str) -> None:
         """``exec`` into a session's container, past Holdfast: same namespaces, same user, same seccomp."""
-        await run_program(self._path, "--root", str(daemon.runtime_root), "exec", session_id, TRUE)
+        await run_program(*self.exec_argv(daemon, session_id, TRUE))
+
+    def exec_argv(self, daemon: Daemon, session_id: str, *argv: str) -> list[str]:
+        """The command line of such an ``exec``."""
+        return [self._path, "--root", str(daemon.runtime_root), "exec", session_id, *argv]
 
     async def run_true(self, daemon: Daemon, bundle: Path) -> None:
         """``run`` from start to end, in a runtime root of its own, so that the daemon does not take it for a stray."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import structlog
 import uvicorn
 
-from holdfast.daemon import logs, wiring
+from holdfast.daemon import logs, open_files, wiring
 from holdfast.daemon.config import Config, default_state_dir, load_config
 from holdfast.daemon.whole_replies import WholeReplies
 from holdfast.errors import ConfigError, HoldfastError
@@ -27,6 +27,7 @@ def run(config_path: str | None = None) -> int:
     try:
         config = load_config(Path(config_path) if config_path else None)
         logs.set_up(config)
+        open_files.raise_limit()
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(config))
     except HoldfastError as error:

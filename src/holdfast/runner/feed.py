@@ -41,6 +41,7 @@ class Feed:
         self._listening = True
         self._pending = memoryview(b"")
         self._told_end = False
+        self._watched = False
         self.holds = True
         """Whether the program waits for this follower."""
         connection.setblocking(False)
@@ -88,12 +89,20 @@ class Feed:
 
     def expect_progress(self) -> None:
         """From now on the program waits for us. If nothing moves for long, it waits no more."""
+        if self._watched:
+            return
+        self._watched = True
         position = self._cursor.position
 
         def look() -> None:
-            if self._socket is not None and self._cursor.position == position:
+            self._watched = False
+            if self._socket is None or not self._output.waiting:
+                return
+            if self._cursor.position == position:
                 self.holds = False
                 self._output.progress()
+            else:
+                self.expect_progress()
 
         self._loop.after(STALLED_SECONDS, look)
 

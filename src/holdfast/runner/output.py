@@ -6,6 +6,7 @@ dropped while it reads on. One that has stopped reading holds up nobody for long
 
 from __future__ import annotations
 
+from holdfast.runner.feed import STALLED_SECONDS
 from holdfast.runner.ring import Ring
 
 TYPE_CHECKING = False
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from holdfast.protocol.frames import Header
     from holdfast.runner.feed import Feed
+    from holdfast.runner.loop import Loop
 
 
 class Output:
@@ -24,6 +26,7 @@ class Output:
         self.end: Header | None = None
         self._feeds: list[Feed] = []
         self._on_room: Callable[[], None] | None = None
+        self._kept_from: int | None = None
 
     def add(self, stream: int, data: bytes) -> None:
         self.ring.append(stream, data)
@@ -39,8 +42,20 @@ class Output:
         for feed in list(self._feeds):
             feed.send()
 
+    def expect_follower(self, loop: Loop) -> None:
+        """One is on its way: until it is here, and no longer than for one that reads nothing, all is kept for it."""
+        self._kept_from = self.ring.start
+        loop.after(STALLED_SECONDS, self._expect_nobody)
+
+    def _expect_nobody(self) -> None:
+        self._kept_from = None
+        self.progress()
+
     def attach(self, feed: Feed) -> None:
         self._feeds.append(feed)
+        if self._on_room is not None:
+            feed.expect_progress()
+        self._expect_nobody()
 
     def detach(self, feed: Feed) -> None:
         if feed in self._feeds:
@@ -54,7 +69,15 @@ class Output:
         return self._lead() > self.ring.limit // 2
 
     def _lead(self) -> int:
-        return max([self.ring.written - feed.position for feed in self._feeds if feed.holds], default=0)
+        read_up_to = [feed.position for feed in self._feeds if feed.holds]
+        if self._kept_from is not None:
+            read_up_to.append(self._kept_from)
+        return self.ring.written - min(read_up_to, default=self.ring.written)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the program is held up for its followers."""
+        return self._on_room is not None
 
     def wait_for_room(self, on_room: Callable[[], None]) -> None:
         """Call back, once, when the followers have caught up."""

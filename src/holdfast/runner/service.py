@@ -155,8 +155,10 @@ class Service:
         self._submit(header, body).when_done(lambda done: _answer(done, reply))
 
     def _exec_start(self, header: frames.Header, body: bytes, reply: Reply) -> None:
-        """The same without waiting for the end."""
-        reply({"exec_id": self._submit(header, body).exec_id})
+        """The same without waiting for the end. Who starts a command so will follow it."""
+        job = self._submit(header, body)
+        job.output.expect_follower(self._loop)
+        reply({"exec_id": job.exec_id})
 
     def _submit(self, header: frames.Header, body: bytes) -> Exec:
         """Start a command, or join the one that already has this id: asking twice never runs it twice."""

@@ -116,6 +116,7 @@ async def test_openapi_is_complete(stranger: httpx2.AsyncClient) -> None:
         ("GET", one),
         ("GET", f"{one}/stats"),
         ("DELETE", one),
+        *(("POST", f"{one}/{verb}") for verb in ("pause", "resume", "hibernate", "restore")),
         ("POST", f"{one}/exec"),
         ("GET", one + "/exec/{exec_id}"),
         ("POST", f"{one}/exec/stream"),
