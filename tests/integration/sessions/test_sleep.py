@@ -1,0 +1,164 @@
+"""Sleep and wake with a driver that fails on demand: a step that fails goes back, one that was cut off is finished."""
+
+import asyncio
+
+import pytest
+
+from holdfast.errors import Conflict, DriverTransient, SessionGone, WrongState
+from holdfast.sessions.machine import Reason, Status
+from holdfast.sessions.service import SessionService
+from holdfast.sessions.sleep import PausedAs
+from holdfast.sessions.types import ExecRequest
+from support.house import House, new, until
+
+pytestmark = pytest.mark.anyio
+
+HOW = pytest.mark.parametrize("how", list(PausedAs))
+
+
+async def say(service: SessionService, session_id: str, shell: str = "main") -> bytes:
+    request = ExecRequest("echo hi", shell=shell)
+    return (await service.exec(session_id, request, idempotency_key=None)).stdout
+
+
+@HOW
+async def test_asleep_and_awake(house: House, how: PausedAs) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        view = await service.pause(session_id, how)
+        assert (view.status, view.paused_as) == (Status.PAUSED, how)
+        assert (await service.pause(session_id, how)).status is Status.PAUSED
+        woken, slept_as = await service.wake(session_id)
+        assert (woken.status, woken.paused_as, slept_as) == (Status.ACTIVE, None, how)
+        assert (await service.wake(session_id))[1] is None
+        assert await say(service, session_id) == b"hi\n"
+
+
+async def test_frozen_can_be_stopped(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        await service.pause(session_id, PausedAs.FROZEN)
+        assert (await service.pause(session_id, PausedAs.FILES)).paused_as == PausedAs.FILES
+        assert (await service.pause(session_id, PausedAs.FROZEN)).paused_as == PausedAs.FILES  # deeper already
+        assert await say(service, session_id) == b"hi\n"
+
+
+@HOW
+async def test_many_callers_share_one_wake_up(house: House, how: PausedAs) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        await service.pause(session_id, how)
+        answers = await asyncio.gather(*(say(service, session_id, f"s{n}") for n in range(12)))
+        assert set(answers) == {b"hi\n"}
+        verb = "resume" if how is PausedAs.FROZEN else "start"
+        assert [call for call in house.driver.calls if call[0] == verb] == [(verb, session_id)]
+
+
+@pytest.mark.parametrize(("how", "verb"), [(PausedAs.FROZEN, "pause"), (PausedAs.FILES, "stop")])
+async def test_who_cannot_be_put_to_sleep_stays_awake(house: House, how: PausedAs, verb: str) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        house.driver.inject(verb, error=DriverTransient("not now"))
+        with pytest.raises(DriverTransient, match="not now"):
+            await service.pause(session_id, how)
+        row = await house.row(session_id)
+        assert (row.status, row.paused_as, row.lease_owner) == (Status.ACTIVE, None, None)
+        assert await say(service, session_id) == b"hi\n"
+
+
+@pytest.mark.parametrize(("how", "verb"), [(PausedAs.FROZEN, "resume"), (PausedAs.FILES, "start")])
+async def test_who_cannot_be_woken_sleeps_on(house: House, how: PausedAs, verb: str) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        await service.pause(session_id, how)
+        house.driver.inject(verb, error=DriverTransient("not now"))
+        with pytest.raises(DriverTransient, match="not now"):
+            await say(service, session_id)
+        row = await house.row(session_id)
+        assert (row.status, row.paused_as, row.error, row.lease_owner) == (Status.PAUSED, how, "wake: not now", None)
+        assert await say(service, session_id) == b"hi\n"
+        assert (await house.row(session_id)).error is None
+
+
+@HOW
+async def test_who_is_in_use_is_left_alone(house: House, how: PausedAs) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        running = asyncio.create_task(service.exec(session_id, ExecRequest("sleep 0.3"), idempotency_key=None))
+        live = service._live.get(session_id)
+        assert live is not None
+        await until(lambda: live.users > 0, "it is in use")
+        with pytest.raises(Conflict, match="in use"):
+            await service.pause(session_id, how)
+        assert (await running).exit_code == 0
+
+
+@HOW
+async def test_another_daemon_finds_it_asleep_and_wakes_it(house: House, how: PausedAs) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        await service.pause(session_id, how)
+    async with house.daemon() as service:
+        assert (await service.get(session_id)).paused_as == how
+        assert await say(service, session_id) == b"hi\n"
+
+
+@pytest.mark.parametrize("status", [Status.PAUSING, Status.RESUMING])
+@pytest.mark.parametrize("done", [False, True])
+@HOW
+async def test_a_step_that_was_cut_off_is_finished(house: House, how: PausedAs, status: Status, done: bool) -> None:
+    """The daemon died before the driver did it, or after."""
+    async with house.daemon() as service:
+        session_id = await new(service)
+        if status is Status.RESUMING or done:
+            await service.pause(session_id, how)
+    if status is Status.RESUMING and done:
+        rouse = house.driver.resume if how is PausedAs.FROZEN else house.driver.start
+        await rouse(house.driver.handle_for(session_id))
+    await house.store.change(
+        session_id,
+        statuses=list(Status),
+        generation=None,
+        now=house.clock(),
+        values={"status": status, "paused_as": how},
+    )
+    async with house.daemon() as service:
+
+        async def settled() -> bool:
+            return (await house.row(session_id)).status in (Status.ACTIVE, Status.PAUSED)
+
+        await until(settled, "it is awake or asleep")
+        row = await house.row(session_id)
+        assert (row.status, row.lease_owner) == (
+            Status.PAUSED if status is Status.PAUSING and done else Status.ACTIVE,
+            None,
+        )
+        assert await say(service, session_id) == b"hi\n"
+
+
+async def test_who_dies_in_its_sleep_is_reported(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        await service.pause(session_id, PausedAs.FROZEN)
+        await house.driver.kill(session_id)
+        await service._reconciler.tick()
+
+        async def reported() -> bool:
+            return (await house.row(session_id)).status == Status.ERROR
+
+        await until(reported, "the crash is reported")
+        assert (await house.row(session_id)).reason == Reason.CRASHED
+        with pytest.raises(WrongState, match="crashed"):
+            await say(service, session_id)
+
+
+@HOW
+async def test_destroyed_in_its_sleep(house: House, how: PausedAs) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        await service.pause(session_id, how)
+        await service.destroy(session_id)
+        with pytest.raises(SessionGone):
+            await service.wake(session_id)
+        await house.assert_clean()
+    assert list((house.root / "asleep").glob("*")) == []
