@@ -89,7 +89,7 @@ class Reconciler:
 
     async def _settle_active(self, row: SessionRow, fact: SandboxInfo | None) -> None:
         if fact is None or fact.state is SandboxState.STOPPED:
-            await self._lifecycle.mark_crashed(row, "it is gone" if fact is None else "its processes have ended")
+            await self._found_dead(row.id)  # looks again, also for what it died of
         elif self._live.get(row.id) is None:
             await self._lifecycle.adopt(row)
             log.info("session.adopted", session_id=row.id)
