@@ -221,7 +221,7 @@ def test_unknown_variable_is_an_error_only_if_it_looks_like_a_key(monkeypatch: p
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("driver: docker", "driver (holdfast.yaml): must be 'oci', 'process' or 'fake'; it is 'docker'"),
+        ("driver: podman", "driver (holdfast.yaml): must be 'oci', 'docker', 'process' or 'fake'; it is 'podman'"),
         (
             "network: bridge",
             'network (holdfast.yaml): must be "none", "full" or {"allow": ["host", …]}; it is \'bridge\'',
