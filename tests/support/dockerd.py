@@ -11,7 +11,9 @@ from pathlib import Path
 
 import httpx2
 
+from holdfast.drivers.cgroups import remove_each
 from support.daemon import unmount_below, wait_for
+from support.machine import state_of
 
 
 def unusable_dockerd() -> str:
@@ -110,7 +112,14 @@ class Dockerd(DockerSocket):
         return self.answers()
 
     def kill(self) -> None:
+        """With -9, and its containerd with it. The next one would wait for whoever has that number, even a zombie."""
+        containerd = self.root / "x" / "containerd" / "containerd.pid"
+        pid = int(containerd.read_text())
         self._end(signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: state_of(pid) in ("", "Z"), "containerd has ended")
+        containerd.unlink()
 
     def stop(self) -> None:
         self._end(signal.SIGTERM)
@@ -134,7 +143,7 @@ class Dockerd(DockerSocket):
             wait_for(lambda: not list(self._stragglers()), "nothing of dockerd runs any more")
             unmount_below(self.root)
             for group in Path("/sys/fs/cgroup").glob(f"**/{self.root.name}"):
-                group.rmdir()
+                remove_each([*group.iterdir(), group] if group.is_dir() else [])
             shutil.rmtree(self.root)
 
     def _stragglers(self) -> Iterator[int]:

@@ -1,4 +1,7 @@
-"""What the tests of the docker driver share; a Docker daemon is in the fixture ``docker``."""
+"""The conformance suite is outside the tests; pytest is told to explain its asserts too.
+
+And what the tests of the docker driver share; a Docker daemon is in the fixture ``docker``.
+"""
 
 import shutil
 import tempfile
@@ -9,8 +12,11 @@ import pytest
 
 from holdfast.images.store import ImageStore
 from support.daemon import unmount_below
-from support.docker_harness import DockerHarness
 from support.dockerd import DockerSocket
+
+pytest.register_assert_rewrite("holdfast.drivers.conformance")
+
+from support.docker_harness import DockerHarness  # noqa: E402 - it imports the suite
 
 
 @pytest.fixture(scope="session")
