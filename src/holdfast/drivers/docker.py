@@ -42,6 +42,7 @@ from holdfast.drivers.tree_removal import remove_tree
 from holdfast.errors import DriverConflict, DriverTransient, DriverUnsupported, RuntimeUnavailable, SandboxNotFound
 
 _END_SECONDS = 20.0
+_ROUND_SECONDS = 0.05
 _HANDLE = re.compile(r"ses_[a-z0-9_]{1,60}")
 _STATES = {
     "created": SandboxState.CREATED,
@@ -188,8 +189,11 @@ class DockerDriver(Driver):
     async def _run(self, handle: Handle, home: DockerHome, network: Network) -> None:
         """Start the container, find its cgroups and give it its network."""
         await self._client.start(handle)
-        pid = _pid(await self._client.show(handle))
+        found = await self._client.show(handle)
+        pid = _pid(found)
         groups = await asyncio.to_thread(cgroups.of_process, pid)
+        # Docker's name for the container is in its cgroups' names, whatever the rest is; others must never be ours.
+        groups = {name: path for name, path in groups.items() if found and str(found.get("Id")) in path.name}
         if not groups:
             raise DriverTransient(f"Docker has started {handle}, but its process ended at once")
         try:
@@ -221,10 +225,14 @@ class DockerDriver(Driver):
         try:
             async with asyncio.timeout(_END_SECONDS):
                 while (found := await self._show(handle)) is not None:
-                    with contextlib.suppress(SandboxNotFound, DriverConflict):
+                    try:
                         if _state(found) is SandboxState.PAUSED:
                             await self._client.unpause(handle)
                         await self._client.remove(handle)
+                    except SandboxNotFound:
+                        return
+                    except DriverConflict:  # somebody else removes, or resumes, it right now
+                        await asyncio.sleep(_ROUND_SECONDS)
         except TimeoutError:
             raise DriverTransient(f"Docker has not removed {handle} after {_END_SECONDS:.0f} s") from None
 
@@ -301,12 +309,10 @@ class DockerDriver(Driver):
         except OSError as error:
             raise DriverTransient(f"cannot read {self._home}: {error.strerror}") from error
         found = {name: SandboxInfo(Handle(name), name, SandboxState.STOPPED) for name in names}
-        for container in await self._client.labelled(LABEL_STATE_DIR, str(self._state_dir)):
-            labels = container["Labels"]
-            assert isinstance(labels, dict)
-            name = str(labels.get(LABEL_SESSION, ""))
-            state = _STATES.get(str(container["State"]), SandboxState.STOPPED)
-            found[name] = SandboxInfo(Handle(name), name, state)
+        for labels, state in await self._client.labelled(LABEL_STATE_DIR, str(self._state_dir)):
+            name = labels.get(LABEL_SESSION, "")
+            if _HANDLE.fullmatch(name):
+                found[name] = SandboxInfo(Handle(name), name, _STATES.get(state, SandboxState.STOPPED))
         return list(found.values())
 
     def _session_directories(self) -> Sequence[str]:

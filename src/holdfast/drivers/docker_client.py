@@ -71,12 +71,12 @@ class DockerClient:
         except SandboxNotFound:
             return None
 
-    async def labelled(self, label: str, value: str) -> Sequence[Json]:
-        """A short description of every container that carries this label, in whatever state."""
+    async def labelled(self, label: str, value: str) -> Sequence[tuple[Mapping[str, str], str]]:
+        """All labels and the state of every container that carries this one."""
         async with self._asking("for its containers") as docker:
             filters = json.dumps({"label": [f"{label}={value}"]})
             found = await docker.containers.list(all=True, filters=filters)
-            return [{key: one[key] for key in ("Names", "State", "Labels")} for one in found]
+            return [(dict(one["Labels"]), str(one["State"])) for one in found]
 
     async def start(self, name: str) -> None:
         async with self._asking(f"to start {name}") as docker:
@@ -120,7 +120,7 @@ class DockerClient:
         except TimeoutError as error:
             raise DriverTransient(f"asked Docker {what}: no answer within {_SECONDS:.0f} s") from error
         # a connection, or an answer, that ends in the middle
-        except (OSError, ValueError, LookupError, aiohttp.ClientError) as error:
+        except (OSError, ValueError, LookupError, TypeError, aiohttp.ClientError) as error:
             raise DriverTransient(f"asked Docker {what}: {error or type(error).__name__}") from error
 
 

@@ -11,7 +11,7 @@ Everything here blocks, for a few milliseconds; the driver calls it in a thread.
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import structlog
@@ -67,7 +67,7 @@ class DockerHome:
         self._own(self.disk / "workspace", user, 0o755)
         self._own(self.disk / "tmp", user, 0o1777)
         facts = Facts.of(spec)
-        _write(self._facts, json.dumps({name: getattr(facts, name) for name in Facts.__slots__}))
+        _write(self._facts, json.dumps(asdict(facts)))
         guarded = self.mount(facts)
         if spec.network is Network.FULL:
             Slirp(self.directory, rootless=False).write_resolver()
