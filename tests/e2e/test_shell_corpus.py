@@ -357,8 +357,8 @@ def client(daemon: Daemon) -> Iterator[httpx2.Client]:
         yield client
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_case(case: Case, client: httpx2.Client) -> None:
+def run_case(case: Case, client: httpx2.Client) -> None:
+    """In a session of its own."""
     session = Session(client)
     try:
         if missing := _missing(session, case.needs):
@@ -369,6 +369,11 @@ def test_case(case: Case, client: httpx2.Client) -> None:
             session.check(f"{case.id}, after all steps", INVARIANT)
     finally:
         session.destroy()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_case(case: Case, client: httpx2.Client) -> None:
+    run_case(case, client)
 
 
 # --- the corpus itself ------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from pydantic import (
 )
 
 from holdfast.broker.addresses import PrivateHosts
+from holdfast.daemon.docker_setting import LocalSocket
 from holdfast.daemon.pool_setting import PoolSizes
 from holdfast.errors import BadInput, ConfigError
 from holdfast.sessions.event_kinds import Kind
@@ -147,8 +148,9 @@ class Config(BaseModel):
     state_dir: Path = Field(default_factory=default_state_dir)
     database_url: SecretStr | None = None
 
-    driver: Annotated[Literal["oci", "process", "fake"], BeforeValidator(_lower)] = "oci"
+    driver: Annotated[Literal["oci", "docker", "process", "fake"], BeforeValidator(_lower)] = "oci"
     runtime: Name | None = None
+    docker_host: LocalSocket | None = None
     allowed_images: Annotated[tuple[Name, ...] | None, BeforeValidator(_split)] = None
     default_image: Name = "host"
 

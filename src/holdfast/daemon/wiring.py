@@ -21,7 +21,6 @@ from holdfast.daemon import node
 from holdfast.daemon.config import Config
 from holdfast.daemon.keys import load_or_create_key, make_state_dir
 from holdfast.drivers.base import Driver, Limits
-from holdfast.drivers.oci_config import ID_BASE
 from holdfast.errors import BadInput, ConfigError
 from holdfast.images.store import ImageInfo, ImageStore
 from holdfast.keys.ring import KeyRing
@@ -59,6 +58,12 @@ def make_driver(config: Config) -> Driver:
         from holdfast.drivers.fake import FakeDriver
 
         return FakeDriver()
+    if config.driver == "docker":
+        from holdfast.drivers.docker import DockerDriver
+        from holdfast.drivers.docker_client import DEFAULT_HOST
+
+        host = config.docker_host or os.environ.get("DOCKER_HOST") or DEFAULT_HOST
+        return DockerDriver(config.state_dir, host=host)
     from holdfast.drivers.oci import OciDriver
 
     return OciDriver(config.state_dir, runtime=config.runtime)
@@ -79,7 +84,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
         await driver.prepare()
         _warn_of_missing_limits(driver)
         stack.push_async_callback(driver.close)
-        images = make_images(config)
+        images = make_images(config, driver)
         registry = CollectorRegistry()
         egress = make_egress(config, registry)
         stack.push_async_callback(egress.close)
@@ -143,9 +148,8 @@ def make_egress(config: Config, registry: CollectorRegistry) -> EgressBroker:
     return egress
 
 
-def make_images(config: Config) -> ImageStore:
-    shifted = config.driver == "oci" and os.geteuid() == 0
-    return ImageStore(config.state_dir / "images", id_base=ID_BASE if shifted else None)
+def make_images(config: Config, driver: Driver) -> ImageStore:
+    return ImageStore(config.state_dir / "images", id_base=driver.root_id)
 
 
 def session_settings(config: Config) -> SessionSettings:

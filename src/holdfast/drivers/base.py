@@ -139,6 +139,8 @@ class Capabilities:
     cpu_limit: bool = False
     pids_limit: bool = False
     disk_limit: bool = False
+    user_namespace: bool = True
+    """Where there is isolation: whether the sandbox's root is nobody on the host."""
     networks: frozenset[Network] = frozenset({Network.NONE})
     network_remedy: str = ""
     """What to do to have the networks that are missing here."""
@@ -170,6 +172,14 @@ class Driver(ABC):
     @abstractmethod
     def capabilities(self) -> Capabilities:
         """What this driver can do here. Valid after ``prepare``."""
+
+    @property
+    def root_id(self) -> int | None:
+        """The host's id of the sandboxes' root, whom images are given to; None where they stay the daemon's own.
+
+        Valid after ``prepare``.
+        """
+        return None
 
     @abstractmethod
     async def check(self) -> Sequence[Check]:

@@ -18,14 +18,19 @@ _LONGEST_COUNTER_FILE = 4096
 
 def read(session_id: str) -> SandboxStats | None:
     """Without the disk, which is no matter of cgroups; None if the session has no cgroup. Blocks, for microseconds."""
+    return read_at(lambda controller: cgroups.directory(session_id, controller))
+
+
+def read_at(directory: Callable[[str], Path]) -> SandboxStats | None:
+    """The same, of the cgroups that ``directory`` names by controller."""
 
     def text(controller: str, name: str) -> str | None:
         try:
-            return (cgroups.directory(session_id, controller) / name).read_text()
+            return (directory(controller) / name).read_text()
         except OSError:  # another version's name, an older kernel, or gone
             return None
 
-    if not cgroups.directory(session_id, "memory").is_dir():
+    if not directory("memory").is_dir():
         return None
     return from_v2(text) if cgroups.unified() else from_v1(text)
 
@@ -84,9 +89,13 @@ class CgroupOomCounter(OomCounter):
 
     @classmethod
     def of(cls, session_id: str) -> "CgroupOomCounter | None":
+        return cls.at(cgroups.directory(session_id, "memory"))
+
+    @classmethod
+    def at(cls, directory: Path) -> "CgroupOomCounter | None":
         name = "memory.events" if cgroups.unified() else "memory.oom_control"
         try:
-            return cls(cgroups.directory(session_id, "memory") / name)
+            return cls(directory / name)
         except OSError:
             return None
 

@@ -1,4 +1,4 @@
-"""The cgroups that sandboxes live in, where the runtime has left one behind.
+"""The cgroups that sandboxes live in: where they are, and how to remove what a runtime has left behind.
 
 A runtime that is cut off between making a cgroup and writing down its state cannot find it again. We can: its name is
 the session's.
@@ -8,7 +8,7 @@ import functools
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 PARENT = "holdfast"
@@ -40,9 +40,34 @@ def directory(session_id: str, controller: str) -> Path:
     return (ROOT if unified() else ROOT / controller) / PARENT / session_id
 
 
+def of_process(pid: int) -> dict[str, Path]:
+    """Where each controller's files of a process are; below ``""`` on v2. Empty if there is no such process."""
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    except OSError:
+        return {}
+    found: dict[str, Path] = {}
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if unified() == (controllers == ""):
+            names = (name.removeprefix("name=") for name in controllers.split(","))
+            found |= {name: ROOT / name / path.lstrip("/") for name in names}
+    return found
+
+
+def within(groups: Mapping[str, Path], controller: str) -> Path:
+    """Of what ``of_process`` has found, the place of one controller; a path that is nowhere if there is none."""
+    return groups.get(controller) or groups.get("") or Path("/nonexistent")
+
+
 def remove(session_id: str) -> None:
-    """Kill what is still in them and remove them. Raises OSError on one that resists."""
-    for path in of(session_id):
+    """Kill what is still in the session's cgroups and remove them. Raises OSError on one that resists."""
+    remove_each(of(session_id))
+
+
+def remove_each(paths: Iterable[Path]) -> None:
+    """The same for these; one that is gone already is fine."""
+    for path in paths:
         deadline = time.monotonic() + _SECONDS
         while path.is_dir():
             try:

@@ -1,4 +1,4 @@
-"""Mounts of the host: whether there is one, and an idmapped one (Linux 5.12 and later, root only).
+"""Mounts of the host: whether there is one, and making them (root only; read-only views need Linux 5.12 and later).
 
 In a sandbox's user namespace the host's root is nobody. Through an idmapped mount, files of host root belong to the
 sandbox's own root, without a copy and without touching the originals. ``mount(8)`` learned this only recently, so
@@ -19,6 +19,10 @@ _MOUNT_ATTR_RDONLY = 1
 _MOUNT_ATTR_NOSUID = 2
 _MOUNT_ATTR_NODEV = 4
 _MOUNT_ATTR_IDMAP = 0x100000
+_VIEW = _MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV
+_MS_NOSUID = 2
+_MS_NODEV = 4
+_MNT_DETACH = 2
 _SYS_OPEN_TREE, _SYS_MOVE_MOUNT, _SYS_MOUNT_SETATTR = 428, 429, 442  # the same on every architecture
 
 
@@ -59,20 +63,44 @@ def mount_shifted(source: Path, target: Path, id_base: int, id_count: int) -> No
     """Mount ``source`` read-only on ``target`` with owners shifted up by ``id_base``. Raises OSError if it cannot."""
     namespace = _user_namespace(id_base, id_count)
     try:
-        flags = _OPEN_TREE_CLONE | _AT_RECURSIVE | os.O_CLOEXEC
-        tree = _syscall(_SYS_OPEN_TREE, _AT_FDCWD, os.fsencode(source), flags)
-        try:
-            attributes = _MountAttr(
-                attr_set=_MOUNT_ATTR_IDMAP | _MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV,
-                userns_fd=namespace,
-            )
-            size = ctypes.sizeof(attributes)
-            _syscall(_SYS_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH | _AT_RECURSIVE, ctypes.byref(attributes), size)
-            _syscall(_SYS_MOVE_MOUNT, tree, b"", _AT_FDCWD, os.fsencode(target), _MOVE_MOUNT_F_EMPTY_PATH)
-        finally:
-            os.close(tree)
+        _mount_view(source, target, _MountAttr(attr_set=_VIEW | _MOUNT_ATTR_IDMAP, userns_fd=namespace))
     finally:
         os.close(namespace)
+
+
+def mount_read_only(source: Path, target: Path) -> None:
+    """Mount ``source`` on ``target``, read-only and with set-id bits and devices of no effect. Raises OSError."""
+    _mount_view(source, target, _MountAttr(attr_set=_VIEW))
+
+
+def _mount_view(source: Path, target: Path, attributes: _MountAttr) -> None:
+    flags = _OPEN_TREE_CLONE | _AT_RECURSIVE | os.O_CLOEXEC
+    tree = _syscall(_SYS_OPEN_TREE, _AT_FDCWD, os.fsencode(source), flags)
+    try:
+        size = ctypes.sizeof(attributes)
+        _syscall(_SYS_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH | _AT_RECURSIVE, ctypes.byref(attributes), size)
+        _syscall(_SYS_MOVE_MOUNT, tree, b"", _AT_FDCWD, os.fsencode(target), _MOVE_MOUNT_F_EMPTY_PATH)
+    finally:
+        os.close(tree)
+
+
+def mount_overlay(lower: Path, upper: Path, work: Path, target: Path) -> None:
+    """Show ``lower`` on ``target``, with all changes kept in ``upper``. Raises OSError."""
+    options = os.fsencode(f"lowerdir={lower},upperdir={upper},workdir={work}")
+    if _libc.mount(b"overlay", os.fsencode(target), b"overlay", _MS_NOSUID | _MS_NODEV, options) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error), str(target))
+
+
+def unmount_tree(top: Path) -> None:
+    """Detach all that is mounted on ``top`` and below it, the last one first. Raises OSError."""
+    prefix = f"{top.absolute()}/"
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
+        found = [_unescape(line.split(" ", 5)[4]) for line in lines]
+    for target in reversed([target for target in found if f"{target}/".startswith(prefix)]):
+        if _libc.umount2(os.fsencode(target), _MNT_DETACH) != 0 and is_mounted(Path(target)):
+            error = ctypes.get_errno()
+            raise OSError(error, os.strerror(error), target)
 
 
 def _user_namespace(id_base: int, id_count: int) -> int:

@@ -140,6 +140,10 @@ class OciDriver(Driver):
             network_remedy=machine.full_network.remedy,
         )
 
+    @property
+    def root_id(self) -> int | None:
+        return None if self._ready()[0].rootless else ID_BASE
+
     def _ready(self) -> tuple[Machine, Host]:
         if self._machine is None or self._host is None:
             raise RuntimeUnavailable("the oci driver was not prepared")
@@ -202,7 +206,8 @@ class OciDriver(Driver):
         init = await asyncio.to_thread(_init_process, directory)
         if init is None:
             raise DriverTransient(f"{machine.runtime} has made {handle}, but its process is not there")
-        await uninterrupted(Slirp(directory, rootless=machine.rootless).start(handle, init.pid))
+        groups = await asyncio.to_thread(list, cgroups.of(handle))
+        await uninterrupted(Slirp(directory, rootless=machine.rootless).start(init.pid, groups))
         done = await uninterrupted(self._runtime("start", handle))
         # The call of a daemon that died may have been faster.
         if not done.ok and (await self.inspect(handle)).state is not SandboxState.RUNNING:

@@ -5,7 +5,6 @@ privileges; a seccomp allow-list; masked and read-only parts of /proc and /sys; 
 and limits by cgroup. Its writable places are ``/workspace``, ``/tmp`` and ``/var/tmp`` on the session's own disk.
 """
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,41 +12,23 @@ from pathlib import Path
 
 from holdfast.drivers import cgroups, seccomp
 from holdfast.drivers.base import ImageRoot, SandboxSpec
+from holdfast.drivers.inside import (
+    LABEL_SESSION,
+    LABEL_STATE_DIR,
+    MASKED,
+    READONLY,
+    SANDBOX_USER,
+    WORKSPACE,
+    environment,
+    host_name,
+    part_of,
+)
 from holdfast.drivers.runtime_bundle import LINK_DIR, MOUNT_POINT, RUN_DIR, RuntimeBundle
 
 ID_BASE = 1_000_000_000
 ID_COUNT = 65536
-SANDBOX_USER = 1000
-WORKSPACE = "/workspace"
-ANNOTATION_SESSION = "dev.holdfast.session"
-ANNOTATION_STATE_DIR = "dev.holdfast.state-dir"
 
 _NAMESPACES = ("user", "pid", "mount", "network", "ipc", "uts")
-_MASKED = (
-    "/proc/acpi",
-    "/proc/asound",
-    "/proc/interrupts",
-    "/proc/kallsyms",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/kmsg",
-    "/proc/kpagecount",
-    "/proc/kpageflags",
-    "/proc/latency_stats",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/proc/sysrq-trigger",
-    "/proc/timer_list",
-    "/proc/timer_stats",
-    "/proc/vmallocinfo",
-    "/sys/devices/virtual/dmi",
-    "/sys/devices/virtual/powercap",
-    "/sys/firmware",
-    "/sys/fs/selinux",
-    "/sys/kernel/debug",
-    "/sys/kernel/security",
-)
-_READONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys")
 _NOT_LAYERED = frozenset({"proc", "sys", "dev", "tmp", "run", "workspace", ".holdfast"})
 
 IdMap = tuple[int, int, int]
@@ -100,8 +81,8 @@ def build(spec: SandboxSpec, host: Host, places: Places, state_dir: Path) -> Jso
     user = host.inside_user(writable_root=spec.writable_root)
     return {
         "ociVersion": "1.0.2",
-        "hostname": spec.session_id.removeprefix("ses_")[-12:] or "sandbox",
-        "annotations": {ANNOTATION_SESSION: spec.session_id, ANNOTATION_STATE_DIR: str(state_dir)},
+        "hostname": host_name(spec.session_id),
+        "annotations": {LABEL_SESSION: spec.session_id, LABEL_STATE_DIR: str(state_dir)},
         "process": _process(spec, host, user),
         "root": {"path": str(places.root), "readonly": not spec.writable_root},
         "mounts": [
@@ -120,7 +101,7 @@ def _process(spec: SandboxSpec, host: Host, user: int) -> Json:
         "terminal": False,
         "user": {"uid": user, "gid": user},
         "args": host.bundle.runner_argv(),
-        "env": [f"{name}={value}" for name, value in _environment(spec, host, user).items()],
+        "env": [f"{name}={value}" for name, value in environment(spec, host.bundle, user).items()],
         "cwd": "/",
         "capabilities": dict.fromkeys(sets, nothing),
         "noNewPrivileges": True,
@@ -138,26 +119,6 @@ def _rlimits(spec: SandboxSpec, host: Host) -> list[Json]:
     return limits
 
 
-def _environment(spec: SandboxSpec, host: Host, user: int) -> dict[str, str]:
-    name = "sandbox" if user else "root"
-    return {
-        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "HOME": WORKSPACE,
-        "USER": name,
-        "LOGNAME": name,
-        "SHELL": "/bin/bash",
-        "LANG": "C.UTF-8",
-        "TERM": "dumb",
-        "SANDBOX_ID": spec.session_id,
-        "HOLDFAST_SESSION": spec.session_id,
-        "HOLDFAST_TOKEN": spec.token,
-        "HOLDFAST_SOCKET": f"{LINK_DIR}/host.sock",
-        "HOLDFAST_RUN_DIR": RUN_DIR,
-        "HOLDFAST_ENV": json.dumps(dict(spec.env)),
-        "HOLDFAST_BASH": "\n".join(host.bundle.bash_argv()),
-    }
-
-
 def _mount(destination: str, kind: str, source: str, *options: str) -> Json:
     return {"destination": destination, "type": kind, "source": source, "options": list(options)}
 
@@ -166,9 +127,8 @@ def _bind(destination: str, source: Path, *options: str) -> Json:
     return _mount(destination, "bind", str(source), "rbind", "rprivate", "nosuid", "nodev", *options)
 
 
-def _part_of(memory_mb: int, divisor: int) -> str:
-    """A size for a file system in memory: full ones together must leave the sandbox room to live."""
-    return f"size={max(memory_mb * 1024 // divisor, 1024)}k"
+def _size(memory_mb: int, divisor: int) -> str:
+    return f"size={part_of(memory_mb, divisor) >> 10}k"
 
 
 def _system_mounts(user: int, memory_mb: int) -> list[Json]:
@@ -178,15 +138,15 @@ def _system_mounts(user: int, memory_mb: int) -> list[Json]:
         _mount("/proc", "proc", "proc", *safe),
         _mount("/dev", "tmpfs", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k"),
         _mount("/dev/pts", "devpts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"),
-        _mount("/dev/shm", "tmpfs", "shm", *safe, "mode=1777", _part_of(memory_mb, 4)),  # noqa: S108 - inside
+        _mount("/dev/shm", "tmpfs", "shm", *safe, "mode=1777", _size(memory_mb, 4)),  # noqa: S108 - inside
         _mount("/dev/mqueue", "mqueue", "mqueue", *safe),
         _mount("/sys", "sysfs", "sysfs", *safe, "ro"),
-        _mount("/run", "tmpfs", "tmpfs", "nosuid", "nodev", "mode=755", _part_of(memory_mb, 16), *owner),
+        _mount("/run", "tmpfs", "tmpfs", "nosuid", "nodev", "mode=755", _size(memory_mb, 16), *owner),
     ]
 
 
 def _own_mounts(spec: SandboxSpec, host: Host, places: Places, user: int) -> list[Json]:
-    private = ("nosuid", "nodev", "mode=700", _part_of(spec.limits.memory_mb, 8), f"uid={user}", f"gid={user}")
+    private = ("nosuid", "nodev", "mode=700", _size(spec.limits.memory_mb, 8), f"uid={user}", f"gid={user}")
     return [
         _bind(WORKSPACE, places.workspace, "rw"),
         _bind("/tmp", places.tmp, "rw"),  # noqa: S108 - inside the sandbox
@@ -230,8 +190,8 @@ def _linux(spec: SandboxSpec, host: Host) -> Json:
         "namespaces": [{"type": name} for name in namespaces],
         "uidMappings": [_id_map(entry) for entry in host.uid_map],
         "gidMappings": [_id_map(entry) for entry in host.gid_map],
-        "maskedPaths": [*_MASKED, *spec.image.masked],
-        "readonlyPaths": list(_READONLY),
+        "maskedPaths": [*MASKED, *spec.image.masked],
+        "readonlyPaths": list(READONLY),
         "seccomp": seccomp.profile(host.machine),
     }
     if not host.rootless:  # by name, so that what a runtime leaves behind can be found

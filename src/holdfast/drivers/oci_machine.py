@@ -40,7 +40,7 @@ async def examine(wanted: str | None) -> Machine:
     runtime, runtime_check = await _find_runtime(wanted)
     uid_map, gid_map, ids_check = _id_maps(rootless)
     cgroups, cgroups_check = _cgroups(rootless)
-    loop, loop_check = _loop_disks(rootless)
+    loop, loop_check = loop_disks(rootless)
     network_check = _full_network(runtime, rootless)
     return Machine(
         runtime=runtime,
@@ -170,7 +170,7 @@ def _has_controller(name: str) -> bool:
         return False
 
 
-def _loop_disks(rootless: bool) -> tuple[bool, Check]:
+def loop_disks(rootless: bool) -> tuple[bool, Check]:
     name = "disk limits"
     if rootless:
         detail = "not enforced for an ordinary user"

@@ -20,7 +20,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.drivers import cgroups
 from holdfast.drivers.base import Check
 from holdfast.drivers.commands import run
 from holdfast.drivers.host_processes import kill_until_gone, mentioning
@@ -68,10 +67,13 @@ class Slirp:
         (self._directory / "resolv.conf").write_text(f"nameserver {NAME_SERVER}\n")
         (self._directory / "resolv.conf").chmod(0o644)
 
-    async def start(self, session_id: str, init: int) -> None:
-        """Give the namespace of the process ``init`` a network. Raises ``DriverTransient``."""
+    async def start(self, init: int, groups: Sequence[Path]) -> None:
+        """Give the namespace of the process ``init`` a network; the helper joins ``groups``, the sandbox's cgroups.
+
+        Raises ``DriverTransient``.
+        """
         await self._block(init)
-        await asyncio.to_thread(self._start, session_id, init)
+        await asyncio.to_thread(self._start, init, groups)
 
     async def _block(self, init: int) -> None:
         """The host's own addresses too: NAT would reach them from within the host, past its firewall."""
@@ -84,7 +86,7 @@ class Slirp:
         if not done.ok:
             raise DriverTransient(f"cannot set up the network: ip: {done.complaint()}")
 
-    def _start(self, session_id: str, init: int) -> None:
+    def _start(self, init: int, groups: Sequence[Path]) -> None:
         program = shutil.which(PROGRAM)
         if program is None:
             raise DriverTransient(f"{PROGRAM} is gone. {REMEDY}")
@@ -111,7 +113,7 @@ class Slirp:
         try:
             self._wait_ready(ready)
             if not self._rootless:  # not before: in there it could not open its device
-                _move(helper.pid, session_id)
+                _move(helper.pid, groups)
         finally:
             os.close(ready)
 
@@ -151,7 +153,7 @@ async def _own_addresses() -> Sequence[str]:
     return [str(address) for address in sorted(addresses) if not any(address in block for block in blocks)]
 
 
-def _move(pid: int, session_id: str) -> None:
+def _move(pid: int, groups: Sequence[Path]) -> None:
     """Into the sandbox's cgroups. Raises OSError."""
-    for path in cgroups.of(session_id):
+    for path in groups:
         (path / "cgroup.procs").write_text(str(pid))

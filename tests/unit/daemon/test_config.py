@@ -221,7 +221,12 @@ def test_unknown_variable_is_an_error_only_if_it_looks_like_a_key(monkeypatch: p
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("driver: docker", "driver (holdfast.yaml): must be 'oci', 'process' or 'fake'; it is 'docker'"),
+        ("driver: podman", "driver (holdfast.yaml): must be 'oci', 'docker', 'process' or 'fake'; it is 'podman'"),
+        (
+            "docker_host: tcp://10.0.0.1:2375",
+            "docker_host (holdfast.yaml): must be a socket on this machine, such as unix:///var/run/docker.sock; "
+            "it is 'tcp://10.0.0.1:2375'",
+        ),
         (
             "network: bridge",
             'network (holdfast.yaml): must be "none", "full" or {"allow": ["host", …]}; it is \'bridge\'',
