@@ -69,7 +69,7 @@ def test_whatever_a_kernel_writes_is_no_reason_to_fail(files: dict[str, str]) ->
 @pytest.fixture(params=["v1", "v2"])
 def hierarchy(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory that looks like /sys/fs/cgroup with one session in it; returns the file that counts kills."""
-    monkeypatch.setattr(cgroups, "_ROOT", tmp_path)
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
     cgroups.unified.cache_clear()
     request.addfinalizer(cgroups.unified.cache_clear)
     if request.param == "v2":
