@@ -76,6 +76,7 @@ class OciDriver(Driver):
         self._bundles = state_dir / "runtime-bundle"
         self._wanted = runtime
         self._machine: Machine | None = None
+        self._can_freeze = False
         self._host: Host | None = None
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -100,6 +101,7 @@ class OciDriver(Driver):
             directory.chmod(0o711)  # sandboxes run under other ids and must be able to pass through
         bundle = await asyncio.to_thread(runtime_bundle.build, self._bundles)
         shifted = {} if machine.rootless else await asyncio.to_thread(self._shift_owners, Path("/usr"))
+        self._can_freeze = not machine.rootless and await asyncio.to_thread(freezer.available)
         self._machine = machine
         self._host = Host(
             bundle=bundle,
@@ -130,7 +132,7 @@ class OciDriver(Driver):
         machine = self._ready()[0]
         return Capabilities(
             isolation=True,
-            pause=not machine.rootless and freezer.available(),
+            pause=self._can_freeze,
             stop=True,
             memory_limit=machine.cgroups,
             cpu_limit=machine.cgroups,

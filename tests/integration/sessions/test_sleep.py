@@ -125,9 +125,10 @@ async def test_a_step_that_was_cut_off_is_finished(house: House, how: PausedAs, 
     async with house.daemon() as service:
 
         async def settled() -> bool:
-            return (await house.row(session_id)).status in (Status.ACTIVE, Status.PAUSED)
+            row = await house.row(session_id)
+            return row.status in (Status.ACTIVE, Status.PAUSED) and row.lease_owner is None
 
-        await until(settled, "it is awake or asleep")
+        await until(settled, "it is awake or asleep, and nobody is at it any more")
         row = await house.row(session_id)
         assert (row.status, row.lease_owner) == (
             Status.PAUSED if status is Status.PAUSING and done else Status.ACTIVE,
