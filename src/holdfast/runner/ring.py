@@ -93,7 +93,7 @@ class Ring:
 
         What was dropped before it could be read is skipped: the cursor's position tells.
         """
-        if cursor.position < self.start:
+        if cursor.run < self._runs_dropped or cursor.position < self.start:
             cursor.position, cursor.run, cursor.run_start = self.start, self._runs_dropped, self.start
         while cursor.position < self.written:
             (packed,) = _RUN.unpack_from(self._runs, (cursor.run - self._runs_dropped) * _RUN.size)
