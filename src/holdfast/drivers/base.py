@@ -134,7 +134,10 @@ class Capabilities:
     """``pause`` and ``resume``: in memory."""
     stop: bool = False
     """``stop`` and ``start``: the files stay."""
+    memory: bool = False
+    """``checkpoint``: the files stay, and so do the processes, on disk. Also ``snapshot`` with memory."""
     snapshot: bool = False
+    """``snapshot`` and ``restore``."""
     memory_limit: bool = False
     cpu_limit: bool = False
     pids_limit: bool = False
@@ -236,11 +239,20 @@ class Driver(ABC):
         """
         raise DriverUnsupported(f"the {self.name} driver cannot stop and keep a sandbox")
 
-    async def start(self, handle: Handle) -> None:
-        """Start the runner again in a stopped sandbox, with its files, limits and token as they were.
+    async def checkpoint(self, handle: Handle) -> None:
+        """Like ``stop``, but memory is kept too: ``start`` lets every process go on where it stood.
 
-        Raises ``DriverConflict`` if it runs already, and ``SandboxNotFound`` where there is none. When it fails the
-        files are as they were, and it may be tried again.
+        The caller has told the runner to quiesce. When it fails the sandbox runs as before, or is stopped with its
+        files where the runtime left it no other way; ``inspect`` tells which.
+        """
+        raise DriverUnsupported(f"the {self.name} driver cannot keep memory")
+
+    async def start(self, handle: Handle, *, memory: bool = True) -> bool:
+        """Start a stopped sandbox, with its files, limits and token as they were; returns whether its memory came back.
+
+        Memory comes back if ``checkpoint`` kept it. ``memory=False`` throws that away and starts from the files: the
+        way out when memory cannot be restored. Raises ``DriverConflict`` if it runs already, and ``SandboxNotFound``
+        where there is none. When it fails, files and memory are as they were, and it may be tried again.
         """
         raise DriverUnsupported(f"the {self.name} driver cannot start a stopped sandbox")
 
@@ -255,13 +267,27 @@ class Driver(ABC):
         """Let a paused sandbox go on. One that runs is left alone."""
         raise DriverUnsupported(f"the {self.name} driver cannot resume")
 
-    async def snapshot(self, handle: Handle, to: Path) -> None:
-        """Write the sandbox's state to ``to``, completely or not at all."""
+    async def snapshot(self, handle: Handle, to: Path, *, memory: bool = False) -> None:
+        """Write the sandbox's files to the new directory ``to``, completely or not at all; it goes on as before.
+
+        From a running, paused or stopped sandbox. The files are as they were at one moment. Shares blocks with the
+        sandbox where the file system can, and never copies more than was written. ``memory``: also its processes, as
+        ``checkpoint`` does, for ``restore`` under another id; the caller has told the runner to quiesce.
+        Raises ``SandboxNotFound`` where there is none, ``DriverQuota`` where the disk is full.
+        """
         raise DriverUnsupported(f"the {self.name} driver cannot snapshot")
 
     async def restore(self, spec: SandboxSpec, source: Path) -> Handle:
-        """Make a sandbox from what ``snapshot`` wrote."""
+        """``create``, with the files (and processes, if there are any) of what ``snapshot`` wrote.
+
+        Any number of sandboxes may be made from one ``source``, which stays as it is. ``spec`` decides the limits; its
+        disk may be larger than the snapshot's, and is never smaller.
+        """
         raise DriverUnsupported(f"the {self.name} driver cannot restore")
+
+    async def forget_snapshot(self, source: Path) -> None:
+        """Remove what ``snapshot`` wrote, also half of it; what is gone already is success."""
+        raise DriverUnsupported(f"the {self.name} driver cannot snapshot")
 
     async def close(self) -> None:  # noqa: B027 - most drivers hold nothing
         """Let go of what this process holds. Sandboxes keep running."""
