@@ -17,7 +17,9 @@
     │   ├── ProcessNotFound            process_not_found    404
     │   ├── FileMissing                file_not_found       404
     │   ├── ImageNotFound              image_not_found      404
-    │   └── KeyNotFound                key_not_found        404
+    │   ├── KeyNotFound                key_not_found        404
+    │   ├── ThreadNotFound             thread_not_found     404
+    │   └── TurnNotFound               turn_not_found       404
     ├── Conflict                       conflict             409
     │   ├── WrongState                 wrong_state          409
     │   ├── StaleRow                   stale_row            409
@@ -38,6 +40,11 @@
     ├── ShellUnavailable               shell_unavailable    409
     ├── ConfigError                    bad_config           500
     ├── ProtocolError                  protocol_error       502
+    ├── AgentError                     agent_error          502
+    │   ├── AgentDown                  agent_down           503
+    │   ├── AgentSessionMissing        agent_session_missing 404
+    │   ├── AgentFailed                agent_failed         502
+    │   └── AgentUnsupported           agent_unsupported    409
     └── DriverError                    driver_error         503
         ├── SandboxNotFound            sandbox_not_found    404
         ├── DriverUnauthorized         driver_unauthorized  503
@@ -143,6 +150,14 @@ class ImageNotFound(NotFound):
 
 class KeyNotFound(NotFound):
     code = "key_not_found"
+
+
+class ThreadNotFound(NotFound):
+    code = "thread_not_found"
+
+
+class TurnNotFound(NotFound):
+    code = "turn_not_found"
 
 
 class Conflict(HoldfastError):
@@ -265,6 +280,40 @@ class ProtocolError(HoldfastError):
 
     code = "protocol_error"
     status = 502
+
+
+class AgentError(HoldfastError):
+    """The agent inside a sandbox, as its adapter sees it. Says nothing about the sandbox itself."""
+
+    code = "agent_error"
+    status = 502
+
+
+class AgentDown(AgentError):
+    """Its process is not there, or does not answer in time; starting it is the remedy."""
+
+    code = "agent_down"
+    status = 503
+
+
+class AgentSessionMissing(AgentError):
+    """The agent was asked and certainly does not know that conversation; a new one is the remedy."""
+
+    code = "agent_session_missing"
+    status = 404
+
+
+class AgentFailed(AgentError):
+    """The agent answered with an error, or with something that makes no sense."""
+
+    code = "agent_failed"
+
+
+class AgentUnsupported(AgentError):
+    """This agent cannot do that; its abilities say what it can."""
+
+    code = "agent_unsupported"
+    status = 409
 
 
 class DriverError(HoldfastError):
