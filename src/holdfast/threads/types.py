@@ -5,48 +5,28 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from holdfast.sessions.network import NetworkPolicy
-from holdfast.sessions.types import SleepPolicy
+from holdfast.store.thread_rows import Line, MessageStatus, Mode, SleepState, TurnState
 from holdfast.threads.keys import DEFAULT_CHANNEL
 
-
-class Mode(StrEnum):
-    """What becomes of a message that comes while a turn is running."""
-
-    QUEUE = "queue"
-    """A turn of its own, after this one."""
-    STEER = "steer"
-    """Into the running turn, where the agent can; else as ``queue``."""
-    COLLECT = "collect"
-    """Joined with others that wait into one turn, after this one."""
-
-
-class MessageStatus(StrEnum):
-    QUEUED = "queued"
-    IN_TURN = "in_turn"
-    DONE = "done"
-    FAILED = "failed"
-    CANCELED = "canceled"
-
-
-class TurnState(StrEnum):
-    """``prompted`` is written before the agent is asked, so that nobody asks again who does not know the answer."""
-
-    QUEUED = "queued"
-    PREPARING = "preparing"
-    PROMPTED = "prompted"
-    RUNNING = "running"
-    COLLECTING = "collecting"
-    ENDED = "ended"
-
-
-class Rest(StrEnum):
-    """How a thread's sandbox is, as far as the thread has to do with it."""
-
-    NONE = "none"
-    """There is none yet, or none any more: the next message brings one, with the history."""
-    AWAKE = "awake"
-    PAUSED = "paused"
-    HIBERNATED = "hibernated"
+__all__ = [
+    "ChannelView",
+    "EventView",
+    "EventsPage",
+    "FileView",
+    "How",
+    "IdlePolicy",
+    "Line",
+    "MessageStatus",
+    "MessageView",
+    "Mode",
+    "NewMessage",
+    "Resolved",
+    "SleepState",
+    "ThreadOptions",
+    "ThreadView",
+    "TurnState",
+    "TurnView",
+]
 
 
 class How(StrEnum):
@@ -65,6 +45,18 @@ class How(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class IdlePolicy:
+    """After how many seconds without a message or a turn a thread's sandbox is frozen, stopped and destroyed.
+
+    Each is counted from the last activity. None: never. The transcript and the artifacts stay in any case.
+    """
+
+    pause_after_seconds: float | None = 30 * 60.0
+    hibernate_after_seconds: float | None = 3 * 3600.0
+    destroy_after_seconds: float | None = 7 * 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
 class ThreadOptions:
     """How a thread is set up when its first message makes it; what is None takes the configured default.
 
@@ -80,7 +72,7 @@ class ThreadOptions:
     disk_mb: int | None = None
     network: NetworkPolicy | None = None
     env: Mapping[str, str] = field(default_factory=dict)
-    sleep: SleepPolicy | None = None
+    idle: IdlePolicy | None = None
     """None: that of the key's platform."""
 
 
@@ -105,7 +97,8 @@ class ThreadView:
     platform: str
     agent: str
     session_id: str | None
-    rest: Rest
+    sleep_state: SleepState
+    """``none``: there is no sandbox, not yet or no longer; the next message brings one, with the history."""
     channels: Sequence[ChannelView]
     options: ThreadOptions
     preview_url: str | None
@@ -172,7 +165,12 @@ class TurnView:
     error: Mapping[str, object] | None
     """{code, message}, where the reason is ``error``."""
     artifacts: Sequence["FileView"]
-    started_at: float
+    answer: str | None
+    """What the agent said, when it has ended."""
+    reverted: bool
+    created_at: float
+    started_at: float | None
+    """When the agent was known to have accepted the prompt."""
     ended_at: float | None
 
 
@@ -207,14 +205,3 @@ class FileView:
     sha256: str
     turn_id: str | None
     created_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One message of the transcript; ``role`` is ``user`` or ``agent``."""
-
-    role: str
-    text: str
-    author: str | None
-    turn_id: str | None
-    at: float
