@@ -36,6 +36,7 @@
     ├── TooManyWatches                 too_many_watches     429
     ├── SandboxLost                    sandbox_lost         502
     ├── Unavailable                    unavailable          503
+    │   ├── CreateFailed               create_failed        503
     │   └── RuntimeUnavailable         runtime_unavailable  503
     ├── ShellUnavailable               shell_unavailable    409
     ├── ConfigError                    bad_config           500
@@ -254,6 +255,12 @@ class Unavailable(HoldfastError):
 
     code = "unavailable"
     status = 503
+
+
+class CreateFailed(Unavailable):
+    """An earlier request with this Idempotency-Key could not make its session, and left none: use another key."""
+
+    code = "create_failed"
 
 
 class RuntimeUnavailable(Unavailable):

@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 
 from holdfast.drivers.base import Driver
-from holdfast.errors import BadInput, HoldfastError, SessionGone, TooLarge, Unavailable, WrongState
+from holdfast.errors import BadInput, CreateFailed, HoldfastError, SessionGone, TooLarge, WrongState
 from holdfast.images.store import ImageStore
 from holdfast.keys.types import ROOT, Caller
 from holdfast.link.hub import LinkHub
@@ -234,7 +234,7 @@ class SessionService:
         image = choose_image(req.image, self._settings)
         spec = choose_spec(req, self._settings, self._driver.capabilities)
         self._egress.check(spec.network)
-        ttl = choose_ttl(req.ttl_seconds, self._settings)
+        ttl = choose_ttl(req, self._settings)
         root = await self._images.resolve(image)
         spec = replace(spec, layout=str(root.layout))
         return SessionRow(
@@ -263,7 +263,7 @@ class SessionService:
             await self._operations.wait(row.id)
             row = await self._store.get(row.id)
         if row.reason == Reason.CREATE_FAILED:
-            raise Unavailable(f"the session could not be created: {row.error}; try again with another Idempotency-Key")
+            raise CreateFailed(f"the session could not be created: {row.error}; try again with another Idempotency-Key")
         return self._view(row)
 
     async def admit(self, session_id: str, caller: Caller, /) -> None:

@@ -11,6 +11,8 @@ from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.types import CreateRequest, SleepPolicy
 
 _MAX_ENV_BYTES = 128 << 10
+KEPT_SECONDS = 50 * 365 * 24 * 3600
+"""The time to live of a session that somebody else ends: longer than anything here lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +101,10 @@ def choose_image(name: str | None, settings: SessionSettings) -> str:
     return chosen
 
 
-def choose_ttl(ttl_seconds: int | None, settings: SessionSettings) -> int:
-    ttl = settings.ttl_seconds if ttl_seconds is None else ttl_seconds
+def choose_ttl(request: CreateRequest, settings: SessionSettings) -> int:
+    if request.kept:
+        return KEPT_SECONDS
+    ttl = settings.ttl_seconds if request.ttl_seconds is None else request.ttl_seconds
     if not 1 <= ttl <= settings.max_ttl_seconds:
         raise BadInput(f"ttl_seconds: {ttl} is not between 1 and {settings.max_ttl_seconds}")
     return ttl

@@ -35,6 +35,8 @@ class CreateRequest:
     writable_root: bool | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     sleep: SleepPolicy | None = None
+    kept: bool = False
+    """Somebody else decides when it ends: a thread does. Not for callers from outside."""
 
 
 @dataclass(frozen=True, slots=True)

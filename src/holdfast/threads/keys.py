@@ -1,7 +1,7 @@
 """Names of threads: whose, and which. A key is opaque but for its first part, which says the platform."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.errors import BadInput, ThreadNotFound
@@ -23,13 +23,15 @@ class ThreadRef:
 
     owner: str
     key: str
+    max_sessions: int | None = field(default=None, compare=False)
+    """How many sessions whoever asks may have."""
 
     @classmethod
     def of(cls, key: str, caller: Caller, owner: str | None = None) -> "ThreadRef":
         """The thread that a caller means: his own, or, if he sees all, that of the ``owner`` he names."""
         if owner is not None and owner != caller.owner and not caller.sees_all:
             raise ThreadNotFound(f"there is no thread {check_key(key)}")
-        return cls(owner or caller.owner, check_key(key))
+        return cls(owner or caller.owner, check_key(key), caller.max_sessions)
 
 
 def check_key(key: str) -> str:
