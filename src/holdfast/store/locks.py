@@ -14,6 +14,8 @@ _HOLDFAST: Final = 0x486F6C00
 MIGRATE: Final = _HOLDFAST + 1
 INSERT: Final = _HOLDFAST + 2
 LEASE: Final = _HOLDFAST + 3
+THREAD: Final = _HOLDFAST + 6
+NODE: Final = _HOLDFAST + 7
 
 
 def hold(connection: sa.Connection, what: int, which: str = "") -> None:

@@ -174,7 +174,8 @@ class Put:
     message: MessageRow
     new: bool
     thread: ThreadRow
-    """As it was in the moment of storing. If its lease is held, the holder sees the message before it can let go."""
+    """As it was in the moment of storing. Try to take its lease: ``Conflict`` means that there is a holder, and it
+    sees the message before it can let go."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,11 +225,12 @@ class ThreadEventPage:
     events: list[ThreadEventRow]
     newest: int
     """The number of the thread's newest event in the moment of reading."""
+    limit: int
 
     @property
     def next(self) -> int:
-        """Read on after this one."""
-        return self.events[-1].seq if self.events else self.newest
+        """Read on after this one. It moves on also past events that were not wanted."""
+        return self.events[-1].seq if len(self.events) == self.limit else self.newest
 
 
 @dataclass(frozen=True, slots=True)
