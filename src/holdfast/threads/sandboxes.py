@@ -125,7 +125,8 @@ class Sandboxes:
     # -- a new one ---------------------------------------------------------------------------------------------------
 
     async def _make(self, lease: Lease, row: ThreadRow, how: How, why: str) -> Ready:
-        log.info("sandbox.resolve.recreate", thread_id=row.id, key=row.key, how=how, why=why, old=row.session_id)
+        event = "sandbox.resolve.create" if how is How.CREATED else "sandbox.resolve.recreate"
+        log.info(event, thread_id=row.id, key=row.key, how=how, why=why, old=row.session_id)
         session = await self._create(row)
         old = row.session_id
         row = await self._tools.store.threads.set_session(lease, session.id)
