@@ -82,8 +82,9 @@ class Clock:
 class House:
     """What stays when a daemon goes: the machine, the database, the links' directory, the time."""
 
-    def __init__(self, root: Path, store: SessionStore) -> None:
+    def __init__(self, root: Path, store: SessionStore, *, node: str = NODE) -> None:
         self.root = root
+        self.node = node
         self.store = store
         self.world = FakeWorld()
         self.driver = FakeDriver(self.world)
@@ -103,7 +104,7 @@ class House:
             LinkHub(self.root / "link"),
             SavedShells(self.root / "asleep"),
             settings,
-            node=NODE,
+            node=self.node,
             link_key=b"key",
             clock=self.clock,
             metrics=SessionMetrics(self.registry),

@@ -167,8 +167,13 @@ class Errands:
         await box.end_turns()
         row = await self._tools.store.threads.delete(box.lease)
         if row.session_id is not None:
-            await destroy(self._tools, row.session_id)
-            await self._tools.store.threads.set_session(box.lease, None)
+            try:
+                await destroy(self._tools, row.session_id)
+                await self._tools.store.threads.set_session(box.lease, None)
+            except StaleRow:
+                raise
+            except HoldfastError as error:
+                log.warning("thread.delete.failed", thread_id=row.id, error=error.message, next="the janitor goes on")
         return {}
 
 

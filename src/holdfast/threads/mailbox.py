@@ -64,6 +64,7 @@ class Mailbox:
         self._resolving: dict[str, asyncio.Task[Attached]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._lost: str | None = None
+        self._closing = False
         self._inbox = -1
         self.thread_id = thread_id
         self.lease = Lease(thread_id, tools.node, 0)
@@ -101,7 +102,8 @@ class Mailbox:
         self._bell.set()
 
     async def end_turns(self) -> None:
-        """The thread is going away: stop working on them, and write nothing."""
+        """The thread is going away: stop working on them, write nothing, and begin none."""
+        self._closing = True
         turns = [task for name, task in self._tasks.items() if name.startswith("turn:")]
         for task in turns:
             task.cancel()
@@ -190,7 +192,7 @@ class Mailbox:
         """Most rings only say that a turn goes on: the number of messages and requests so far tells."""
         store = self._tools.store
         inbox = (await store.watch.marks([self.thread_id])).get(self.thread_id, (0, 0))[1]
-        if inbox == self._inbox:
+        if inbox == self._inbox or self._closing:
             return
         for turn in await store.turns.unfinished(self.thread_id):
             if turn.channel not in self.runs:

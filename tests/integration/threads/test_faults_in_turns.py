@@ -125,7 +125,8 @@ async def test_a_script_that_fails_is_told(street: Street) -> None:
 
 async def test_a_database_that_is_away_is_waited_for(street: Street) -> None:
     async with street.daemon() as desk:
-        real, failed = street.store.turns.advance, []
+        real = street.store.turns.advance
+        failed: list[int] = []
 
         async def flaky(*args: object, **more: object) -> object:
             if len(failed) < 4:
