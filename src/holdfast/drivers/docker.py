@@ -261,7 +261,7 @@ class DockerDriver(Driver):
                     await self._client.kill(handle)
                 await self._client.wait(handle)
 
-    async def start(self, handle: Handle) -> None:
+    async def start(self, handle: Handle, *, memory: bool = True) -> bool:
         home = self._of(handle)
         async with self._lock(handle):
             state = (await self._existing(handle)).state
@@ -274,6 +274,7 @@ class DockerDriver(Driver):
             except (OSError, ValueError, TypeError) as error:
                 raise DriverTransient(f"cannot prepare the sandbox in {home.directory}: {error}") from error
             await uninterrupted(self._run(handle, home, Network(facts.network)))
+            return False
 
     # -- looking ---------------------------------------------------------------------------------------------------
 

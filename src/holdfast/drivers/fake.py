@@ -223,7 +223,7 @@ class FakeDriver(Driver):
         sandbox.paused = False
         await self._strike("stop", "after", session_id)
 
-    async def start(self, handle: Handle) -> None:
+    async def start(self, handle: Handle, *, memory: bool = True) -> bool:
         session_id = _session_of(handle)
         await self._strike("start", "before", session_id)
         sandbox = self._existing(session_id)
@@ -233,6 +233,7 @@ class FakeDriver(Driver):
         sandbox.runner = FakeRunner(sandbox.spec)
         sandbox.runner.files = files
         await self._strike("start", "after", session_id)
+        return False
 
     def _existing(self, session_id: str) -> FakeSandbox:
         if session_id not in self.world.sandboxes:

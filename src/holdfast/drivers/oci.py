@@ -279,7 +279,7 @@ class OciDriver(Driver):
             await self._end(handle, directory)
             await Disk(directory, limited=self._ready()[0].loop_disks).unmount()
 
-    async def start(self, handle: Handle) -> None:
+    async def start(self, handle: Handle, *, memory: bool = True) -> bool:
         async with self._lock(handle):
             directory = self._directory(handle)
             if (await self.inspect(handle)).state is not SandboxState.STOPPED:
@@ -293,6 +293,7 @@ class OciDriver(Driver):
                     await self._start(handle, directory)
             except OSError as error:
                 raise DriverTransient(f"cannot start the sandbox in {directory}: {error}") from error
+            return False
 
     async def _exists_in_runtime(self, handle: Handle) -> bool:
         return any(found.handle == handle for found in await self._containers())
