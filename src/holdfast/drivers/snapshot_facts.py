@@ -4,7 +4,8 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from holdfast.errors import SnapshotBroken
+from holdfast.drivers.base import Driver, SandboxSpec
+from holdfast.errors import BadInput, DriverUnsupported, SnapshotBroken
 
 FORMAT = 1
 _NAME = "snapshot.json"
@@ -12,8 +13,11 @@ _NAME = "snapshot.json"
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFacts:
-    """``root_id`` is the driver's, whom files of the sandbox's root belong to. ``limited``: each disk is a file system
-    in a file (``disk.img``); otherwise it is a plain directory (``disk``)."""
+    """Of one snapshot.
+
+    ``root_id`` is the driver's: whom files of the sandbox's root belong to. ``limited``: each disk is a file system
+    in a file (``disk.img``); otherwise it is a plain directory (``disk``).
+    """
 
     driver: str
     image: str
@@ -44,3 +48,16 @@ class SnapshotFacts:
             return cls(**known)
         except TypeError as error:
             raise SnapshotBroken(f"the snapshot in {directory} lacks facts: {error}; take it again") from error
+
+    def check(self, spec: SandboxSpec, driver: Driver, *, limited: bool = False) -> None:
+        """Raises what ``restore`` must where a sandbox of this spec cannot be made from it."""
+        if self.driver != driver.name:
+            raise DriverUnsupported(f"this snapshot was taken under driver {self.driver}; restore it under that one")
+        if (self.root_id, self.limited) != (driver.root_id, limited):
+            raise DriverUnsupported(
+                "this snapshot was taken by a daemon that ran as another user or with other ids; restore it as that one"
+            )
+        if self.writable_root != spec.writable_root:
+            raise BadInput(f"writable_root: must be {self.writable_root}, as when the snapshot was taken")
+        if self.memory and not driver.capabilities.memory:
+            raise DriverUnsupported("this snapshot holds memory, which cannot be restored here")
