@@ -10,7 +10,7 @@ import json
 import os
 import re
 import resource
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -21,7 +21,6 @@ from holdfast.drivers import cgroup_stats, cgroups, freezer, process_stats, runt
 from holdfast.drivers.base import (
     Capabilities,
     Check,
-    Driver,
     Handle,
     Network,
     OomCounter,
@@ -39,8 +38,8 @@ from holdfast.drivers.oci_home import SandboxHome
 from holdfast.drivers.oci_machine import Machine, examine
 from holdfast.drivers.oci_process import init_process, kill_init, last_words
 from holdfast.drivers.slirp import Slirp
-from holdfast.drivers.snapshot_facts import SnapshotFacts
-from holdfast.drivers.space import Space, Spaces
+from holdfast.drivers.space import Spaces
+from holdfast.drivers.space_driver import FillSpace, SpaceDriver
 from holdfast.drivers.tree_removal import remove_tree
 from holdfast.errors import (
     DriverConflict,
@@ -64,7 +63,7 @@ _STATES = {
 }
 
 
-class OciDriver(Driver):
+class OciDriver(SpaceDriver):
     """Sandboxes as OCI containers."""
 
     name = "oci"
@@ -172,10 +171,7 @@ class OciDriver(Driver):
             raise DriverUnsupported(f"{handle[:80]!r} is no handle of the oci driver")
         return self._home / handle
 
-    async def create(self, spec: SandboxSpec) -> Handle:
-        return await self._make(spec, lambda space: space.create(spec, self))
-
-    async def _make(self, spec: SandboxSpec, fill_space: Callable[[Space], Awaitable[None]]) -> Handle:
+    async def _make(self, spec: SandboxSpec, fill_space: FillSpace) -> Handle:
         handle = self.handle_for(spec.session_id)
         directory = self._directory(handle)
         check_environment(spec.env)
@@ -194,7 +190,7 @@ class OciDriver(Driver):
                 raise DriverTransient(f"cannot prepare the sandbox in {directory}: {error}") from error
         return handle
 
-    async def _fill(self, spec: SandboxSpec, directory: Path, fill_space: Callable[[Space], Awaitable[None]]) -> None:
+    async def _fill(self, spec: SandboxSpec, directory: Path, fill_space: FillSpace) -> None:
         home, space = SandboxHome(directory, self._ready()[1]), self._spaces.of(directory)
         await asyncio.to_thread(home.make)
         await fill_space(space)
@@ -311,17 +307,6 @@ class OciDriver(Driver):
             state = (await self.inspect(handle)).state
             init = await asyncio.to_thread(init_process, directory) if state is SandboxState.RUNNING else None
             await self._spaces.of(directory).snapshot(to, lasting=lasting, init=init.pid if init else None)
-
-    async def restore(self, spec: SandboxSpec, source: Path, *, consume: bool = False) -> Handle:
-        facts = await asyncio.to_thread(SnapshotFacts.read, source)
-        facts.check(spec, self, limited=self._ready()[0].loop_disks)
-        return await self._make(spec, lambda space: space.restore(spec, self, source, consume=consume))
-
-    async def forget_snapshot(self, source: Path) -> None:
-        await self._spaces.forget_snapshot(source)
-
-    async def remove_workspace(self, workspace: Path) -> None:
-        await self._spaces.remove_workspace(workspace)
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
