@@ -25,18 +25,19 @@ pytestmark = pytest.mark.anyio
 class OciHarness(Harness):
     def __init__(self, root: Path, runtime: str, image: ImageRoot) -> None:
         self.image = image
+        self.state_dir = root / "s"
         self._root = root
-        self._runtime = runtime
+        self.runtime = runtime
 
     async def make_driver(self) -> Driver:
-        return await self._prepared(self._root / "s")
+        return await self._prepared(self.state_dir)
 
     async def make_stranger(self) -> Driver:
         return await self._prepared(self._root / "other")
 
     async def _prepared(self, state_dir: Path) -> Driver:
         state_dir.mkdir(0o711, exist_ok=True)
-        driver = OciDriver(state_dir, runtime=self._runtime)
+        driver = OciDriver(state_dir, runtime=self.runtime)
         await driver.prepare()
         return driver
 
