@@ -355,6 +355,7 @@ class ImageOut(BaseModel):
     size_bytes: int | None
     created_at: Timestamp
     digest: str | None
+    recipe: str | None = None
 
     @classmethod
     def of(cls, info: ImageInfo) -> "ImageOut":
@@ -364,6 +365,7 @@ class ImageOut(BaseModel):
             size_bytes=info.size_bytes,
             created_at=timestamp(info.created_at),
             digest=info.digest,
+            recipe=info.recipe,
         )
 
 
