@@ -34,9 +34,13 @@ def need_tools(*tools: str) -> None:
 
 
 def own(directory: Path) -> None:
-    """Give a directory to the root of enclosures."""
+    """Give a directory, and what we have made in it, to the root of enclosures."""
     uids, gids = _maps()
-    os.chown(directory, uids[0][1], gids[0][1])
+    owner, group = uids[0][1], gids[0][1]
+    os.chown(directory, owner, group)
+    for top, directories, files in os.walk(directory):
+        for name in (*directories, *files):
+            os.chown(Path(top, name), owner, group, follow_symlinks=False)
 
 
 def run(
