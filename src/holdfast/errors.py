@@ -36,7 +36,9 @@
     ├── TooManyWatches                 too_many_watches     429
     ├── SandboxLost                    sandbox_lost         502
     ├── Unavailable                    unavailable          503
-    │   └── RuntimeUnavailable         runtime_unavailable  503
+    │   ├── RuntimeUnavailable         runtime_unavailable  503
+    │   └── ToolMissing                tool_missing         503
+    ├── BuildFailed                    build_failed         500
     ├── ShellUnavailable               shell_unavailable    409
     ├── ConfigError                    bad_config           500
     ├── ProtocolError                  protocol_error       502
@@ -261,6 +263,18 @@ class RuntimeUnavailable(Unavailable):
     """The container runtime cannot work on this machine as it is set up; the message says why and what to do."""
 
     code = "runtime_unavailable"
+
+
+class ToolMissing(Unavailable):
+    """A program of the host that this takes is not installed; the message says how to."""
+
+    code = "tool_missing"
+
+
+class BuildFailed(HoldfastError):
+    """An image could not be built; the message has the last lines of the log, and says where all of it is."""
+
+    code = "build_failed"
 
 
 class ShellUnavailable(HoldfastError):
