@@ -97,6 +97,8 @@ class Session:
         os.makedirs(os.path.dirname(self._path), exist_ok=True)
         os.makedirs(self._turns, exist_ok=True)
         scratch = f"{self._path}.new"
+        if os.path.exists(scratch):  # of one who was killed here
+            os.unlink(scratch)
         lines = Lines(scratch)
         for role, text in history:
             lines.append(compact_json.encode({"said": text, "role": role}))
@@ -106,10 +108,13 @@ class Session:
         self._before = history
 
     def load(self) -> None:
+        Lines(self._path).close()
         for told in read_lines(self._path):
             self._take(told)
         for turn in self.accepted.values():
-            turn.said, turn.ended = _outcome(self.log_path(turn.name))
+            path = self.log_path(turn.name)
+            Lines(path).close()  # closes a line that was cut off: even one that lacks only its end
+            turn.said, turn.ended = _outcome(path)
 
     def _take(self, told: Data) -> None:
         if "said" in told:
