@@ -17,6 +17,7 @@ from holdfast.errors import RuntimeUnavailable
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
 from support.leftovers import leftovers
+from support.places import full_dir, made
 
 pytestmark = pytest.mark.anyio
 
@@ -44,6 +45,12 @@ class OciHarness(Harness):
 
     def leftovers(self, session_id: str) -> list[str]:
         return leftovers(session_id, self._root)
+
+    def keep_dir(self) -> Path:
+        return made(self._root / "keep")
+
+    def full_dir(self) -> Path | None:
+        return full_dir(self._root / "full")
 
 
 @pytest.fixture(params=["runc", "crun"])
