@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from holdfast.agents.base import Agent, Place
 from holdfast.agents.conformance import Harness
 from holdfast.agents.scripted import process
-from holdfast.agents.scripted.adapter import ScriptedAgent
+from holdfast.agents.scripted.adapter import Patience, ScriptedAgent
 from holdfast.drivers.base import Driver, Limits
 from holdfast.errors import FileMissing, HoldfastError
 from holdfast.images.store import ImageStore
@@ -32,8 +32,7 @@ SETTINGS = replace(
     connect_seconds=30,
     max_exec_timeout_ms=60_000,
 )
-HEALTH_SECONDS = 2.5
-QUIET_SECONDS = 0.5
+PATIENCE = Patience(health=2.5, quiet=0.5)
 
 
 class ScriptedHarness(Harness):
@@ -44,7 +43,7 @@ class ScriptedHarness(Harness):
         self._homes = homes
 
     def make_agent(self) -> Agent:
-        return ScriptedAgent(health_seconds=HEALTH_SECONDS, quiet_seconds=QUIET_SECONDS)
+        return ScriptedAgent(PATIENCE)
 
     async def new_session(self) -> Place:
         session_id = await new(self.service)

@@ -10,6 +10,7 @@ import hashlib
 import re
 import secrets
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from holdfast.agents.base import Abilities, Agent, AgentSessionId, Cursor, Place, Prompt, Said, Told
@@ -19,14 +20,19 @@ from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, FileMis
 from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.processes import ProcessView
 
-HEALTH_SECONDS = 5.0
-ASK_SECONDS = 20.0
-QUIET_SECONDS = 15.0
-"""How long a turn may be silent before the agent is asked whether it lives."""
-
 _SESSION = re.compile(r"scr_[0-9a-f]{32}")
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _REMEMBERED_ROOTS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long the agent may take, in seconds."""
+
+    health: float = 5.0
+    request: float = 20.0
+    quiet: float = 15.0
+    """How long a turn may be silent before the agent is asked whether it lives."""
 
 
 class ScriptedAgent(Agent):
@@ -34,9 +40,8 @@ class ScriptedAgent(Agent):
 
     name = "scripted"
 
-    def __init__(self, *, health_seconds: float = HEALTH_SECONDS, quiet_seconds: float = QUIET_SECONDS) -> None:
-        self._health = health_seconds
-        self._quiet = quiet_seconds
+    def __init__(self, patience: Patience | None = None) -> None:
+        self._patience = patience or Patience()
         self._roots: dict[str, str] = {}
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
@@ -51,7 +56,7 @@ class ScriptedAgent(Agent):
             view, generation = await process.find(place)
             if view is not None and view.running:
                 try:
-                    await process.ask(place, view, "ping", {}, self._health)
+                    await process.ask(place, view, "ping", {}, self._patience.health)
                     return
                 except AgentDown:
                     await process.end(place, view)
@@ -70,21 +75,21 @@ class ScriptedAgent(Agent):
 
     async def health(self, place: Place) -> None:
         try:
-            async with asyncio.timeout(self._health):
-                await self._ask(place, "ping", {}, self._health)
+            async with asyncio.timeout(self._patience.health):
+                await self._ask(place, "ping", {}, self._patience.health)
         except TimeoutError:
-            raise AgentDown(f"the agent did not answer within {self._health:.0f} s; start it again") from None
+            raise AgentDown(f"the agent did not answer within {self._patience.health:.0f} s; start it again") from None
 
     async def stop(self, place: Place) -> None:
         view, _ = await process.find(place)
         if view is not None and view.running:
             await process.end(place, view)
 
-    async def _ask(self, place: Place, op: str, fields: process.Json, seconds: float = ASK_SECONDS) -> None:
+    async def _ask(self, place: Place, op: str, fields: process.Json, seconds: float | None = None) -> None:
         view, _ = await process.find(place)
         if view is None or not view.running:
             raise AgentDown("the agent's process is not there; start it")
-        await process.ask(place, view, op, fields, seconds)
+        await process.ask(place, view, op, fields, seconds or self._patience.request)
 
     async def _root(self, place: Place) -> str:
         known = self._roots.get(place.session_id)
@@ -162,7 +167,7 @@ class ScriptedAgent(Agent):
         """What the process tells of the turn, to the turn's end or its own."""
         lines = process.Lines()
         output = place.sandbox.processes.follow(place.session_id, view.process_id, offset=view.written)
-        async with contextlib.aclosing(_or_silence(output, self._quiet)) as items:
+        async with contextlib.aclosing(_or_silence(output, self._patience.quiet)) as items:
             async for item in items:
                 if isinstance(item, ProcessView):
                     return
