@@ -8,6 +8,7 @@ from pathlib import Path
 
 from holdfast.agents.fake import FakeAgent
 from holdfast.agents.fake_world import FakeAgentWorld
+from holdfast.agents.registry import AgentRegistry
 from holdfast.drivers.fake import FakeDriver
 from holdfast.keys.types import ROOT
 from holdfast.protocol.turn_events import Kind
@@ -22,7 +23,6 @@ from holdfast.threads.types import EventView, MessageView, Mode, NewMessage, Tur
 from support.house import NODE, House
 
 QUICK = ThreadSettings(
-    default_agent="fake",
     retry_seconds=0.02,
     resolve_seconds=1.0,
     lease_seconds=3.0,
@@ -37,6 +37,12 @@ QUICK = ThreadSettings(
 PATIENCE = 30.0
 """Tests run beside others on a machine that is busy."""
 REF = ThreadRef(ROOT.owner, "slack:T1:C1:1700000000.1")
+
+
+def registry(agent: FakeAgent) -> AgentRegistry:
+    agents = AgentRegistry([])
+    agents.add(agent)
+    return agents
 
 
 class Desk:
@@ -110,7 +116,7 @@ class Street:
             tools = Tools(
                 store=self.store,
                 sessions=sessions,
-                agents={"fake": agent},
+                agents=registry(agent),
                 settings=chosen,
                 metrics=ThreadMetrics(self.house.registry),
                 node=NODE,

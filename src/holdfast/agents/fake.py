@@ -102,12 +102,13 @@ class FakeAgent(Agent):
 
     async def prompt(self, place: Place, session: AgentSessionId, prompt: Prompt) -> None:
         async with self._call("prompt", place) as home:
-            await self._answering(home)
             known = _find(home, session)
-            if prompt.id not in known.turns:
-                if known.running() is not None:
-                    raise AgentFailed("a turn is running in this session; wait for its end")
-                self.world.run(place.session_id, home, known, prompt)
+            if prompt.id in known.turns:
+                return
+            await self._answering(home)
+            if known.running() is not None:
+                raise AgentFailed("a turn is running in this session; wait for its end")
+            self.world.run(place.session_id, home, known, prompt)
 
     async def accepted(self, place: Place, session: AgentSessionId, prompt_id: str) -> bool:
         async with self._call("accepted", place) as home:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
 from holdfast.drivers.base import SandboxSpec
-from holdfast.drivers.fake_files import FakeFiles
+from holdfast.drivers.fake_file_tasks import FakeFileTasks
 from holdfast.errors import (
     BadInput,
     Conflict,
@@ -47,11 +47,11 @@ class _Exec:
 class FakeRunner:
     """Runs from the moment it is made until ``kill``, or until the host replaces it, refuses it or shuts it down."""
 
-    def __init__(self, spec: SandboxSpec) -> None:
+    def __init__(self, spec: SandboxSpec, files: dict[str, bytes] | None = None) -> None:
         self.frozen = False
-        self.files: dict[str, bytes] = {}
+        self.files: dict[str, bytes] = {} if files is None else files
         self.listening: dict[str, int] = {}
-        self._file_work = FakeFiles(lambda: self.files)
+        self._file_work = FakeFileTasks(lambda: self.files)
         self._spec = spec
         self._env = {"HOME": HOME, "SANDBOX_ID": spec.session_id, **spec.env}
         self._execs: dict[str, _Exec] = {}

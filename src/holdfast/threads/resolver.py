@@ -103,7 +103,7 @@ class Resolver:
     async def _once(self, lease: Lease, channel: str, story: _Story) -> Attached:
         ready = await self._sandbox(lease, story)
         story.add(ready.how, ready.why)
-        agent = self._tools.agent(ready.thread.agent)
+        agent = self._tools.agents.get(ready.thread.agent)
         place = Place(ready.session_id, self._tools.sessions, channel)
         try:
             await agent.health(place)

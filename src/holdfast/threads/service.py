@@ -114,20 +114,16 @@ class ThreadService:
             row = await self._store.threads.by_key(ref.owner, ref.key)
         except ThreadNotFound:
             chosen = options or ThreadOptions()
-            agent = chosen.agent or self._tools.settings.default_agent
-            self._known_agent(agent)
+            agent = self._tools.agents.get(chosen.agent).name
             settings = {**kept.to_json(chosen), "max_sessions": ref.max_sessions}
             row, _new = await self._store.threads.get_or_create(
                 id=new_id("thr"), owner=ref.owner, key=ref.key, agent=agent, settings=settings
             )
+        if options is not None and options.agent is not None:
+            self._tools.agents.get(options.agent)
         if options is not None and kept.merged(kept.from_json(row.settings), options) != kept.from_json(row.settings):
             await self._office.ask(row, "options", {"options": kept.to_json(options)})
         return row
-
-    def _known_agent(self, name: str) -> None:
-        if name not in self._tools.agents:
-            known = ", ".join(sorted(self._tools.agents)) or "none"
-            raise BadInput(f"agent: there is no agent {name} here; there are: {known}")
 
     async def send(self, ref: ThreadRef, message: NewMessage, options: ThreadOptions | None = None) -> MessageView:
         """Store a message, and have it worked on; makes the thread if it is new. Returns at once.

@@ -10,7 +10,6 @@ from holdfast.threads.types import IdlePolicy
 class ThreadSettings:
     """Defaults, limits and deadlines of threads."""
 
-    default_agent: str
     idle: IdlePolicy = field(default_factory=IdlePolicy)
     platform_idle: Mapping[str, IdlePolicy] = field(default_factory=dict)
     """Where a platform differs, by what stands before the first colon of its keys."""

@@ -2,11 +2,10 @@
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from holdfast.agents.base import Agent
-from holdfast.errors import ConfigError
+from holdfast.agents.registry import AgentRegistry
 from holdfast.sessions.live import Clock
 from holdfast.sessions.service import SessionService
 from holdfast.store import Store
@@ -22,7 +21,7 @@ class Tools:
 
     store: Store
     sessions: SessionService
-    agents: Mapping[str, Agent]
+    agents: AgentRegistry
     settings: ThreadSettings
     metrics: ThreadMetrics
     node: str
@@ -30,13 +29,6 @@ class Tools:
     clock: Clock
     sleep: Sleep = asyncio.sleep
     """Between two tries; tests bring their own."""
-
-    def agent(self, name: str) -> Agent:
-        try:
-            return self.agents[name]
-        except KeyError:
-            known = ", ".join(sorted(self.agents)) or "none"
-            raise ConfigError(f"agents: this daemon has no agent {name}; it has: {known}") from None
 
 
 def new_id(prefix: str) -> str:

@@ -20,7 +20,7 @@ from holdfast.threads.tools import Tools
 from holdfast.threads.types import How
 from support.house import House, until
 from support.postgres import MISSING, Postgres, running_postgres
-from support.threads import QUICK, REF, Desk, text_of
+from support.threads import QUICK, REF, Desk, registry, text_of
 
 pytestmark = pytest.mark.anyio
 
@@ -68,7 +68,7 @@ class Host:
             tools = Tools(
                 store=self.store,
                 sessions=sessions,
-                agents={"fake": agent},
+                agents=registry(agent),
                 settings=settings,
                 metrics=ThreadMetrics(self.house.registry),
                 node=self.name,
