@@ -23,7 +23,6 @@ from pydantic import (
     Field,
     InstanceOf,
     SecretStr,
-    StringConstraints,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -32,6 +31,8 @@ from pydantic import (
 from holdfast.broker.addresses import PrivateHosts
 from holdfast.daemon.docker_setting import LocalSocket
 from holdfast.daemon.pool_setting import PoolSizes
+from holdfast.daemon.setting_types import Float, Int, Name, split
+from holdfast.daemon.thread_config import AgentNames, FilesDir, ThreadIdle
 from holdfast.errors import BadInput, ConfigError
 from holdfast.sessions.event_kinds import Kind
 from holdfast.sessions.network import NetworkPolicy
@@ -52,27 +53,8 @@ def default_state_dir() -> Path:
     return (xdg if xdg.is_absolute() else Path.home() / ".local" / "state") / "holdfast"
 
 
-def _no_bool(value: object) -> object:
-    # YAML's "yes" where a number belongs is a mistake, but to Python True is 1.
-    if isinstance(value, bool):
-        raise ValueError("must be a number")
-    return value
-
-
 def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
-
-
-def _split(value: object) -> object:
-    """The environment has only text: a list is written as JSON or with commas."""
-    if not isinstance(value, str):
-        return value
-    if value.lstrip().startswith("["):
-        try:
-            return json.loads(value)
-        except ValueError:
-            raise ValueError('must be a comma-separated list or a JSON list such as ["a", "b"]') from None
-    return [item.strip() for item in value.split(",") if item.strip()]
 
 
 def _network(value: object) -> object:
@@ -94,10 +76,6 @@ def _network(value: object) -> object:
 
 N = TypeVar("N", int, float)
 
-Int = Annotated[int, BeforeValidator(_no_bool)]
-Float = Annotated[float, BeforeValidator(_no_bool), Field(allow_inf_nan=False)]
-Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-
 
 def _from_json(value: object) -> object:
     """The environment has only text."""
@@ -116,7 +94,7 @@ class WebhookConfig(BaseModel):
 
     url: str
     secret: SecretStr
-    events: Annotated[tuple[Kind, ...] | None, BeforeValidator(_split)] = None
+    events: Annotated[tuple[Kind, ...] | None, BeforeValidator(split)] = None
 
     @field_validator("url")
     @classmethod
@@ -151,7 +129,7 @@ class Config(BaseModel):
     driver: Annotated[Literal["oci", "docker", "process", "fake"], BeforeValidator(_lower)] = "oci"
     runtime: Name | None = None
     docker_host: LocalSocket | None = None
-    allowed_images: Annotated[tuple[Name, ...] | None, BeforeValidator(_split)] = None
+    allowed_images: Annotated[tuple[Name, ...] | None, BeforeValidator(split)] = None
     default_image: Name = "host"
 
     max_ttl_seconds: Annotated[Int, Field(ge=1, le=3650 * DAY)] = 30 * DAY
@@ -165,7 +143,7 @@ class Config(BaseModel):
     pids_limit: Annotated[Int, Field(ge=16)] = 256
     disk_limit_mb: Annotated[Int, Field(ge=16)] = 2048
     network: Annotated[InstanceOf[NetworkPolicy], BeforeValidator(_network)] = NetworkPolicy.NONE
-    egress_private_hosts: Annotated[tuple[Name, ...], BeforeValidator(_split)] = ()
+    egress_private_hosts: Annotated[tuple[Name, ...], BeforeValidator(split)] = ()
     readonly_rootfs: bool = True
     pause_after_seconds: Annotated[Float, Field(gt=0)] | None = None
     hibernate_after_seconds: Annotated[Float, Field(gt=0)] | None = None
@@ -182,6 +160,18 @@ class Config(BaseModel):
         default_factory=lambda earlier: min(24.0, earlier["event_retention_hours"])
     )
     webhooks: Annotated[tuple[WebhookConfig, ...], BeforeValidator(_from_json)] = ()
+
+    agents: AgentNames = ("scripted",)
+    default_agent: Name | None = None
+    thread_idle: ThreadIdle = Field(default_factory=dict)
+    thread_files_dir: FilesDir | None = None
+    thread_file_bytes: Annotated[Int, Field(ge=1024)] = 1 << 30
+    thread_retry_seconds: Annotated[Float, Field(gt=0)] = 2.0
+    thread_resolve_seconds: Annotated[Float, Field(gt=0)] = 60.0
+    thread_lease_seconds: Annotated[Float, Field(ge=3)] = 30.0
+    turn_seconds: Annotated[Float, Field(gt=0)] = 6 * 3600.0
+    question_seconds: Annotated[Float, Field(gt=0)] = 15 * 60.0
+    node_grace_seconds: Annotated[Float, Field(ge=15)] = 120.0
 
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
     log_format: Annotated[Literal["auto", "console", "json"], BeforeValidator(_lower)] = "auto"

@@ -37,6 +37,7 @@ from holdfast.threads.questions import Questions
 from holdfast.threads.resolver import Attached
 from holdfast.threads.steering import Steering
 from holdfast.threads.tools import Tools
+from holdfast.threads.turn_end import TurnEnd, error_event
 
 log = structlog.get_logger(__name__)
 
@@ -74,6 +75,7 @@ class TurnRun:
         self._stuck = 0
         """How often it failed since something was last heard of it."""
         self._steering = Steering(tools, files, turn)
+        self._closing = TurnEnd(tools, lease, turn.id)
         self.on_accepted: Callable[[], None] = _nobody
         """Called when it can be steered."""
         self.questions = Questions(self._answer, seconds=tools.settings.question_seconds, clock=tools.clock)
@@ -302,12 +304,13 @@ class TurnRun:
             async with asyncio.timeout(self._tools.settings.collect_seconds):
                 artifacts = [row.id for row in await self._files.collect(found.place.session_id, self._turn)]
         except TimeoutError:
-            trouble = [_error_event("unavailable", "the new files could not be fetched in time")]
+            trouble = [error_event("unavailable", "the new files could not be fetched in time")]
         except (StaleRow, ThreadNotFound):
             raise
         except HoldfastError as error:
-            trouble = [_error_event(error.code, f"the new files could not be fetched: {error.message}")]
-        await self._write_end(last.event, events=trouble, artifacts=artifacts, cursor=last.cursor)
+            trouble = [error_event(error.code, f"the new files could not be fetched: {error.message}")]
+        await self._steering.send_again()
+        self._turn = await self._closing.write(last.event, events=trouble, artifacts=artifacts, cursor=last.cursor)
 
     # -- its end -----------------------------------------------------------------------------------------------------
 
@@ -329,39 +332,8 @@ class TurnRun:
             await self._end(StopReason.CANCELED)
 
     async def _end(self, reason: StopReason, error: HoldfastError | None = None) -> None:
-        """Without the agent: it did not, or cannot, say so itself."""
-        data: dict[str, object] = {"message_id": await self._message_id(), "reason": str(reason)}
-        events = []
-        if error is not None:
-            data["error"] = {"code": error.code, "message": error.message}
-            events = [_error_event(error.code, error.message)]
-        await self._write_end(TurnEvent(Kind.FINALIZE, data), events=events)
-
-    async def _message_id(self) -> str:
-        """Of the agent's message that is under way; the turn's own where there is none."""
-        told = await patiently(
-            lambda: self._tools.store.thread_events.of_turn(self._turn.id, kinds=[Kind.MESSAGE_CREATE]),
-            self._tools.sleep,
-        )
-        mine = [event.data["message_id"] for event in told if event.data.get("role") != "user"]
-        return str(mine[-1]) if mine else self._turn.id
-
-    async def _write_end(
-        self,
-        finalize: TurnEvent,
-        *,
-        events: Sequence[TurnEvent] = (),
-        artifacts: Sequence[str] = (),
-        cursor: str | None = None,
-    ) -> None:
         await self._steering.send_again()
-        self._turn = await patiently(
-            lambda: self._tools.store.turns.end(
-                self._lease, self._turn.id, finalize, events=events, artifacts=artifacts, cursor=cursor
-            ),
-            self._tools.sleep,
-        )
-        self._tools.metrics.turns_ended.labels(str(self._turn.stop_reason)).inc()
+        self._turn = await self._closing.write_own(reason, error)
 
     # -- from outside ------------------------------------------------------------------------------------------------
 
@@ -396,10 +368,6 @@ class TurnRun:
         self._steering.add(message)
         if self._attached is not None:
             await self._steering.deliver(self._attached)
-
-
-def _error_event(code: str, message: str) -> TurnEvent:
-    return TurnEvent(Kind.ERROR, {"code": code, "message": message})
 
 
 def _nobody() -> None:
