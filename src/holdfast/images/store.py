@@ -27,7 +27,7 @@ from anyio import to_thread
 
 from holdfast.drivers.base import ImageRoot
 from holdfast.errors import BadInput, Conflict, HoldfastError, ImageInUse, ImageNotFound, UnknownImage
-from holdfast.images import enclosure, host
+from holdfast.images import enclosure, host, layers
 from holdfast.images.budget import MAX_BYTES, Budget
 from holdfast.images.disk import Lock, remove_tree, sync, write_file
 from holdfast.images.importer import explained, import_root
@@ -59,6 +59,8 @@ class Origin:
     kind: Kind = "imported"
     recipe: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    digest: str | None = None
+    """Where it has one already; else that of the tar is taken."""
 
 
 class ImageStore:
@@ -85,11 +87,13 @@ class ImageStore:
         self._resolved[image.layout] = time.monotonic()
         return image
 
-    async def import_(self, name: str, source: Path, *, replace: bool = False) -> ImageInfo:
-        """Make an image from a root file system: a tar (plain, gz, bz2, xz, zst) or a directory.
+    async def import_(self, name: str, source: Path | str, *, replace: bool = False) -> ImageInfo:
+        """Make an image from a root file system: a tar (plain, gz, bz2, xz, zst) or a directory; from an archive of
+        ``docker save`` or OCI, or an OCI layout; or, if ``source`` is a text, from a registry: ``docker://…``.
 
         Raises ``BadInput`` (the name, or what ``source`` is), ``Conflict`` when the name is taken and ``replace`` not
-        set, ``TooLarge`` and ``DiskFull``. After an error, or when cancelled before the end, nothing is kept.
+        set, ``TooLarge``, ``DiskFull``; for layers also ``ToolMissing`` and ``Unavailable``. After an error, or when
+        cancelled before the end, nothing is kept.
         """
         budget = Budget(self._max_bytes)
         try:
@@ -149,7 +153,9 @@ class ImageStore:
         with explained(f"image {name!r}", self._root), self.workplace() as place:
             made = import_root(source, place, id_base=self._id_base, budget=budget)
             budget.check()
-            info = ImageInfo(name, origin.kind, made.size_bytes, time.time(), made.digest, origin.recipe)
+            info = ImageInfo(
+                name, origin.kind, made.size_bytes, time.time(), origin.digest or made.digest, origin.recipe
+            )
             tree = f"{time.time_ns():x}-{secrets.token_hex(4)}"
             self._commit(place, _Meta(info, tree, origin.env), replace=replace)
         return info
@@ -157,8 +163,9 @@ class ImageStore:
     def sweep(self) -> None:
         """Remove what crashes left."""
         with self._locked():
-            for path in list(self._abandoned()):
-                enclosure.remove(path)
+            garbage = list(self._abandoned())
+        for path in garbage:
+            enclosure.remove(path)
 
     @contextmanager
     def workplace(self) -> Iterator[Path]:
@@ -199,12 +206,31 @@ class ImageStore:
         metas = [meta for name in self._names() if (meta := self._read_meta(name)) is not None]
         return sorted((meta.info for meta in metas), key=lambda info: (info.name != HOST, info.name))
 
-    def _import(self, name: str, source: Path, replace: bool, budget: Budget) -> ImageInfo:
+    def _import(self, name: str, source: Path | str, replace: bool, budget: Budget) -> ImageInfo:
         self.check_name(name)
+        if isinstance(source, str):
+            layers.check_reference(source)
+            self._refuse_taken(name, replace)
+            return self._import_layers(name, source, replace, budget)
         if source.is_dir() and self._root.resolve().is_relative_to(source.resolve()):
             raise BadInput(f"{source} contains the image store itself; import a directory that does not")
         self._refuse_taken(name, replace)
-        return self.adopt(name, source, Origin(), replace=replace, budget=budget)
+        try:
+            return self.adopt(name, source, Origin(), replace=replace, budget=budget)
+        except layers.LayersFound as found:
+            return self._import_layers(name, found.source, replace, budget)
+
+    def _import_layers(self, name: str, source: str, replace: bool, budget: Budget) -> ImageInfo:
+        with explained(f"image {name!r}", self._root), self.workplace() as place:
+            place.chmod(0o711)
+            flat_place = place / "flat"
+            flat_place.mkdir(0o700)
+            try:
+                flat = layers.flatten(source, flat_place, budget)
+                origin = Origin(env=flat.env, digest=flat.digest)
+                return self.adopt(name, flat.tar, origin, replace=replace, budget=budget)
+            finally:
+                enclosure.remove(flat_place)
 
     def _remove(self, name: str, in_use: Collection[str]) -> None:
         if name == HOST:
@@ -214,17 +240,19 @@ class ImageStore:
                 raise ImageNotFound(f"there is no image {name[:100]!r}")
             if name in in_use:
                 raise ImageInUse(f"image {name!r} is used by a session; destroy its sessions first")
-            gone = self._root / f"{_TEMPORARY}{secrets.token_hex(8)}"
-            (self._root / name).rename(gone)
+            gone = self._put_away(self._root / name)
             sync(self._root)
         remove_tree(gone)
 
     def _clean(self, in_use: Collection[Path]) -> int:
         with self._locked():
-            garbage = [*self._abandoned(), *self._unused(set(in_use))]
-            for path in garbage:
-                enclosure.remove(path)
+            garbage = [*self._abandoned(), *(self._put_away(path) for path in list(self._unused(set(in_use))))]
+        for path in garbage:
+            enclosure.remove(path)  # without the lock: it may take a while
         return len(garbage)
+
+    def _put_away(self, path: Path) -> Path:
+        return path.rename(self._root / f"{_TEMPORARY}{secrets.token_hex(8)}")
 
     def _abandoned(self) -> Iterator[Path]:
         for path in self._root.glob(f"{_TEMPORARY}*"):
