@@ -48,6 +48,7 @@
         ├── DriverQuota                driver_quota         429
         ├── DriverConflict             driver_conflict      409
         ├── DriverUnsupported          driver_unsupported   409
+        ├── SnapshotBroken             snapshot_broken      409
         └── DriverTransient            driver_transient     503
 
 ``code`` is stable: clients may match on it. The message says what happened and what to do, and may change.
@@ -321,6 +322,13 @@ class DriverUnsupported(DriverError):
     """This driver cannot do that; its capabilities say so beforehand."""
 
     code = "driver_unsupported"
+    status = 409
+
+
+class SnapshotBroken(DriverError):
+    """There is no complete snapshot where one should be; trying again will not help."""
+
+    code = "snapshot_broken"
     status = 409
 
 

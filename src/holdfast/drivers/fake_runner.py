@@ -46,9 +46,9 @@ class _Exec:
 class FakeRunner:
     """Runs from the moment it is made until ``kill``, or until the host replaces it, refuses it or shuts it down."""
 
-    def __init__(self, spec: SandboxSpec) -> None:
+    def __init__(self, spec: SandboxSpec, files: dict[str, bytes] | None = None) -> None:
         self.frozen = False
-        self.files: dict[str, bytes] = {}
+        self.files: dict[str, bytes] = {} if files is None else files
         self.listening: dict[str, int] = {}
         self._spec = spec
         self._env = {"HOME": HOME, "SANDBOX_ID": spec.session_id, **spec.env}
