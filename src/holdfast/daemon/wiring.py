@@ -26,6 +26,7 @@ from holdfast.images.store import ImageInfo, ImageStore
 from holdfast.keys.ring import KeyRing
 from holdfast.link.hub import LinkHub
 from holdfast.sessions.events import EventFeed
+from holdfast.sessions.kept import Kept
 from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.saved_shells import SavedShells
 from holdfast.sessions.service import SessionService
@@ -94,6 +95,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             images,
             LinkHub(config.state_dir / "link"),
             SavedShells(config.state_dir / "asleep"),
+            Kept(store.snapshots, store.workspaces, config.state_dir),
             session_settings(config),
             node=node.node_id(config.state_dir),
             link_key=node.link_key(config.state_dir),
