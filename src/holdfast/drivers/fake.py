@@ -70,6 +70,12 @@ class FakeSandbox:
             return SandboxState.STOPPED
         return SandboxState.PAUSED if self.paused else SandboxState.RUNNING
 
+    def keep_workspace(self) -> None:
+        """What is in a named one outlives the sandbox, on disk."""
+        if self.spec.workspace is not None:
+            kept = {path: data for path, data in self.files.items() if fake_files.is_in_workspace(path)}
+            fake_files.save(self.spec.workspace, kept)
+
 
 class FakeOomCounter(OomCounter):
     """Reads what the test has set."""
@@ -201,8 +207,11 @@ class FakeDriver(Driver):
         existing = self.world.sandboxes.get(session_id)
         if existing is not None and existing.state is SandboxState.RUNNING:
             raise DriverConflict(f"there is a running sandbox of {session_id} already")
+        if existing is not None:
+            existing.keep_workspace()
         files = self._with_workspace(spec, files)
         sandbox = self.world.sandboxes[session_id] = FakeSandbox(spec, files=files)
+        sandbox.keep_workspace()
         await self._strike(method, "middle", session_id)
         sandbox.runner = FakeRunner(spec, files)
         await self._strike(method, "after", session_id)
@@ -228,9 +237,8 @@ class FakeDriver(Driver):
         if sandbox is not None and sandbox.runner is not None:
             await sandbox.runner.kill()
         await self._strike("destroy", "middle", session_id)
-        if sandbox is not None and sandbox.spec.workspace is not None:
-            kept = {path: data for path, data in sandbox.files.items() if fake_files.is_in_workspace(path)}
-            fake_files.save(sandbox.spec.workspace, kept)
+        if sandbox is not None:
+            sandbox.keep_workspace()
         self.world.sandboxes.pop(session_id, None)
         await self._strike("destroy", "after", session_id)
 

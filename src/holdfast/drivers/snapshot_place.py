@@ -23,10 +23,11 @@ def begin(place: Path) -> Path:
 
 
 def finish(place: Path, *, lasting: bool) -> None:
-    """What is in the scratch directory is complete. The files in it have been flushed by whoever wrote them."""
+    """What is in the scratch directory is complete, and flushed but for what lies right in it."""
     scratch = scratch_of(place)
     if lasting:
-        flush(scratch)
+        for path in (*scratch.glob("*.json"), *(path for path in scratch.iterdir() if path.is_dir()), scratch):
+            flush(path)
     scratch.rename(place)
     if lasting:
         flush(place.parent)

@@ -17,6 +17,7 @@ from holdfast.errors import RuntimeUnavailable
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
 from support.leftovers import leftovers
+from support.places import full_dir, made
 
 pytestmark = pytest.mark.anyio
 
@@ -24,18 +25,19 @@ pytestmark = pytest.mark.anyio
 class OciHarness(Harness):
     def __init__(self, root: Path, runtime: str, image: ImageRoot) -> None:
         self.image = image
+        self.state_dir = root / "s"
         self._root = root
-        self._runtime = runtime
+        self.runtime = runtime
 
     async def make_driver(self) -> Driver:
-        return await self._prepared(self._root / "s")
+        return await self._prepared(self.state_dir)
 
     async def make_stranger(self) -> Driver:
         return await self._prepared(self._root / "other")
 
     async def _prepared(self, state_dir: Path) -> Driver:
         state_dir.mkdir(0o711, exist_ok=True)
-        driver = OciDriver(state_dir, runtime=self._runtime)
+        driver = OciDriver(state_dir, runtime=self.runtime)
         await driver.prepare()
         return driver
 
@@ -44,6 +46,12 @@ class OciHarness(Harness):
 
     def leftovers(self, session_id: str) -> list[str]:
         return leftovers(session_id, self._root)
+
+    def keep_dir(self) -> Path:
+        return made(self._root / "keep")
+
+    def full_dir(self) -> Path | None:
+        return full_dir(self._root / "full")
 
 
 @pytest.fixture(params=["runc", "crun"])
