@@ -19,7 +19,9 @@
     │   ├── ImageNotFound              image_not_found      404
     │   ├── SnapshotNotFound           snapshot_not_found   404
     │   ├── WorkspaceNotFound          workspace_not_found  404
-    │   └── KeyNotFound                key_not_found        404
+    │   ├── KeyNotFound                key_not_found        404
+    │   ├── ThreadNotFound             thread_not_found     404
+    │   └── TurnNotFound               turn_not_found       404
     ├── Conflict                       conflict             409
     │   ├── WrongState                 wrong_state          409
     │   ├── StaleRow                   stale_row            409
@@ -38,10 +40,17 @@
     ├── TooManyWatches                 too_many_watches     429
     ├── SandboxLost                    sandbox_lost         502
     ├── Unavailable                    unavailable          503
-    │   └── RuntimeUnavailable         runtime_unavailable  503
+    │   ├── RuntimeUnavailable         runtime_unavailable  503
+    │   └── ToolMissing                tool_missing         503
+    ├── BuildFailed                    build_failed         500
     ├── ShellUnavailable               shell_unavailable    409
     ├── ConfigError                    bad_config           500
     ├── ProtocolError                  protocol_error       502
+    ├── AgentError                     agent_error          502
+    │   ├── AgentDown                  agent_down           503
+    │   ├── AgentSessionMissing        agent_session_missing 404
+    │   ├── AgentFailed                agent_failed         502
+    │   └── AgentUnsupported           agent_unsupported    409
     └── DriverError                    driver_error         503
         ├── SandboxNotFound            sandbox_not_found    404
         ├── DriverUnauthorized         driver_unauthorized  503
@@ -158,6 +167,14 @@ class KeyNotFound(NotFound):
     code = "key_not_found"
 
 
+class ThreadNotFound(NotFound):
+    code = "thread_not_found"
+
+
+class TurnNotFound(NotFound):
+    code = "turn_not_found"
+
+
 class Conflict(HoldfastError):
     code = "conflict"
     status = 409
@@ -270,6 +287,18 @@ class RuntimeUnavailable(Unavailable):
     code = "runtime_unavailable"
 
 
+class ToolMissing(Unavailable):
+    """A program of the host that this takes is not installed; the message says how to."""
+
+    code = "tool_missing"
+
+
+class BuildFailed(HoldfastError):
+    """An image could not be built; the message has the last lines of the log, and says where all of it is."""
+
+    code = "build_failed"
+
+
 class ShellUnavailable(HoldfastError):
     """There is no bash in the image and none in the runtime bundle."""
 
@@ -288,6 +317,40 @@ class ProtocolError(HoldfastError):
 
     code = "protocol_error"
     status = 502
+
+
+class AgentError(HoldfastError):
+    """The agent inside a sandbox, as its adapter sees it. Says nothing about the sandbox itself."""
+
+    code = "agent_error"
+    status = 502
+
+
+class AgentDown(AgentError):
+    """Its process is not there, or does not answer in time; starting it is the remedy."""
+
+    code = "agent_down"
+    status = 503
+
+
+class AgentSessionMissing(AgentError):
+    """The agent was asked and certainly does not know that conversation; a new one is the remedy."""
+
+    code = "agent_session_missing"
+    status = 404
+
+
+class AgentFailed(AgentError):
+    """The agent answered with an error, or with something that makes no sense."""
+
+    code = "agent_failed"
+
+
+class AgentUnsupported(AgentError):
+    """This agent cannot do that; its abilities say what it can."""
+
+    code = "agent_unsupported"
+    status = 409
 
 
 class DriverError(HoldfastError):

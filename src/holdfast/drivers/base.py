@@ -53,13 +53,15 @@ class ImageRoot:
 
     ``layout`` is a directory whose top-level entries become the sandbox's top-level entries. ``binds`` maps a path
     inside the sandbox to a host directory that is shown there read-only instead (the ``host`` image's ``/usr``).
-    ``masked`` are paths inside that must look empty.
+    ``masked`` are paths inside that must look empty. ``env`` is what the image wants in the environment; what the
+    session wants comes first.
     """
 
     name: str
     layout: Path
     binds: Mapping[str, Path] = field(default_factory=dict)
     masked: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ USERS_SUITE = "answers or keeps or resist or who_commands or token_is or memory_
 
 pytestmark = [
     pytest.mark.skipif(bool(unusable_dockerd()), reason=unusable_dockerd() or "none"),
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(900),
 ]
 
 

@@ -3,7 +3,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from unittest import SkipTest
 
@@ -23,10 +23,11 @@ pytestmark = pytest.mark.anyio
 
 
 class OciHarness(Harness):
-    def __init__(self, root: Path, runtime: str, image: ImageRoot) -> None:
+    def __init__(self, root: Path, runtime: str, image: ImageRoot, bundles: Path) -> None:
         self.image = image
         self.state_dir = root / "s"
         self._root = root
+        self._bundles = bundles
         self.runtime = runtime
 
     async def make_driver(self) -> Driver:
@@ -37,6 +38,8 @@ class OciHarness(Harness):
 
     async def _prepared(self, state_dir: Path) -> Driver:
         state_dir.mkdir(0o711, exist_ok=True)
+        if not (state_dir / "runtime-bundle").is_symlink():  # making one takes longer than a test
+            (state_dir / "runtime-bundle").symlink_to(self._bundles)
         driver = OciDriver(state_dir, runtime=self.runtime)
         await driver.prepare()
         return driver
@@ -54,13 +57,25 @@ class OciHarness(Harness):
         return full_dir(self._root / "full")
 
 
-@pytest.fixture(params=["runc", "crun"])
-async def harness(request: pytest.FixtureRequest) -> AsyncIterator[OciHarness]:
+@pytest.fixture(scope="session")
+def shared() -> Iterator[Path]:
+    """Where the runtime bundle and the image are that all tests use."""
     root = Path(tempfile.mkdtemp(prefix="hf-", dir="/var/tmp"))
     root.chmod(0o711)  # sandboxes run under other ids and must be able to pass through
+    (root / "bundles").mkdir()
     try:
-        store = ImageStore(root / "images", id_base=ID_BASE if os.geteuid() == 0 else None)
-        harness = OciHarness(root, request.param, await store.resolve("host"))
+        yield root
+    finally:
+        shutil.rmtree(root)
+
+
+@pytest.fixture(params=["runc", "crun"])
+async def harness(request: pytest.FixtureRequest, shared: Path) -> AsyncIterator[OciHarness]:
+    root = Path(tempfile.mkdtemp(prefix="hf-", dir="/var/tmp"))
+    root.chmod(0o711)
+    try:
+        store = ImageStore(shared / "images", id_base=ID_BASE if os.geteuid() == 0 else None)
+        harness = OciHarness(root, request.param, await store.resolve("host"), shared / "bundles")
         try:
             await (await harness.make_driver()).close()
         except RuntimeUnavailable as reason:

@@ -56,7 +56,9 @@ async def harness_in(root: Path) -> AsyncIterator[OciHarness]:
     root.chmod(0o711)
     try:
         store = ImageStore(root / "images", id_base=ID_BASE)
-        harness = OciHarness(root, (await examine(None)).runtime, await store.resolve("host"))
+        bundles = root / "bundles"
+        bundles.mkdir()
+        harness = OciHarness(root, (await examine(None)).runtime, await store.resolve("host"), bundles)
         try:
             driver = await harness.make_driver()
         except RuntimeUnavailable as reason:
