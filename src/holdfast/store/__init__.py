@@ -3,11 +3,14 @@
 Nothing here knows what a status means. The session service decides; the store only refuses to let two deciders win.
 """
 
-from holdfast.store.events import EventPage, EventRow, EventStore
+from holdfast.store.events import EventPage, EventRow, EventStore, Note
 from holdfast.store.keys import KeyRow, KeyStore
-from holdfast.store.sessions import SessionChange, SessionRow, SessionStore
+from holdfast.store.session_rows import SessionChange, SessionRow
+from holdfast.store.sessions import SessionStore
+from holdfast.store.snapshots import SnapshotRow, SnapshotStore
 from holdfast.store.store import Store
 from holdfast.store.webhooks import Cursor, WebhookCursors
+from holdfast.store.workspaces import Wish, WorkspaceRow, WorkspaceStore
 
 __all__ = [
     "Cursor",
@@ -16,9 +19,15 @@ __all__ = [
     "EventStore",
     "KeyRow",
     "KeyStore",
+    "Note",
     "SessionChange",
     "SessionRow",
     "SessionStore",
+    "SnapshotRow",
+    "SnapshotStore",
     "Store",
     "WebhookCursors",
+    "Wish",
+    "WorkspaceRow",
+    "WorkspaceStore",
 ]

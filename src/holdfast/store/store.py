@@ -10,7 +10,9 @@ from holdfast.store.engine import parse_url
 from holdfast.store.keys import KeyStore
 from holdfast.store.migrate import migrate
 from holdfast.store.sessions import SessionStore
+from holdfast.store.snapshots import SnapshotStore
 from holdfast.store.webhooks import WebhookCursors
+from holdfast.store.workspaces import WorkspaceStore
 
 
 class Store:
@@ -19,6 +21,8 @@ class Store:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.sessions = SessionStore(database)
+        self.snapshots = SnapshotStore(database, self.sessions.events)
+        self.workspaces = WorkspaceStore(database)
         self.keys = KeyStore(database)
         self.events = self.sessions.events
         self.webhooks = WebhookCursors(database)
