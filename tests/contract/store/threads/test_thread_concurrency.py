@@ -5,7 +5,10 @@ import time
 from collections.abc import Awaitable, Iterable
 from typing import TypeVar
 
+import anyio
 import pytest
+import sqlalchemy as sa
+from sqlalchemy.util import await_only
 
 from contract.store.threads.talk import THREAD, a_lease, a_thread, a_turn, delta, finalize, kinds, leased, say
 from holdfast.errors import Conflict, IdempotencyMismatch, StaleRow
@@ -165,6 +168,47 @@ async def test_an_idle_thread_is_either_claimed_or_spoken_to_first(store: Store,
         await store.messages.cancel_queued(THREAD)
         if isinstance(claimed, ThreadRow):
             await store.leases.release(claimed.lease)
+
+
+@pytest.mark.parametrize("call", ["release", "claim_idle"])
+async def test_who_waited_for_a_put_sees_its_message(
+    store: Store, other: Store, url: str, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """The statement that waits for the row must not judge the queue by what it saw before the wait."""
+    if url.startswith("sqlite"):
+        pytest.skip("a writer on SQLite begins to look when it is its turn")
+    lease = await leased(store)
+    await store.threads.set_session(lease, "ses_1")
+    if call == "claim_idle":
+        await store.leases.release(lease)
+    inside, go_on = asyncio.Event(), asyncio.Event()
+
+    def hold_the_row(*_: object) -> None:
+        inside.set()
+        await_only(go_on.wait())
+
+    monkeypatch.setattr("holdfast.store.messages._attach", hold_the_row)
+    put = asyncio.create_task(say(other, "m1"))
+    await inside.wait()
+    if call == "release":
+        waiting: asyncio.Task[object] = asyncio.create_task(store.leases.release(lease))
+    else:
+        longer = Idle(sleep_states=[SleepState.AWAKE], idle_for=-60)  # also holds for the row that the put has touched
+        waiting = asyncio.create_task(store.leases.claim_idle(THREAD, longer, owner="janitor", ttl=60))
+    await _until_somebody_waits(store)
+    go_on.set()
+    await put
+    assert not await waiting
+
+
+async def _until_somebody_waits(store: Store) -> None:
+    """Until a transaction waits for another one's end."""
+    query = sa.text(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    with anyio.fail_after(20):
+        while not await store._database.read(lambda connection: connection.scalar(query)):  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.01)
 
 
 async def test_one_message_is_begun_once_by_however_many(store: Store, other: Store) -> None:

@@ -1,19 +1,53 @@
 """Rows of threads: found by their key, paged by activity, changed under the lease, deleted and purged."""
 
+import dataclasses
+
 import pytest
+import sqlalchemy as sa
 
 from contract.store.rows import a_row
 from contract.store.threads.talk import THREAD, a_lease, a_thread, a_turn, kinds, leased, say
 from holdfast.errors import StaleRow, ThreadNotFound
 from holdfast.protocol.turn_events import Kind, TurnEvent
-from holdfast.store import Store
-from holdfast.store.thread_rows import FileKind, MessageStatus, SleepState, ThreadFileRow, ThreadRow, TurnState
+from holdfast.store import Store, thread_tables
+from holdfast.store.thread_rows import (
+    ChannelChange,
+    ChannelRow,
+    FileKind,
+    MessageRow,
+    MessageStatus,
+    NodeRow,
+    RequestRow,
+    SleepState,
+    ThreadChange,
+    ThreadEventRow,
+    ThreadFileRow,
+    ThreadRow,
+    TurnRow,
+    TurnState,
+)
 
 pytestmark = pytest.mark.anyio
 
 
 def _ids(rows: list[ThreadRow]) -> list[str]:
     return [row.id for row in rows]
+
+
+def test_rows_have_the_columns_of_their_tables() -> None:
+    rows: dict[sa.Table, type] = {
+        thread_tables.threads: ThreadRow,
+        thread_tables.thread_channels: ChannelRow,
+        thread_tables.messages: MessageRow,
+        thread_tables.turns: TurnRow,
+        thread_tables.thread_events: ThreadEventRow,
+        thread_tables.thread_requests: RequestRow,
+        thread_tables.nodes: NodeRow,
+    }
+    for table, row in rows.items():
+        assert {field.name for field in dataclasses.fields(row)} == set(table.columns.keys())
+    assert ThreadChange.__annotations__.keys() < set(thread_tables.threads.columns.keys())
+    assert ChannelChange.__annotations__.keys() < set(thread_tables.thread_channels.columns.keys())
 
 
 async def test_the_same_key_is_the_same_thread(store: Store) -> None:

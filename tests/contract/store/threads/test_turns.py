@@ -175,6 +175,7 @@ async def test_a_turn_ends_once_and_for_all(store: Store, reason: StopReason, st
     assert await store.turns.end(lease, "trn_1", finalize(StopReason.ERROR), events=[delta("x")]) == turn
     for write in [
         store.turns.advance(lease, "trn_1", after="c9", cursor="c10", events=[delta("x")]),
+        store.turns.advance(lease, "trn_1", after="c9", cursor="c9", events=[delta("x")]),
         store.turns.note(lease, "trn_1", state=TurnState.RUNNING),
     ]:
         with pytest.raises(WrongState, match="has ended"):
