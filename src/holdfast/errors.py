@@ -36,7 +36,9 @@
     ├── TooManyWatches                 too_many_watches     429
     ├── SandboxLost                    sandbox_lost         502
     ├── Unavailable                    unavailable          503
-    │   └── RuntimeUnavailable         runtime_unavailable  503
+    │   ├── RuntimeUnavailable         runtime_unavailable  503
+    │   └── ToolMissing                tool_missing         503
+    ├── BuildFailed                    build_failed         500
     ├── ShellUnavailable               shell_unavailable    409
     ├── ConfigError                    bad_config           500
     ├── ProtocolError                  protocol_error       502
@@ -51,6 +53,7 @@
         ├── DriverQuota                driver_quota         429
         ├── DriverConflict             driver_conflict      409
         ├── DriverUnsupported          driver_unsupported   409
+        ├── SnapshotBroken             snapshot_broken      409
         └── DriverTransient            driver_transient     503
 
 ``code`` is stable: clients may match on it. The message says what happened and what to do, and may change.
@@ -262,6 +265,18 @@ class RuntimeUnavailable(Unavailable):
     code = "runtime_unavailable"
 
 
+class ToolMissing(Unavailable):
+    """A program of the host that this takes is not installed; the message says how to."""
+
+    code = "tool_missing"
+
+
+class BuildFailed(HoldfastError):
+    """An image could not be built; the message has the last lines of the log, and says where all of it is."""
+
+    code = "build_failed"
+
+
 class ShellUnavailable(HoldfastError):
     """There is no bash in the image and none in the runtime bundle."""
 
@@ -348,6 +363,13 @@ class DriverUnsupported(DriverError):
     """This driver cannot do that; its capabilities say so beforehand."""
 
     code = "driver_unsupported"
+    status = 409
+
+
+class SnapshotBroken(DriverError):
+    """There is no complete snapshot where one should be; trying again will not help."""
+
+    code = "snapshot_broken"
     status = 409
 
 

@@ -238,6 +238,7 @@ class FakeImage:
     size_bytes: int | None = None
     created_at: float = 1_700_000_000.25
     digest: str | None = None
+    recipe: str | None = None
 
 
 class FakeCommands:

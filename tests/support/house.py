@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -24,8 +24,8 @@ from holdfast.sessions.service import SessionService
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult
 from holdfast.store import SessionRow, SessionStore, Store
+from support.waiting import until as until  # most users of a house want it, too
 
-PATIENCE = 10.0
 NODE = "node_test"
 DEFAULTS = SessionSettings(
     default_image="empty",
@@ -173,16 +173,6 @@ async def run(service: SessionService, session_id: str, cmd: str, key: str | Non
 
 async def new(service: SessionService, key: str | None = None, ttl: int | None = None, caller: Caller = ROOT) -> str:
     return (await service.create(CreateRequest(ttl_seconds=ttl), idempotency_key=key, caller=caller)).id
-
-
-async def until(condition: Callable[[], Awaitable[bool] | bool], what: str) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            found = condition()
-            if found if isinstance(found, bool) else await found:
-                return
-            await asyncio.sleep(0.005)
-    raise AssertionError(what)
 
 
 @contextlib.asynccontextmanager

@@ -16,7 +16,7 @@ from pydantic import (
 from pydantic_core import to_json
 
 from holdfast.api.ports import ImageInfo
-from holdfast.api.text import AbsolutePath, Env, Input, Metadata, Name, Text, Timestamp, timestamp
+from holdfast.api.text import AbsolutePath, Env, ImageSource, Input, Metadata, Name, Text, Timestamp, timestamp
 from holdfast.errors import TooLarge
 from holdfast.sessions.machine import Status
 from holdfast.sessions.network import MAX_PATTERN, MAX_PATTERNS, NetworkPolicy, Wire
@@ -345,7 +345,9 @@ class FileContent(BaseModel):
 
 class ImageImport(_Request):
     name: Name
-    source: AbsolutePath = Field(description="A root file system on the daemon's host: a directory or a tar file")
+    source: ImageSource = Field(
+        description="On the daemon's host: a directory, a tar file, an OCI or docker save archive; or docker://REFERENCE"
+    )
     replace: StrictBool = False
 
 
@@ -355,6 +357,7 @@ class ImageOut(BaseModel):
     size_bytes: int | None
     created_at: Timestamp
     digest: str | None
+    recipe: str | None = None
 
     @classmethod
     def of(cls, info: ImageInfo) -> "ImageOut":
@@ -364,6 +367,7 @@ class ImageOut(BaseModel):
             size_bytes=info.size_bytes,
             created_at=timestamp(info.created_at),
             digest=info.digest,
+            recipe=info.recipe,
         )
 
 

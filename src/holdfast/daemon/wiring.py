@@ -22,6 +22,7 @@ from holdfast.daemon.config import Config
 from holdfast.daemon.keys import load_or_create_key, make_state_dir
 from holdfast.drivers.base import Driver, Limits
 from holdfast.errors import BadInput, ConfigError
+from holdfast.images.layers import REGISTRY
 from holdfast.images.store import ImageInfo, ImageStore
 from holdfast.keys.ring import KeyRing
 from holdfast.link.hub import LinkHub
@@ -201,7 +202,8 @@ class HostImages:
         return await self._images.list()
 
     async def import_(self, name: str, source: str, /, *, replace: bool) -> ImageInfo:
-        return await self._images.import_(name, Path(source), replace=replace)
+        where = source if source.startswith(REGISTRY) else Path(source)
+        return await self._images.import_(name, where, replace=replace)
 
     async def remove(self, name: str, /) -> None:
         await self._images.remove(name, in_use=await self._store.sessions.referenced_images(node=self._node))

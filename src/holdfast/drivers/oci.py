@@ -10,8 +10,6 @@ import json
 import os
 import re
 import resource
-import signal
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +21,6 @@ from holdfast.drivers import cgroup_stats, cgroups, freezer, process_stats, runt
 from holdfast.drivers.base import (
     Capabilities,
     Check,
-    Driver,
     Handle,
     Network,
     OomCounter,
@@ -34,17 +31,19 @@ from holdfast.drivers.base import (
     check_environment,
 )
 from holdfast.drivers.commands import Outcome, run, uninterrupted
-from holdfast.drivers.disk import Disk, make_template
-from holdfast.drivers.host_processes import ProcessId, kill_until_gone, mentioning
+from holdfast.drivers.file_copy import no_room
 from holdfast.drivers.mounts import is_mounted, mount_shifted
 from holdfast.drivers.oci_config import ID_BASE, ID_COUNT, Host
 from holdfast.drivers.oci_home import SandboxHome
 from holdfast.drivers.oci_machine import Machine, examine
+from holdfast.drivers.oci_process import init_process, kill_init, last_words
 from holdfast.drivers.slirp import Slirp
+from holdfast.drivers.space import Spaces
+from holdfast.drivers.space_driver import FillSpace, SpaceDriver
 from holdfast.drivers.tree_removal import remove_tree
 from holdfast.errors import (
     DriverConflict,
-    DriverError,
+    DriverQuota,
     DriverTransient,
     DriverUnsupported,
     RuntimeUnavailable,
@@ -54,7 +53,6 @@ from holdfast.errors import (
 log = structlog.get_logger(__name__)
 
 _SECONDS = 60.0
-_END_SECONDS = 20.0
 _HANDLE = re.compile(r"ses_[a-z0-9_]{1,60}")
 _STATES = {
     "creating": SandboxState.CREATED,
@@ -65,7 +63,7 @@ _STATES = {
 }
 
 
-class OciDriver(Driver):
+class OciDriver(SpaceDriver):
     """Sandboxes as OCI containers."""
 
     name = "oci"
@@ -114,6 +112,7 @@ class OciDriver(Driver):
             machine=os.uname().machine,
             shifted=shifted,
         )
+        await asyncio.to_thread(self._spaces.thaw_all)
 
     def _shift_owners(self, source: Path) -> dict[Path, Path]:
         """Show ``source`` with root's files belonging to the sandboxes' root; without it they belong to nobody."""
@@ -134,6 +133,8 @@ class OciDriver(Driver):
             isolation=True,
             pause=self._can_freeze,
             stop=True,
+            snapshot=True,
+            workspace=True,
             memory_limit=machine.cgroups,
             cpu_limit=machine.cgroups,
             pids_limit=True,
@@ -145,6 +146,10 @@ class OciDriver(Driver):
     @property
     def root_id(self) -> int | None:
         return None if self._ready()[0].rootless else ID_BASE
+
+    @property
+    def _spaces(self) -> Spaces:
+        return Spaces(self._home, self._ready()[0].loop_disks, self.root_id)
 
     def _ready(self) -> tuple[Machine, Host]:
         if self._machine is None or self._host is None:
@@ -166,33 +171,30 @@ class OciDriver(Driver):
             raise DriverUnsupported(f"{handle[:80]!r} is no handle of the oci driver")
         return self._home / handle
 
-    async def create(self, spec: SandboxSpec) -> Handle:
+    async def _make(self, spec: SandboxSpec, fill_space: FillSpace) -> Handle:
         handle = self.handle_for(spec.session_id)
         directory = self._directory(handle)
         check_environment(spec.env)
         async with self._lock(handle):
-            return await self._create(spec, handle, directory)
-
-    async def _create(self, spec: SandboxSpec, handle: Handle, directory: Path) -> Handle:
-        await self._remove_leftovers(handle)
-        machine, host = self._ready()
-        home = SandboxHome(directory, host)
-        disk = Disk(directory, limited=machine.loop_disks)
-        try:
-            await asyncio.to_thread(home.make)
-            template = await self._template(spec.limits.disk_mb) if machine.loop_disks else None
-            await disk.create(template)
-            await asyncio.to_thread(home.fill, spec, disk.path, self._home.parent)
-            if spec.network is Network.FULL:
-                await self._start_with_network(handle, directory)
-            else:
-                await self._start(handle, directory)
-        except OSError as error:
-            raise DriverTransient(f"cannot prepare the sandbox in {directory}: {error}") from error
+            await self._remove_leftovers(handle)
+            try:
+                await self._fill(spec, directory, fill_space)
+                if spec.network is Network.FULL:
+                    await self._start_with_network(handle, directory)
+                else:
+                    await self._start(handle, directory)
+            except OSError as error:
+                if no_room(error):
+                    await uninterrupted(self._destroy(handle))
+                    raise DriverQuota(f"there is no room for {handle} in {self._home}; make some") from error
+                raise DriverTransient(f"cannot prepare the sandbox in {directory}: {error}") from error
         return handle
 
-    async def _template(self, size_mb: int) -> Path:
-        return await asyncio.to_thread(make_template, self._home / "templates", size_mb)
+    async def _fill(self, spec: SandboxSpec, directory: Path, fill_space: FillSpace) -> None:
+        home, space = SandboxHome(directory, self._ready()[1]), self._spaces.of(directory)
+        await asyncio.to_thread(home.make)
+        await fill_space(space)
+        await asyncio.to_thread(home.fill, spec, space, self._home.parent)
 
     async def _remove_leftovers(self, handle: Handle) -> None:
         with contextlib.suppress(SandboxNotFound):
@@ -205,7 +207,7 @@ class OciDriver(Driver):
         """The runner is let go when there is a network; until then nobody takes the sandbox for a running one."""
         machine = self._ready()[0]
         await self._start(handle, directory, "create")
-        init = await asyncio.to_thread(_init_process, directory)
+        init = await asyncio.to_thread(init_process, directory)
         if init is None:
             raise DriverTransient(f"{machine.runtime} has made {handle}, but its process is not there")
         groups = await asyncio.to_thread(list, cgroups.of(handle))
@@ -227,7 +229,7 @@ class OciDriver(Driver):
             start = run(machine.runtime, *options, *words, *flags, handle, timeout=_SECONDS, output=output)
             done = await uninterrupted(start)
         if not done.ok:
-            raise DriverTransient(f"{machine.runtime} could not start {handle}: {_last_words(directory)}")
+            raise DriverTransient(f"{machine.runtime} could not start {handle}: {last_words(directory)}")
 
     async def destroy(self, handle: Handle) -> None:
         async with self._lock(handle):
@@ -237,7 +239,7 @@ class OciDriver(Driver):
         directory = self._directory(handle)
         await self._end(handle, directory)
         try:
-            await Disk(directory, limited=self._ready()[0].loop_disks).remove()
+            await self._spaces.of(directory).remove()
             await asyncio.to_thread(remove_tree, directory)
         except OSError as error:
             raise DriverTransient(f"cannot remove what is left of {handle}: {error}") from error
@@ -246,7 +248,7 @@ class OciDriver(Driver):
         """Everything that runs, and the runtime's memory of it. Files stay."""
         rootless = self._ready()[0].rootless
         # Before the runtime, whose own way to kill waits a tenth of a second, or does not wait at all.
-        await asyncio.to_thread(_kill_init, directory, None if rootless else handle)
+        await asyncio.to_thread(kill_init, directory, None if rootless else handle)
         await asyncio.to_thread(Slirp(directory, rootless=rootless).stop)
         done = await self._runtime("delete", "--force", handle)
         if not done.ok and await self._exists_in_runtime(handle):
@@ -277,7 +279,7 @@ class OciDriver(Driver):
             if not await asyncio.to_thread(directory.is_dir):
                 raise SandboxNotFound(f"there is no sandbox {handle}")
             await self._end(handle, directory)
-            await Disk(directory, limited=self._ready()[0].loop_disks).unmount()
+            await self._spaces.of(directory).unmount()
 
     async def start(self, handle: Handle, *, memory: bool = True) -> bool:
         async with self._lock(handle):
@@ -286,7 +288,7 @@ class OciDriver(Driver):
                 raise DriverConflict(f"{handle} is running already")
             await self._end(handle, directory)  # of a start that was cut off
             try:
-                await Disk(directory, limited=self._ready()[0].loop_disks).mount()
+                await self._spaces.of(directory).mount()
                 if await asyncio.to_thread(_has_network, directory):
                     await self._start_with_network(handle, directory)
                 else:
@@ -294,6 +296,26 @@ class OciDriver(Driver):
             except OSError as error:
                 raise DriverTransient(f"cannot start the sandbox in {directory}: {error}") from error
             return False
+
+    # -- snapshots -------------------------------------------------------------------------------------------------
+
+    async def snapshot(self, handle: Handle, to: Path, *, memory: bool = False, lasting: bool = True) -> None:
+        directory = self._directory(handle)
+        if memory:
+            raise DriverUnsupported(f"{self._ready()[0].runtime} cannot keep memory")
+        async with self._lock(handle):
+            # Its directory tells all; asking the runtime would cost a process.
+            if not await asyncio.to_thread(directory.is_dir):
+                raise SandboxNotFound(f"there is no sandbox {handle}")
+            init = await asyncio.to_thread(self._writer, handle, directory)
+            await self._spaces.of(directory).snapshot(to, lasting=lasting, init=init)
+
+    def _writer(self, handle: Handle, directory: Path) -> int | None:
+        """The process to stop with all below it, so that nothing is written; None where nothing runs."""
+        init = init_process(directory)
+        return init.pid if init and not (self._can_freeze and freezer.is_frozen(handle)) else None
+
+    # -- looking ---------------------------------------------------------------------------------------------------
 
     async def _exists_in_runtime(self, handle: Handle) -> bool:
         return any(found.handle == handle for found in await self._containers())
@@ -328,9 +350,9 @@ class OciDriver(Driver):
         machine = self._ready()[0]
         used = cgroup_stats.read(handle) if machine.cgroups else None
         if used is None:
-            init = _init_process(directory)
+            init = init_process(directory)
             used = process_stats.of_tree(init.pid) if init else SandboxStats()
-        disk, limit = Disk(directory, limited=machine.loop_disks).usage()
+        disk, limit = self._spaces.of(directory).usage()
         return replace(used, disk_bytes=disk, disk_limit_bytes=limit)
 
     def oom_counter(self, handle: Handle) -> OomCounter | None:
@@ -370,46 +392,5 @@ class OciDriver(Driver):
             raise DriverTransient(f"the runtime's list is unreadable: {done.stdout[:200]}") from error
 
 
-def _init_process(directory: Path) -> ProcessId | None:
-    """The sandbox's first process, if it is still the one that the runtime has written down."""
-    try:
-        pid_file = directory / "init.pid"
-        pid, written = int(pid_file.read_text()), pid_file.stat().st_mtime
-    except (OSError, ValueError):
-        return None
-    process = ProcessId.of(pid)
-    return process if process is not None and process.began() <= written + 1 else None
-
-
 def _has_network(directory: Path) -> bool:
     return (directory / "resolv.conf").exists()
-
-
-def _kill_init(directory: Path, frozen_as: str | None) -> None:
-    """Kill the sandbox's first process, which takes all others of its namespace with it and ends after them.
-
-    Without one, a runtime may still be about to start it: one that a daemon has called and not outlived. A frozen one
-    (known to the freezer as ``frozen_as``) dies when it is let go on.
-    """
-    init = _init_process(directory)
-    if init is None:
-        kill_until_gone(lambda: mentioning(str(directory)), time.monotonic() + _END_SECONDS)
-        return
-    init.send(signal.SIGKILL)
-    if frozen_as is not None:
-        with contextlib.suppress(DriverError):
-            freezer.thaw(frozen_as)
-    deadline = time.monotonic() + _END_SECONDS
-    while init.is_alive():
-        if time.monotonic() > deadline:
-            raise DriverTransient(f"process {init.pid} was killed but has not ended after {_END_SECONDS:.0f} s")
-        time.sleep(0.002)
-
-
-def _last_words(directory: Path) -> str:
-    for name in ("runtime.log", "runner.log"):
-        with contextlib.suppress(OSError):
-            lines = (directory / name).read_text(errors="replace").strip().splitlines()
-            if lines:
-                return lines[-1][-400:]
-    return "no message"

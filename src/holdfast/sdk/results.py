@@ -134,6 +134,8 @@ class ImageInfo:
     size_bytes: int | None
     created_at: datetime
     digest: str | None
+    recipe: str | None = None
+    """The hash of what it was built from, if it was."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from holdfast.store.engine import parse_url
 from holdfast.store.tables import metadata
 from support.postgres import Postgres
 from support.store_child import open_and_insert
+from support.waiting import linger
 
 pytestmark = pytest.mark.anyio
 
@@ -266,7 +267,7 @@ async def test_ping_answers_until_the_store_is_closed(store: Store) -> None:
 async def test_close_waits_for_what_is_under_way(url: str) -> None:
     store = await Store.open(url)
     inserts = [asyncio.create_task(store.sessions.insert(a_row(n), max_live=None)) for n in range(10)]
-    await asyncio.sleep(0.01)
+    await linger(0.01)
     await store.close()
     done = [task.exception() is None for task in inserts if await asyncio.wait([task])]
     store = await Store.open(url)

@@ -24,6 +24,7 @@ from holdfast.sessions.machine import Event, Reason, Status
 from holdfast.sessions.types import CreateRequest
 from holdfast.store import SessionChange, SessionRow
 from support.house import DEFAULTS, House, new, run, tick, until
+from support.waiting import linger
 
 pytestmark = pytest.mark.anyio
 
@@ -143,7 +144,7 @@ async def test_callers_with_one_key_share_one_attempt(house: House) -> None:
         callers = [asyncio.create_task(new(service, "one")) for _ in range(5)]
         await until(lambda: house.count("create") == 1, "the create is under way")
         callers.append(asyncio.create_task(new(service, "one")))
-        await asyncio.sleep(0.05)
+        await linger()
         house.driver.release("create")
         ids = await asyncio.gather(*callers)
         assert len(set(ids)) == 1
@@ -206,7 +207,7 @@ async def test_exec_waits_for_a_create_that_is_under_way(house: House) -> None:
         await until(lambda: house.count("create") == 1, "the create is under way")
         [row] = await house.rows()
         waiting = asyncio.create_task(run(service, row.id, "echo at last"))
-        await asyncio.sleep(0.05)
+        await linger()
         assert not waiting.done()
         house.driver.release("create")
         assert (await waiting).stdout == b"at last\n"
@@ -221,7 +222,7 @@ async def test_destroy_during_create(house: House) -> None:
         await until(lambda: house.count("create") == 1, "the create is under way")
         [row] = await house.rows()
         ending = asyncio.create_task(service.destroy(row.id))
-        await asyncio.sleep(0.05)
+        await linger()
         house.driver.release("create")
         await ending
         await asyncio.gather(caller, return_exceptions=True)

@@ -19,12 +19,21 @@ from holdfast.drivers.conformance.lifecycle import LifecycleConformance
 from holdfast.drivers.conformance.limits import LimitsConformance
 from holdfast.drivers.conformance.links import LinkConformance
 from holdfast.drivers.conformance.sleep import SleepConformance
+from holdfast.drivers.conformance.snapshots import SnapshotConformance
 from holdfast.drivers.conformance.stats import StatsConformance
+from holdfast.drivers.conformance.workspaces import WorkspaceConformance
 
 __all__ = ["DriverConformance", "Harness"]
 
 
 class DriverConformance(
-    LifecycleConformance, LinkConformance, IsolationConformance, LimitsConformance, StatsConformance, SleepConformance
+    LifecycleConformance,
+    LinkConformance,
+    IsolationConformance,
+    LimitsConformance,
+    StatsConformance,
+    SleepConformance,
+    SnapshotConformance,
+    WorkspaceConformance,
 ):
     """All of it."""
