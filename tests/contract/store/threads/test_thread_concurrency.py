@@ -5,7 +5,6 @@ import time
 from collections.abc import Awaitable, Iterable
 from typing import TypeVar
 
-import anyio
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.util import await_only
@@ -16,6 +15,7 @@ from holdfast.protocol.turn_events import Kind
 from holdfast.store import Store
 from holdfast.store.thread_leases import Idle
 from holdfast.store.thread_rows import Lease, MessageStatus, NewMessage, Put, SleepState, ThreadRow
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -170,13 +170,12 @@ async def test_an_idle_thread_is_either_claimed_or_spoken_to_first(store: Store,
             await store.leases.release(claimed.lease)
 
 
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)  # a writer on SQLite begins to look when it is its turn
 @pytest.mark.parametrize("call", ["release", "claim_idle"])
 async def test_who_waited_for_a_put_sees_its_message(
-    store: Store, other: Store, url: str, monkeypatch: pytest.MonkeyPatch, call: str
+    store: Store, other: Store, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     """The statement that waits for the row must not judge the queue by what it saw before the wait."""
-    if url.startswith("sqlite"):
-        pytest.skip("a writer on SQLite begins to look when it is its turn")
     lease = await leased(store)
     await store.threads.set_session(lease, "ses_1")
     if call == "claim_idle":
@@ -206,9 +205,11 @@ async def _until_somebody_waits(store: Store) -> None:
     query = sa.text(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     )
-    with anyio.fail_after(20):
-        while not await store._database.read(lambda connection: connection.scalar(query)):  # noqa: ASYNC110 - no event
-            await asyncio.sleep(0.01)
+
+    async def waits() -> bool:
+        return bool(await store._database.read(lambda connection: connection.scalar(query)))
+
+    await until(waits, "a transaction waits for another")
 
 
 async def test_one_message_is_begun_once_by_however_many(store: Store, other: Store) -> None:
@@ -265,13 +266,11 @@ async def test_a_message_is_begun_or_taken_back_never_both(store: Store, other: 
             await store.turns.end(lease, f"trn_{n}", finalize())
 
 
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)  # on SQLite, daemons share the machine and its clock
 @pytest.mark.parametrize("skew", [-86_400.0, 86_400.0])
 async def test_a_daemon_whose_clock_is_wrong_steals_no_lease(
-    store: Store, other: Store, skew: float, url: str, monkeypatch: pytest.MonkeyPatch
+    store: Store, other: Store, skew: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On Postgres, where daemons run on several machines; on SQLite they share the machine and its clock."""
-    if url.startswith("sqlite"):
-        pytest.skip("one machine has one clock")
     await a_thread(store)
     lease = await a_lease(store)
     await store.threads.set_session(lease, "ses_1")
