@@ -17,6 +17,8 @@
     │   ├── ProcessNotFound            process_not_found    404
     │   ├── FileMissing                file_not_found       404
     │   ├── ImageNotFound              image_not_found      404
+    │   ├── SnapshotNotFound           snapshot_not_found   404
+    │   ├── WorkspaceNotFound          workspace_not_found  404
     │   ├── KeyNotFound                key_not_found        404
     │   ├── ThreadNotFound             thread_not_found     404
     │   └── TurnNotFound               turn_not_found       404
@@ -33,6 +35,8 @@
     │   └── DiskFull                   disk_full            413
     ├── BadRange                       bad_range            416
     ├── TooManySessions                too_many_sessions    429
+    ├── TooManySnapshots               too_many_snapshots   429
+    ├── TooManyWorkspaces              too_many_workspaces  429
     ├── TooManyWatches                 too_many_watches     429
     ├── SandboxLost                    sandbox_lost         502
     ├── Unavailable                    unavailable          503
@@ -152,6 +156,14 @@ class ImageNotFound(NotFound):
     code = "image_not_found"
 
 
+class SnapshotNotFound(NotFound):
+    code = "snapshot_not_found"
+
+
+class WorkspaceNotFound(NotFound):
+    code = "workspace_not_found"
+
+
 class KeyNotFound(NotFound):
     code = "key_not_found"
 
@@ -236,6 +248,16 @@ class BadRange(HoldfastError):
 
 class TooManySessions(HoldfastError):
     code = "too_many_sessions"
+    status = 429
+
+
+class TooManySnapshots(HoldfastError):
+    code = "too_many_snapshots"
+    status = 429
+
+
+class TooManyWorkspaces(HoldfastError):
+    code = "too_many_workspaces"
     status = 429
 
 

@@ -147,7 +147,7 @@ def text_of(events: Sequence[EventView], turn_id: str | None = None) -> str:
 async def open_street(root: Path, url: str | None = None) -> AsyncIterator[Street]:
     address = url or f"sqlite:///{root / 'test.db'}"
     store = await Store.open(address)
-    house = House(root, store.sessions)
+    house = House(root, store)
     try:
         yield Street(house, store, address, root)
     finally:

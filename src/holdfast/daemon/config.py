@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
-from urllib.parse import urlsplit
 
 import yaml
 from pydantic import (
@@ -33,12 +32,11 @@ from holdfast.daemon.docker_setting import LocalSocket
 from holdfast.daemon.pool_setting import PoolSizes
 from holdfast.daemon.setting_types import Float, Int, Name, split
 from holdfast.daemon.thread_config import AgentNames, FilesDir, ThreadIdle
+from holdfast.daemon.webhook_setting import MIN_KEY_LENGTH, WebhookConfig, from_json
 from holdfast.errors import BadInput, ConfigError
-from holdfast.sessions.event_kinds import Kind
 from holdfast.sessions.network import NetworkPolicy
 
 ENV_PREFIX = "HOLDFAST_"
-MIN_KEY_LENGTH = 16
 DAY = 24 * 3600
 
 _SQLITE = ("sqlite", "sqlite+aiosqlite")
@@ -77,45 +75,6 @@ def _network(value: object) -> object:
 N = TypeVar("N", int, float)
 
 
-def _from_json(value: object) -> object:
-    """The environment has only text."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        raise ValueError('must be a JSON list such as [{"url": "https://…", "secret": "…"}]') from None
-
-
-class WebhookConfig(BaseModel):
-    """Whom to tell what happens to sessions; ``events`` are the kinds, all when left out."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-    url: str
-    secret: SecretStr
-    events: Annotated[tuple[Kind, ...] | None, BeforeValidator(split)] = None
-
-    @field_validator("url")
-    @classmethod
-    def _usable_url(cls, value: str) -> str:
-        try:
-            parts = urlsplit(value)
-            good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-        except ValueError:
-            good = False
-        if not good or not re.fullmatch(r"[!-~]+", value):
-            raise ValueError("must be a URL such as https://example.org/hook")
-        return value
-
-    @field_validator("secret")
-    @classmethod
-    def _strong_secret(cls, value: SecretStr) -> SecretStr:
-        if len(value.get_secret_value()) < MIN_KEY_LENGTH:
-            raise ValueError(f"must have at least {MIN_KEY_LENGTH} characters")
-        return value
-
-
 class Config(BaseModel):
     """Every setting of the daemon. Fields that others are checked against come before them."""
 
@@ -136,6 +95,8 @@ class Config(BaseModel):
     session_ttl_seconds: Annotated[Int, Field(ge=1)] = 1800
     max_sessions: Annotated[Int, Field(ge=1)] = 256
     max_sessions_per_key: Annotated[Int, Field(ge=0)] | None = None
+    max_snapshots: Annotated[Int, Field(ge=0)] = 100
+    max_workspaces: Annotated[Int, Field(ge=0)] = 100
     reap_interval_seconds: Annotated[Float, Field(gt=0)] = 30.0
 
     cpu_limit: Annotated[Float, Field(ge=0.01)] = 1.0
@@ -159,7 +120,7 @@ class Config(BaseModel):
     webhook_retry_hours: Annotated[Float, Field(gt=0)] = Field(
         default_factory=lambda earlier: min(24.0, earlier["event_retention_hours"])
     )
-    webhooks: Annotated[tuple[WebhookConfig, ...], BeforeValidator(_from_json)] = ()
+    webhooks: Annotated[tuple[WebhookConfig, ...], BeforeValidator(from_json)] = ()
 
     agents: AgentNames = ("scripted",)
     default_agent: Name | None = None

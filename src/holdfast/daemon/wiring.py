@@ -28,6 +28,7 @@ from holdfast.images.store import ImageInfo, ImageStore
 from holdfast.keys.ring import KeyRing
 from holdfast.link.hub import LinkHub
 from holdfast.sessions.events import EventFeed
+from holdfast.sessions.kept import Kept
 from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.saved_shells import SavedShells
 from holdfast.sessions.service import SessionService
@@ -98,6 +99,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             images,
             LinkHub(config.state_dir / "link"),
             SavedShells(config.state_dir / "asleep"),
+            Kept(store.snapshots, store.workspaces, config.state_dir),
             session_settings(config),
             node=node.node_id(config.state_dir),
             link_key=node.link_key(config.state_dir),
@@ -129,6 +131,8 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             commands=service.commands,
             processes=service.processes,
             ports=service.ports,
+            snapshots=service.snapshots,
+            workspaces=service.workspaces,
             images=HostImages(images, store, node.node_id(config.state_dir)),
             files=service.files,
             links=FileLinks(node.link_key(config.state_dir), time.time),
@@ -173,6 +177,8 @@ def session_settings(config: Config) -> SessionSettings:
         ttl_seconds=config.session_ttl_seconds,
         max_ttl_seconds=config.max_ttl_seconds,
         max_sessions=config.max_sessions,
+        max_snapshots=config.max_snapshots,
+        max_workspaces=config.max_workspaces,
         exec_timeout_ms=config.exec_timeout_ms,
         max_exec_timeout_ms=config.max_exec_timeout_ms,
         max_output_bytes=config.max_output_bytes,

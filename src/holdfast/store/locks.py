@@ -13,6 +13,7 @@ _HOLDFAST: Final = 0x486F6C00
 
 MIGRATE: Final = _HOLDFAST + 1
 INSERT: Final = _HOLDFAST + 2
+"""Also held by whoever takes away what an insert counts on: a snapshot, a workspace."""
 LEASE: Final = _HOLDFAST + 3
 THREAD: Final = _HOLDFAST + 6
 NODE: Final = _HOLDFAST + 7

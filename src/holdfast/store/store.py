@@ -12,6 +12,7 @@ from holdfast.store.messages import MessageStore
 from holdfast.store.migrate import migrate
 from holdfast.store.nodes import NodeStore
 from holdfast.store.sessions import SessionStore
+from holdfast.store.snapshots import SnapshotStore
 from holdfast.store.thread_events import ThreadEvents
 from holdfast.store.thread_files import ThreadFiles
 from holdfast.store.thread_leases import ThreadLeases
@@ -20,6 +21,7 @@ from holdfast.store.thread_watch import ThreadWatch
 from holdfast.store.threads import ThreadStore
 from holdfast.store.turns import TurnStore
 from holdfast.store.webhooks import WebhookCursors
+from holdfast.store.workspaces import WorkspaceStore
 
 
 class Store:
@@ -28,6 +30,8 @@ class Store:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.sessions = SessionStore(database)
+        self.snapshots = SnapshotStore(database, self.sessions.events)
+        self.workspaces = WorkspaceStore(database)
         self.keys = KeyStore(database)
         self.events = self.sessions.events
         self.webhooks = WebhookCursors(database)

@@ -109,6 +109,12 @@ def append(
     return newest
 
 
+def give_back(connection: sa.Connection, entered: Entered, events: int) -> None:
+    """The numbers that ``enter`` took are not needed; the row is held, so nobody has taken any since."""
+    fewer = sa.update(table).where(table.c.id == entered.row.id).values(last_seq=table.c.last_seq - events)
+    connection.execute(fewer)
+
+
 def ensure_channel(connection: sa.Connection, entered: Entered, channel: str) -> None:
     """Make the channel if it is not there; the thread's row is held, so nobody else does."""
     there = sa.exists().where(channels.c.thread_id == entered.row.id, channels.c.channel == channel)

@@ -14,7 +14,7 @@ from holdfast.errors import BadInput, StaleRow, WrongState
 from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.store import transcript
 from holdfast.store.database import Database, Work
-from holdfast.store.thread_guard import Entered, append, change_channel, enter, written
+from holdfast.store.thread_guard import Entered, append, change_channel, enter, give_back, written
 from holdfast.store.thread_rows import Lease, Line, MessageRow, MessageStatus, Mode, TurnRow, TurnState
 from holdfast.store.thread_tables import QUEUED, UNENDED, messages, thread_files
 from holdfast.store.thread_tables import turns as table
@@ -187,27 +187,26 @@ class TurnStore:
         Events that set a channel's ``agent.status`` or ``title`` are kept in its row, too.
         """
         _refuse_finalize(events)
+        here = (table.c.id == turn_id, table.c.thread_id == lease.thread_id, table.c.cursor == after, sa.text(UNENDED))
 
         def work(connection: sa.Connection) -> TurnRow:
-            entered = enter(connection, lease)
-            turn = turn_of(connection, entered, turn_id)
-            if turn.cursor == cursor != after:
-                return turn
-            _refuse_ended(turn)
-            if turn.cursor != after:
-                raise StaleRow(
-                    f"turn {turn_id} has been read on from where you stand: read the row, and go on from its cursor"
-                )
-            newest = append(connection, entered, events, channel=turn.channel, turn_id=turn_id)
-            _keep(connection, entered, turn.channel, events)
-            values: dict[str, object] = {"cursor": cursor}
+            entered = enter(connection, lease, events=len(events))
+            values: dict[str, object] = {
+                "cursor": cursor,
+                "accepted": True,
+                "started_at": sa.func.coalesce(table.c.started_at, entered.now),
+            }
             if events:
-                values["last_seq"] = newest
+                values["last_seq"] = entered.row.last_seq
             if state is not None:
                 values["state"] = state
-            if not turn.accepted:
-                values |= {"accepted": True, "started_at": entered.now}
-            return change_turn(connection, turn_id, values)
+            found = connection.execute(sa.update(table).where(*here).values(values).returning(table)).one_or_none()
+            if found is None:
+                return _already(connection, entered, turn_id, None if cursor == after else cursor, len(events))
+            turn = _row(found)
+            append(connection, entered, events, channel=turn.channel, turn_id=turn_id, numbered=True)
+            _keep(connection, entered, turn.channel, events)
+            return turn
 
         return await self._write(lease, work)
 
@@ -335,6 +334,16 @@ def _unended(connection: sa.Connection, entered: Entered, turn_id: str) -> TurnR
     turn = turn_of(connection, entered, turn_id)
     _refuse_ended(turn)
     return turn
+
+
+def _already(connection: sa.Connection, entered: Entered, turn_id: str, cursor: str | None, events: int) -> TurnRow:
+    """The turn, if it stands where it should be moved to: that has happened before. The events' numbers go back."""
+    turn = turn_of(connection, entered, turn_id)
+    if turn.cursor == cursor:
+        give_back(connection, entered, events)
+        return turn
+    _refuse_ended(turn)
+    raise StaleRow(f"turn {turn_id} has been read on from where you stand: read the row, and go on from its cursor")
 
 
 def _refuse_ended(turn: TurnRow) -> None:

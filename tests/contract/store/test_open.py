@@ -67,9 +67,12 @@ async def test_the_constraints_have_the_names_of_the_tables(store: Store) -> Non
         "ck_messages_mode",
         "ck_messages_status",
         "ck_sessions_status",
+        "ck_snapshots_kind",
+        "ck_snapshots_status",
         "ck_thread_files_kind",
         "ck_threads_sleep_state",
         "ck_turns_state",
+        "ck_workspaces_status",
     }
 
 

@@ -54,7 +54,7 @@ class Host:
     @contextlib.asynccontextmanager
     async def up(self) -> AsyncIterator[None]:
         self.store = await Store.open(self.url)
-        self.house = House(self.root, self.store.sessions, node=self.name)
+        self.house = House(self.root, self.store, node=self.name)
         self.agents = FakeAgentWorld(self.house.world)
         try:
             yield

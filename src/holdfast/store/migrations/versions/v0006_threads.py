@@ -5,7 +5,7 @@ from alembic import op
 from sqlalchemy.dialects.postgresql import TEXT as PG_TEXT
 
 revision = "0006"
-down_revision = "0004"
+down_revision = "0005"
 
 ID_TEXT = sa.Text().with_variant(PG_TEXT(collation="C"), "postgresql")
 
