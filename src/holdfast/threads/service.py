@@ -22,7 +22,7 @@ from holdfast.threads.keys import DEFAULT_CHANNEL, ThreadRef, check_channel, che
 from holdfast.threads.office import Office
 from holdfast.threads.preview import NoPreviews, Previews
 from holdfast.threads.resolver import Resolver
-from holdfast.threads.sandboxes import NoRevival, Revival, Sandboxes
+from holdfast.threads.sandboxes import Sandboxes
 from holdfast.threads.tools import Tools, new_id
 from holdfast.threads.types import (
     EventsPage,
@@ -48,14 +48,12 @@ _LINES = 10_000
 class ThreadService:
     """The threads of all daemons on one database. Use ``running()`` around its use."""
 
-    def __init__(
-        self, tools: Tools, files_dir: Path, revival: Revival | None = None, previews: Previews | None = None
-    ) -> None:
+    def __init__(self, tools: Tools, files_dir: Path, previews: Previews | None = None) -> None:
         self._tools = tools
         self._store = tools.store
         self._hosts = Hosts(tools)
         self._files = ThreadFileService(tools, files_dir)
-        sandboxes = Sandboxes(tools, self._hosts, revival or NoRevival())
+        sandboxes = Sandboxes(tools, self._hosts)
         resolver = Resolver(tools, sandboxes, previews or NoPreviews())
         self._office = Office(tools, self._hosts, resolver, self._files)
         self._feed = Feed(tools.store)
