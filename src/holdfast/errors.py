@@ -17,6 +17,8 @@
     │   ├── ProcessNotFound            process_not_found    404
     │   ├── FileMissing                file_not_found       404
     │   ├── ImageNotFound              image_not_found      404
+    │   ├── SnapshotNotFound           snapshot_not_found   404
+    │   ├── WorkspaceNotFound          workspace_not_found  404
     │   ├── KeyNotFound                key_not_found        404
     │   ├── ThreadNotFound             thread_not_found     404
     │   └── TurnNotFound               turn_not_found       404
@@ -33,10 +35,14 @@
     │   └── DiskFull                   disk_full            413
     ├── BadRange                       bad_range            416
     ├── TooManySessions                too_many_sessions    429
+    ├── TooManySnapshots               too_many_snapshots   429
+    ├── TooManyWorkspaces              too_many_workspaces  429
     ├── TooManyWatches                 too_many_watches     429
     ├── SandboxLost                    sandbox_lost         502
     ├── Unavailable                    unavailable          503
-    │   └── RuntimeUnavailable         runtime_unavailable  503
+    │   ├── RuntimeUnavailable         runtime_unavailable  503
+    │   └── ToolMissing                tool_missing         503
+    ├── BuildFailed                    build_failed         500
     ├── ShellUnavailable               shell_unavailable    409
     ├── ConfigError                    bad_config           500
     ├── ProtocolError                  protocol_error       502
@@ -149,6 +155,14 @@ class ImageNotFound(NotFound):
     code = "image_not_found"
 
 
+class SnapshotNotFound(NotFound):
+    code = "snapshot_not_found"
+
+
+class WorkspaceNotFound(NotFound):
+    code = "workspace_not_found"
+
+
 class KeyNotFound(NotFound):
     code = "key_not_found"
 
@@ -236,6 +250,16 @@ class TooManySessions(HoldfastError):
     status = 429
 
 
+class TooManySnapshots(HoldfastError):
+    code = "too_many_snapshots"
+    status = 429
+
+
+class TooManyWorkspaces(HoldfastError):
+    code = "too_many_workspaces"
+    status = 429
+
+
 class TooManyWatches(HoldfastError):
     """A session, or the kernel, watches as many folders as it may."""
 
@@ -261,6 +285,18 @@ class RuntimeUnavailable(Unavailable):
     """The container runtime cannot work on this machine as it is set up; the message says why and what to do."""
 
     code = "runtime_unavailable"
+
+
+class ToolMissing(Unavailable):
+    """A program of the host that this takes is not installed; the message says how to."""
+
+    code = "tool_missing"
+
+
+class BuildFailed(HoldfastError):
+    """An image could not be built; the message has the last lines of the log, and says where all of it is."""
+
+    code = "build_failed"
 
 
 class ShellUnavailable(HoldfastError):

@@ -16,6 +16,7 @@ from holdfast.errors import SessionNotFound, UnknownImage
 from holdfast.images.store import ImageStore
 from holdfast.keys.types import ROOT, Caller
 from holdfast.link.hub import LinkHub
+from holdfast.sessions.kept import Kept
 from holdfast.sessions.machine import Status
 from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.network import Egress, NetworkPolicy
@@ -82,9 +83,10 @@ class Clock:
 class House:
     """What stays when a daemon goes: the machine, the database, the links' directory, the time."""
 
-    def __init__(self, root: Path, store: SessionStore) -> None:
+    def __init__(self, root: Path, whole: Store) -> None:
         self.root = root
-        self.store = store
+        self.whole = whole
+        self.store = whole.sessions
         self.world = FakeWorld()
         self.driver = FakeDriver(self.world)
         self.clock = Clock()
@@ -102,6 +104,7 @@ class House:
             cast(ImageStore, self.images),
             LinkHub(self.root / "link"),
             SavedShells(self.root / "asleep"),
+            Kept(self.whole.snapshots, self.whole.workspaces, self.root),
             settings,
             node=NODE,
             link_key=b"key",
@@ -152,7 +155,7 @@ class House:
 
     async def add_row(self, status: Status, session_id: str, service: SessionService, **changes: object) -> SessionRow:
         """A row as an earlier daemon has left it."""
-        row = await service._new_row(CreateRequest(), None, ROOT.owner)
+        row = await service._planning.session(CreateRequest(), None, ROOT.owner)
         fields = {name: getattr(row, name) for name in row.__dataclass_fields__}
         stored, _ = await self.store.insert(
             SessionRow(**{**fields, "id": session_id, "status": status, **changes}), max_live=None
@@ -178,7 +181,7 @@ async def new(service: SessionService, key: str | None = None, ttl: int | None =
 @contextlib.asynccontextmanager
 async def open_house(root: Path) -> AsyncIterator[House]:
     store = await Store.open(f"sqlite+aiosqlite:///{root / 'test.db'}")
-    house = House(root, store.sessions)
+    house = House(root, store)
     try:
         yield house
     finally:

@@ -12,13 +12,14 @@ if TYPE_CHECKING:
 
 @click.command("wake")
 @click.argument("session", metavar="ID")
+@click.option("--dead", is_flag=True, help="Also one whose sandbox has died, from the files that are left.")
 @connection
-def command(session: str) -> None:
+def command(session: str, dead: bool) -> None:
     """Wake a session, and say what came back: its memory, or its files and shells."""
 
     async def run(client: "Client") -> tuple[str, str | None]:
         found = await find_session(client, session)
-        return found.id, await found.wake()
+        return found.id, await (found.restore() if dead else found.wake())
 
     session_id, restored = ask(run)
     if wants_json():

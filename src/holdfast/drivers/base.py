@@ -53,13 +53,15 @@ class ImageRoot:
 
     ``layout`` is a directory whose top-level entries become the sandbox's top-level entries. ``binds`` maps a path
     inside the sandbox to a host directory that is shown there read-only instead (the ``host`` image's ``/usr``).
-    ``masked`` are paths inside that must look empty.
+    ``masked`` are paths inside that must look empty. ``env`` is what the image wants in the environment; what the
+    session wants comes first.
     """
 
     name: str
     layout: Path
     binds: Mapping[str, Path] = field(default_factory=dict)
     masked: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,8 @@ class SandboxSpec:
     ``link_dir`` is a host directory with the socket that the runner dials; it must be visible inside.
     ``token`` is what the runner proves itself with; it must not be readable by the processes that the runner starts.
     ``workspace`` is where a named workspace is kept on the host: a directory that belongs to the driver from its first
-    use until ``remove_workspace``, with a limit of that first sandbox's ``disk_mb``. What is in it is shown at
-    ``/workspace`` instead of the sandbox's own, and outlives it.
+    use until ``remove_workspace``, with a limit of that first sandbox's ``disk_mb``. Other users must be able to pass
+    through those above it. What is in it is shown at ``/workspace`` instead of the sandbox's own, and outlives it.
     """
 
     session_id: str

@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
 from holdfast.drivers.base import SandboxSpec
@@ -60,6 +60,10 @@ class FakeRunner:
     @property
     def alive(self) -> bool:
         return not self._main.done()
+
+    def when_ended(self, callback: Callable[[], None]) -> None:
+        """Also if it has ended already."""
+        self._main.add_done_callback(lambda _main: callback())
 
     def cut(self) -> None:
         """Drop the connection. ``_run`` dials again."""
@@ -179,6 +183,8 @@ class FakeRunner:
                 self._spawn(self._send_file(content, limit, str(call["stream"])))
             case "fs.push":
                 self._spawn(self._receive_file(path, _number(call["size"]), str(call["stream"])))
+            case "ports":
+                return {"ports": []}, b""
             case "listen":
                 self.listening[str(call["name"])] = _number(call["port"])
             case op:
@@ -240,7 +246,7 @@ class FakeRunner:
         timed_out = False
         try:
             async with asyncio.timeout(_number(call["timeout_ms"]) / 1000):
-                exit_code = await _interpret(body[:cut].decode(), body[cut:], env, output)
+                exit_code = await interpret(body[:cut].decode(), body[cut:], env, output)
         except TimeoutError:
             exit_code, timed_out = _TIMED_OUT, True
         segments = pack_segments([(stream, len(data)) for stream, data in output])
@@ -257,7 +263,8 @@ class FakeRunner:
         return result, segments + b"".join(data for _, data in output)
 
 
-async def _interpret(text: str, stdin: bytes, env: dict[str, str], output: list[tuple[int, bytes]]) -> int:
+async def interpret(text: str, stdin: bytes, env: dict[str, str], output: list[tuple[int, bytes]]) -> int:
+    """The tiny language. Output is there as soon as it is written; returns the exit code."""
     status = 0
     for command in filter(None, (part.split() for part in text.split(";"))):
         match command:

@@ -304,9 +304,16 @@ class OciDriver(SpaceDriver):
         if memory:
             raise DriverUnsupported(f"{self._ready()[0].runtime} cannot keep memory")
         async with self._lock(handle):
-            state = (await self.inspect(handle)).state
-            init = await asyncio.to_thread(init_process, directory) if state is SandboxState.RUNNING else None
-            await self._spaces.of(directory).snapshot(to, lasting=lasting, init=init.pid if init else None)
+            # Its directory tells all; asking the runtime would cost a process.
+            if not await asyncio.to_thread(directory.is_dir):
+                raise SandboxNotFound(f"there is no sandbox {handle}")
+            init = await asyncio.to_thread(self._writer, handle, directory)
+            await self._spaces.of(directory).snapshot(to, lasting=lasting, init=init)
+
+    def _writer(self, handle: Handle, directory: Path) -> int | None:
+        """The process to stop with all below it, so that nothing is written; None where nothing runs."""
+        init = init_process(directory)
+        return init.pid if init and not (self._can_freeze and freezer.is_frozen(handle)) else None
 
     # -- looking ---------------------------------------------------------------------------------------------------
 

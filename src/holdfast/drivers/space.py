@@ -103,9 +103,10 @@ class Space:
         await workspace.disk.create(await self._template(spec.limits.disk_mb))
 
     def _claim(self, workspace: Workspace, spec: SandboxSpec) -> None:
-        if not workspace.place.exists():
-            workspace.place.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
-            workspace.place.mkdir(mode=0o700, exist_ok=True)
+        for parent in reversed([parent for parent in workspace.place.parents if not parent.exists()]):
+            parent.mkdir(exist_ok=True)
+            parent.chmod(0o711)  # sandboxes run under other ids and must be able to pass through
+        workspace.place.mkdir(mode=0o700, exist_ok=True)
         self._all.open_to_root(workspace.place)
         workspace.claim(spec.session_id, Ownership(self._all.root_id, self._all.limited, spec.writable_root))
         self._link.symlink_to(workspace.place.absolute())
@@ -153,7 +154,7 @@ class Space:
             if await asyncio.to_thread(workspace.holder) == self._home.name:
                 await workspace.disk.detach()
                 await asyncio.to_thread(workspace.release, self._home.name)
-        else:
+        elif self._link.is_dir():
             await Disk(self._link, limited=self._all.limited).remove()
         await self.disk.remove()
 
@@ -181,7 +182,7 @@ class Space:
         try:
             facts = SnapshotFacts.read(self._home)
         except SnapshotBroken:
-            raise DriverUnsupported("this sandbox was made by a version without snapshots") from None
+            raise DriverUnsupported("this sandbox is half made, or was made by a version without snapshots") from None
         scratch = snapshot_place.begin(to)
         try:
             disks = self._disks()

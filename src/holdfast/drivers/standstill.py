@@ -11,7 +11,6 @@ import fcntl
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,20 +23,15 @@ _SECONDS = 10.0
 _STILL = ("T", "t", "Z", "X", "")
 _libc = ctypes.CDLL(None, use_errno=True)
 
-# Reads what to undo until its stdin ends, which is when we end.
-_GUARD = """
-import fcntl, os, signal, sys
-for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-    signal.signal(number, signal.SIG_IGN)
-for line in reversed(sys.stdin.buffer.read().split(b"\\0")):
-    kind, _, what = line.partition(b" ")
-    try:
-        if kind == b"thaw":
-            fcntl.ioctl(os.open(what, os.O_RDONLY), %d, 0)
-        elif kind == b"continue":
-            os.kill(int(what), signal.SIGCONT)
-    except OSError:
-        pass
+# Reads what to undo until its stdin ends, which is when we end; the last comes first. A shell starts fast.
+_GUARD = """trap '' HUP INT TERM
+while IFS= read -r line; do set -- "$line" "$@"; done
+for line; do
+  case $line in
+    thaw*) fsfreeze --unfreeze "${line#thaw }" ;;
+    continue*) kill -CONT "${line#continue }" ;;
+  esac
+done
 """
 
 
@@ -46,7 +40,7 @@ class _Guard:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _GUARD % _FITHAW],
+            ["sh", "-c", _GUARD],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -56,7 +50,7 @@ class _Guard:
     def note(self, what: str) -> None:
         """Before it is done."""
         assert self._process.stdin is not None
-        self._process.stdin.write(os.fsencode(what) + b"\0")
+        self._process.stdin.write(os.fsencode(what) + b"\n")
         self._process.stdin.flush()
 
     def dismiss(self) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from holdfast.drivers.blocking import run_to_the_end
 from holdfast.drivers.disk import Disk
 from holdfast.drivers.tree_removal import remove_tree
 from holdfast.errors import BadInput, DriverConflict, DriverTransient, DriverUnsupported
@@ -81,13 +82,17 @@ class Workspace:
                     _rewrite(holder, "")
 
     async def remove(self) -> None:
-        """Raises ``DriverConflict`` while somebody has it."""
+        """Raises OSError, and ``DriverConflict`` while somebody has it."""
+        if await run_to_the_end(self._begin_removal):
+            await self.disk.remove()
+            await run_to_the_end(remove_tree, self.place)
+
+    def _begin_removal(self) -> bool:
         if not self.place.is_dir():
-            return
+            return False
         with self._locked() as holder:
             self._check_free(holder)
-            await self.disk.remove()
-            remove_tree(self.place)
+        return True
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[int]:

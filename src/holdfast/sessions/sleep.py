@@ -16,7 +16,7 @@ from enum import StrEnum
 import structlog
 
 from holdfast.drivers.base import Driver, SandboxState
-from holdfast.errors import Conflict, DriverUnsupported, HoldfastError, WrongState
+from holdfast.errors import Conflict, DriverUnsupported, HoldfastError, SandboxNotFound, WrongState
 from holdfast.link.hub import LinkHub
 from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.live import Clock, LiveSessions
@@ -29,6 +29,7 @@ from holdfast.store import SessionChange, SessionRow, SessionStore
 log = structlog.get_logger(__name__)
 
 SHELL_SECONDS = 20.0
+FREEZE_SECONDS = 2.0
 
 
 class PausedAs(StrEnum):
@@ -98,11 +99,12 @@ class Sleep:
         self._live.remove(row.id)
         try:
             if how is PausedAs.FROZEN:
-                await self._driver.pause(self._driver.handle_for(row.id))
+                await self._freeze(row)
             else:
                 await self._stop(row)
         except HoldfastError as error:
             log.warning("session.pause.failed", session_id=row.id, paused_as=how, error=error.message)
+            await self._shells.remove(row.id)
             row = await self._rows.change(row, Event.GAVE_UP, {"paused_as": None})
             self._lifecycle.adopt_row(row)
             await self._rows.release(row)
@@ -120,6 +122,17 @@ class Sleep:
         await self._rows.release(row)
         log.info("session.paused", session_id=row.id, paused_as=row.paused_as)
         return row
+
+    async def _freeze(self, row: SessionRow) -> None:
+        """Shells are kept too, for who copies it in its sleep or finds it dead; one that cannot tell is no obstacle."""
+        link = self._hub.get(row.id)
+        if link is not None and link.connected:
+            try:
+                saved = await link.call("shells.save", {"running": True}, timeout=FREEZE_SECONDS)
+                await self._shells.write(row.id, saved, lasting=False)
+            except HoldfastError as error:
+                log.info("session.shells.not_kept", session_id=row.id, error=error.message)
+        await self._driver.pause(self._driver.handle_for(row.id))
 
     async def _stop(self, row: SessionRow) -> None:
         """First the shells, then everything else: who cannot tell its state goes on running."""
@@ -143,17 +156,39 @@ class Sleep:
             slept_as = PausedAs(row.paused_as or PausedAs.FROZEN)
             return await self._wake(await self._rows.lease(session_id)), slept_as
 
+    async def revive(self, session_id: str) -> SessionRow:
+        """From ``error`` to ``active``, with what is left of it: its files, and its shells if they were kept."""
+        self._check_ability(PausedAs.FILES)
+        async with self._lifecycle.alone(session_id):
+            row = await self._rows.lease(session_id)
+            try:
+                await self._driver.inspect(self._driver.handle_for(session_id))
+                row = await self._rows.change(row, Event.REVIVE, {"paused_as": PausedAs.FILES})
+            except (SandboxNotFound, WrongState) as error:
+                await self._rows.release(row)
+                raise WrongState(f"session {session_id} cannot be brought back: {error.message}; destroy it") from None
+            return await self._wake_from(row)
+
     async def _wake(self, row: SessionRow) -> SessionRow:
-        row = await self._rows.change(row, Event.RESUME)
+        return await self._wake_from(await self._rows.change(row, Event.RESUME))
+
+    async def _wake_from(self, row: SessionRow) -> SessionRow:
         try:
             await self._rouse(row)
         except HoldfastError as error:
             log.warning("session.wake.failed", session_id=row.id, paused_as=row.paused_as, error=error.message)
-            row = await self._rows.change(row, Event.GAVE_UP)
-            await self._rows.note(row, f"wake: {error.message}")
-            await self._rows.release(row)
+            await self._give_up(row, f"wake: {error.message}")
             raise
         return await self._awake(row)
+
+    async def _give_up(self, row: SessionRow, trouble: str) -> None:
+        """It sleeps on; or, if it was dead, it stays so. A row that is resuming has a reason only then."""
+        if row.reason is None:
+            row = await self._rows.change(row, Event.GAVE_UP)
+            await self._rows.note(row, trouble)
+        else:
+            row = await self._rows.change(row, Event.FAILED, {"paused_as": None, "error": trouble})
+        await self._rows.release(row)
 
     async def _rouse(self, row: SessionRow) -> None:
         """Whatever of it is not done yet: safe to repeat after a crash."""
@@ -169,14 +204,16 @@ class Sleep:
         spec = SessionSpec.from_json(row.spec)
         await self._lifecycle.give_environment(row.id, spec.env)
         await self._lifecycle.open_network(link, spec)
-        header, body = await self._shells.read(row.id)
-        await link.call("shells.load", header, body, timeout=SHELL_SECONDS)
+        saved = await (self._shells.read(row.id) if row.reason is None else self._shells.find(row.id))
+        if saved is not None:
+            await link.call("shells.load", *saved, timeout=SHELL_SECONDS)
 
     async def _awake(self, row: SessionRow) -> SessionRow:
         now = self._clock()
         values: SessionChange = {
             "paused_as": None,
             "paused_at": None,
+            "reason": None,
             "error": None,
             "last_activity_at": now,
             "expires_at": now + row.ttl_seconds,
@@ -209,6 +246,7 @@ class Sleep:
         if state is not None and state is asleep.get(PausedAs(row.paused_as or PausedAs.FROZEN)):
             await self._asleep(row)
         elif state is SandboxState.RUNNING:
+            await self._shells.remove(row.id)
             row = await self._rows.change(row, Event.GAVE_UP, {"paused_as": None})
             await self._lifecycle.listen(row.id)
             self._lifecycle.adopt_row(row)
@@ -225,9 +263,8 @@ class Sleep:
         try:
             await self._rouse(row)
         except HoldfastError as error:
-            log.warning("session.wake.failed", session_id=row.id, error=error.message, next="it sleeps on")
-            row = await self._rows.change(row, Event.GAVE_UP)
-            await self._rows.release(row)
+            log.warning("session.wake.failed", session_id=row.id, error=error.message, next="it is as it was before")
+            await self._give_up(row, f"wake: {error.message}")
             return
         await self._awake(row)
 

@@ -25,12 +25,13 @@ pytestmark = pytest.mark.anyio
 class OciHarness(Harness):
     def __init__(self, root: Path, runtime: str, image: ImageRoot, bundles: Path) -> None:
         self.image = image
+        self.state_dir = root / "s"
         self._root = root
         self._bundles = bundles
-        self._runtime = runtime
+        self.runtime = runtime
 
     async def make_driver(self) -> Driver:
-        return await self._prepared(self._root / "s")
+        return await self._prepared(self.state_dir)
 
     async def make_stranger(self) -> Driver:
         return await self._prepared(self._root / "other")
@@ -39,7 +40,7 @@ class OciHarness(Harness):
         state_dir.mkdir(0o711, exist_ok=True)
         if not (state_dir / "runtime-bundle").is_symlink():  # making one takes longer than a test
             (state_dir / "runtime-bundle").symlink_to(self._bundles)
-        driver = OciDriver(state_dir, runtime=self._runtime)
+        driver = OciDriver(state_dir, runtime=self.runtime)
         await driver.prepare()
         return driver
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+from collections.abc import Sequence
 
 import pytest
 
@@ -22,7 +23,7 @@ from holdfast.errors import (
 from holdfast.keys.types import ROOT
 from holdfast.sessions.machine import Event, Reason, Status
 from holdfast.sessions.types import CreateRequest
-from holdfast.store import SessionChange, SessionRow
+from holdfast.store import Note, SessionChange, SessionRow
 from support.house import DEFAULTS, House, new, run, tick, until
 from support.waiting import linger
 
@@ -112,13 +113,15 @@ async def test_a_sandbox_that_dies_as_soon_as_it_is_made(house: House) -> None:
     async with house.daemon() as service:
         original = service._lifecycle._rows.change
 
-        async def die_first(row: SessionRow, event: Event, values: SessionChange | None = None) -> SessionRow:
+        async def die_first(
+            row: SessionRow, event: Event, values: SessionChange | None = None, notes: Sequence[Note] = ()
+        ) -> SessionRow:
             if event is Event.STARTED:
                 await house.driver.kill(row.id)
                 link = service._hub.get(row.id)
                 assert link is not None
                 await until(lambda: not link.connected, "it has hung up")
-            return await original(row, event, values)
+            return await original(row, event, values, notes)
 
         service._lifecycle._rows.change = die_first  # type: ignore[method-assign]  # the moment that is tested
         session_id = await new(service)
@@ -255,7 +258,7 @@ async def test_the_key_of_a_create_that_nobody_has_finished_yet(house: House) ->
         "ses_half",
         service,
         idempotency_key="one",
-        idempotency_hash=(await service._new_row(CreateRequest(), "one", ROOT.owner)).idempotency_hash,
+        idempotency_hash=(await service._planning.session(CreateRequest(), "one", ROOT.owner)).idempotency_hash,
     )
     house.driver.inject("list", error=DriverTransient("blind"))
     async with service.running():

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from holdfast.api.caller import CallerOf
+from holdfast.api.kept_models import ForkIn, SessionForked
 from holdfast.api.models import SessionCreate, SessionListed, SessionOut, SessionPage, SessionWoken, StatsOut
 from holdfast.api.ports import SessionService
 from holdfast.api.routes.common import IdempotencyKey, SessionId, failures, reply
@@ -88,11 +89,16 @@ def router(service: SessionService, settings: ApiSettings) -> APIRouter:
         """It holds no process and no memory any more. Background processes end; the next use brings back the rest."""
         return reply(SessionOut.of(await service.pause(session_id, PausedAs.FILES)))
 
-    async def wake(session_id: SessionId) -> Response:
+    async def resume(session_id: SessionId) -> Response:
         """Any use wakes a session too. The answer says what came back."""
         return reply(SessionWoken.of_wake(*await service.wake(session_id)))
 
-    for verb, what in (("resume", "Let a frozen session go on"), ("restore", "Bring back a stopped session")):
+    async def restore(session_id: SessionId) -> Response:
+        """Also one that is in error, if its files are still there: under the same id, with fresh processes."""
+        return reply(SessionWoken.of_wake(*await service.revive(session_id)))
+
+    wakers = {"resume": (resume, "Let a frozen session go on"), "restore": (restore, "Bring back a stopped session")}
+    for verb, (wake, what) in wakers.items():
         routes.add_api_route(
             f"/v1/sessions/{{session_id}}/{verb}",
             wake,
@@ -102,6 +108,20 @@ def router(service: SessionService, settings: ApiSettings) -> APIRouter:
             summary=what,
             name=verb,
         )
+
+    @routes.post(
+        "/v1/sessions/{session_id}/fork",
+        status_code=201,
+        response_model=SessionForked,
+        responses=failures(404, 409, 410, 413, 422, 429, 502, 503),
+        summary="Copy a session",
+    )
+    async def fork(
+        session_id: SessionId, caller: CallerOf, key: IdempotencyKey, body: ForkIn | None = None
+    ) -> Response:
+        """A new session with its files, shells, environment and policies as they are now. It goes on as before."""
+        made = await service.fork(session_id, (body or ForkIn()).request(), idempotency_key=key, caller=caller)
+        return reply(SessionForked.of_fork(*made), 201, {"Location": f"/v1/sessions/{made[0].id}"})
 
     @routes.delete(
         "/v1/sessions/{session_id}",
