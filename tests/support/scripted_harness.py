@@ -17,6 +17,7 @@ from holdfast.drivers.base import Driver, Limits
 from holdfast.errors import FileMissing, HoldfastError
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
+from holdfast.sessions.kept import Kept
 from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.network import NetworkPolicy
 from holdfast.sessions.saved_shells import SavedShells
@@ -89,6 +90,7 @@ async def open_service(
         images or cast(ImageStore, Images(root)),
         LinkHub(root / "l"),
         SavedShells(root / "asleep"),
+        Kept(store.snapshots, store.workspaces, root),
         settings,
         node=NODE,
         link_key=b"key",
