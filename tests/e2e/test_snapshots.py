@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from holdfast.drivers import freezer
 from holdfast.errors import SnapshotNotFound
 from holdfast.sdk import SyncClient
 from support.api import Api, Json, body, code
@@ -176,11 +177,15 @@ def test_a_workspace_over_two_sessions(daemon: DaemonProcess, api: Api) -> None:
 def test_what_has_died_is_brought_back_from_its_files(daemon: DaemonProcess, api: Api, frozen: bool) -> None:
     session_id = str(api.create(env={"GIVEN": "g"})["id"])
     api.exec(session_id, "A=kept; cd /tmp; echo data > /workspace/file; sync")
-    if frozen:
+    pid = init_pid(daemon, session_id)
+    if frozen:  # as after a reboot: its processes are gone, and so is the daemon that froze them
         post(api, session_id, "pause", 200)
-    os.kill(init_pid(daemon, session_id), signal.SIGKILL)
-    if frozen:  # on cgroup v1 it dies when it is let go on; a reboot does not ask
-        api.call("POST", f"/v1/sessions/{session_id}/resume")
+        daemon.kill()
+        os.kill(pid, signal.SIGKILL)
+        freezer.thaw(session_id)
+        daemon.start()
+    else:
+        os.kill(pid, signal.SIGKILL)
     wait_for(lambda: api.status(session_id) == "error", "the crash is reported")
     refused = api.try_exec(session_id, "true")
     assert code(refused, 409) == "wrong_state" and "restore" in refused.text
