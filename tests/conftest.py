@@ -1,6 +1,7 @@
 """Fixtures that every suite uses."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import SkipTest
@@ -33,6 +34,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("steady")
+
+# A shell lets what it starts in the background ignore Ctrl-C, and all its children inherit that: also those that a test
+# wants to end by it.
+for signum in (signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(signum) is signal.SIG_IGN:
+        signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

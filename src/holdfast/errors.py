@@ -40,6 +40,7 @@
     ├── TooManyWatches                 too_many_watches     429
     ├── SandboxLost                    sandbox_lost         502
     ├── Unavailable                    unavailable          503
+    │   ├── CreateFailed               create_failed        503
     │   ├── RuntimeUnavailable         runtime_unavailable  503
     │   └── ToolMissing                tool_missing         503
     ├── BuildFailed                    build_failed         500
@@ -279,6 +280,12 @@ class Unavailable(HoldfastError):
 
     code = "unavailable"
     status = 503
+
+
+class CreateFailed(Unavailable):
+    """An earlier request with this Idempotency-Key could not make its session, and left none: use another key."""
+
+    code = "create_failed"
 
 
 class RuntimeUnavailable(Unavailable):

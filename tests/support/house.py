@@ -83,8 +83,9 @@ class Clock:
 class House:
     """What stays when a daemon goes: the machine, the database, the links' directory, the time."""
 
-    def __init__(self, root: Path, whole: Store) -> None:
+    def __init__(self, root: Path, whole: Store, *, node: str = NODE) -> None:
         self.root = root
+        self.node = node
         self.whole = whole
         self.store = whole.sessions
         self.world = FakeWorld()
@@ -106,7 +107,7 @@ class House:
             SavedShells(self.root / "asleep"),
             Kept(self.whole.snapshots, self.whole.workspaces, self.root),
             settings,
-            node=NODE,
+            node=self.node,
             link_key=b"key",
             clock=self.clock,
             metrics=SessionMetrics(self.registry),

@@ -135,7 +135,10 @@ class Agent(ABC):
 
     @abstractmethod
     async def accepted(self, place: Place, session: AgentSessionId, prompt_id: str) -> bool:
-        """Whether the agent has ever taken up this prompt. Does not need the agent's process."""
+        """Whether the agent has ever taken up this prompt. Does not need the agent's process.
+
+        ``AgentSessionMissing`` if the conversation is gone, and with it the answer: that is no "no".
+        """
 
     @abstractmethod
     def events(

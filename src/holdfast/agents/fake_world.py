@@ -225,15 +225,15 @@ class _Performer:
 
     async def _more(self) -> script.Piece:
         assert self._command is not None
-        try:
-            while not self._command.done() and self._told == len(self._output):
-                await self._wait()
-        except BaseException:
-            self._command.cancel()
-            raise
+        while not self._command.done() and self._told == len(self._output):
+            await self._wait()
         new = b"".join(data for _stream, data in self._output[self._told :])
         self._told = len(self._output)
         return script.Piece(new.decode(), self._command.result() if self._command.done() else None)
+
+    def end_command(self) -> None:
+        if self._command is not None:
+            self._command.cancel()
 
     async def _ask(self, question_id: str) -> str:
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -244,7 +244,15 @@ class _Performer:
 
 
 async def _perform(process: FakeProcess, turn: FakeTurn) -> None:
-    performer, steps = _Performer(process, turn), turn.script.steps()
+    performer = _Performer(process, turn)
+    try:
+        await _grant_all(process, turn, performer)
+    finally:
+        performer.end_command()
+
+
+async def _grant_all(process: FakeProcess, turn: FakeTurn, performer: _Performer) -> None:
+    steps = turn.script.steps()
     wish, aborting = script.advance(steps), False
     while wish is not None:
         await asyncio.sleep(0 if not process.hangs else _POLL_SECONDS)
@@ -256,5 +264,6 @@ async def _perform(process: FakeProcess, turn: FakeTurn) -> None:
             abort = turn.aborted and not aborting and not turn.ended
         except script.Aborted:
             abort = True
+            performer.end_command()
         aborting = aborting or abort
         wish = script.advance(steps, result, abort=abort)

@@ -22,7 +22,6 @@ from pydantic import (
     Field,
     InstanceOf,
     SecretStr,
-    StringConstraints,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -30,8 +29,9 @@ from pydantic import (
 
 from holdfast.broker.addresses import PrivateHosts
 from holdfast.daemon.docker_setting import LocalSocket
-from holdfast.daemon.list_setting import split
 from holdfast.daemon.pool_setting import PoolSizes
+from holdfast.daemon.setting_types import Float, Int, Name, split
+from holdfast.daemon.thread_config import AgentNames, FilesDir, ThreadIdle
 from holdfast.daemon.webhook_setting import MIN_KEY_LENGTH, WebhookConfig, from_json
 from holdfast.errors import BadInput, ConfigError
 from holdfast.sessions.network import NetworkPolicy
@@ -49,13 +49,6 @@ def default_state_dir() -> Path:
         return Path("/var/lib/holdfast")
     xdg = Path(os.environ.get("XDG_STATE_HOME", ""))
     return (xdg if xdg.is_absolute() else Path.home() / ".local" / "state") / "holdfast"
-
-
-def _no_bool(value: object) -> object:
-    # YAML's "yes" where a number belongs is a mistake, but to Python True is 1.
-    if isinstance(value, bool):
-        raise ValueError("must be a number")
-    return value
 
 
 def _lower(value: object) -> object:
@@ -80,10 +73,6 @@ def _network(value: object) -> object:
 
 
 N = TypeVar("N", int, float)
-
-Int = Annotated[int, BeforeValidator(_no_bool)]
-Float = Annotated[float, BeforeValidator(_no_bool), Field(allow_inf_nan=False)]
-Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
 class Config(BaseModel):
@@ -132,6 +121,18 @@ class Config(BaseModel):
         default_factory=lambda earlier: min(24.0, earlier["event_retention_hours"])
     )
     webhooks: Annotated[tuple[WebhookConfig, ...], BeforeValidator(from_json)] = ()
+
+    agents: AgentNames = ("scripted",)
+    default_agent: Name | None = None
+    thread_idle: ThreadIdle = Field(default_factory=dict)
+    thread_files_dir: FilesDir | None = None
+    thread_file_bytes: Annotated[Int, Field(ge=1024)] = 1 << 30
+    thread_retry_seconds: Annotated[Float, Field(gt=0)] = 2.0
+    thread_resolve_seconds: Annotated[Float, Field(gt=0)] = 60.0
+    thread_lease_seconds: Annotated[Float, Field(ge=3)] = 30.0
+    turn_seconds: Annotated[Float, Field(gt=0)] = 6 * 3600.0
+    question_seconds: Annotated[Float, Field(gt=0)] = 15 * 60.0
+    node_grace_seconds: Annotated[Float, Field(ge=15)] = 120.0
 
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
     log_format: Annotated[Literal["auto", "console", "json"], BeforeValidator(_lower)] = "auto"

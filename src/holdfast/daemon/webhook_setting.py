@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, SecretStr, field_validator
 
-from holdfast.daemon.list_setting import split
+from holdfast.daemon.setting_types import split
 from holdfast.sessions.event_kinds import Kind
 
 MIN_KEY_LENGTH = 16

@@ -20,6 +20,7 @@ from holdfast.broker.metrics import EgressMetrics
 from holdfast.daemon import node
 from holdfast.daemon.config import Config
 from holdfast.daemon.keys import load_or_create_key, make_state_dir
+from holdfast.daemon.thread_wiring import make_threads
 from holdfast.drivers.base import Driver, Limits
 from holdfast.errors import BadInput, ConfigError
 from holdfast.images.layers import REGISTRY
@@ -36,6 +37,7 @@ from holdfast.sessions.types import SleepPolicy
 from holdfast.sessions.webhook import Webhook
 from holdfast.sessions.webhooks import WebhookMetrics, Webhooks, WebhookSettings
 from holdfast.store import Store
+from holdfast.threads.service import ThreadService
 
 log = structlog.get_logger(__name__)
 
@@ -48,6 +50,7 @@ class Daemon:
     service: SessionService
     driver: Driver
     events: EventFeed
+    threads: ThreadService
 
 
 def make_driver(config: Config) -> Driver:
@@ -117,6 +120,8 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             metrics=WebhookMetrics(registry),
         )
         await stack.enter_async_context(webhooks.running())
+        threads = make_threads(config, store, service, driver, registry, node=node.node_id(config.state_dir))
+        await stack.enter_async_context(threads.running())
         app = create_app(
             service,
             keys=keys,
@@ -132,7 +137,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             files=service.files,
             links=FileLinks(node.link_key(config.state_dir), time.time),
         )
-        yield Daemon(app=app, service=service, driver=driver, events=feed)
+        yield Daemon(app=app, service=service, driver=driver, events=feed, threads=threads)
 
 
 def _warn_of_missing_limits(driver: Driver) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
 from holdfast.drivers.base import SandboxSpec
+from holdfast.drivers.fake_file_tasks import FakeFileTasks
 from holdfast.errors import (
     BadInput,
     Conflict,
@@ -50,6 +51,7 @@ class FakeRunner:
         self.frozen = False
         self.files: dict[str, bytes] = {} if files is None else files
         self.listening: dict[str, int] = {}
+        self._file_work = FakeFileTasks(lambda: self.files)
         self._spec = spec
         self._env = {"HOME": HOME, "SANDBOX_ID": spec.session_id, **spec.env}
         self._execs: dict[str, _Exec] = {}
@@ -183,6 +185,8 @@ class FakeRunner:
                 self._spawn(self._send_file(content, limit, str(call["stream"])))
             case "fs.push":
                 self._spawn(self._receive_file(path, _number(call["size"]), str(call["stream"])))
+            case "fs.open":
+                self._spawn(self._work_on_files(str(call["stream"])))
             case "ports":
                 return {"ports": []}, b""
             case "listen":
@@ -215,6 +219,14 @@ class FakeRunner:
             writer.write(frames.encode({"size": count, "truncated": len(content) > count}) + content[:count])
             await writer.drain()
             writer.close()
+
+    async def _work_on_files(self, stream: str) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            reader, writer = await self._connect("stream", {"stream": stream})
+            try:
+                await self._file_work.serve(reader, writer)
+            finally:
+                writer.close()
 
     async def _receive_file(self, path: str, size: int, stream: str) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):

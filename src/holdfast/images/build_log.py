@@ -14,6 +14,7 @@ Tell = Callable[[str, str], None]
 
 _TAIL_LINES = 12
 _LINE_BYTES = 2000
+_SHOWN_CHARACTERS = 300
 _MMDEBSTRAP = re.compile(r"I: (.+?)\.*")
 _SHOWN = re.compile(r"(running apt-get|downloading|extracting|installing|cleaning|creating tarball).*")
 
@@ -63,4 +64,4 @@ class BuildLog:
             if _SHOWN.fullmatch(found[1]):
                 self._tell(self._image, found[1])
         elif line:
-            self._tail.append(line)
+            self._tail.append(line[:_SHOWN_CHARACTERS])

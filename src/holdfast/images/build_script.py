@@ -24,6 +24,7 @@ say() { echo "==> $*"; }
 mkdir -p "$root%(lent)s" "$root/etc"
 rm -f "$root/etc/resolv.conf"
 if [ -e /etc/resolv.conf ]; then cp -L /etc/resolv.conf "$root/etc/resolv.conf"; fi
+if ! [ -e "$root/bin/sh" ] && [ -x "$root/bin/busybox" ]; then chroot "$root" /bin/busybox --install -s /bin; fi
 """
 
 _ACCOUNT = """if [ -e "$root/etc/passwd" ] && ! grep -q '^[^:]*:[^:]*:%(id)s:' "$root/etc/passwd"; then

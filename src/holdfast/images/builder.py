@@ -109,7 +109,9 @@ class Builder:
 
     def _command(self, recipe: Recipe, build: Path, finish: Path) -> list[str]:
         """What begins with nothing is bootstrapped; what has a parent is unpacked from it, and added to."""
+        last = "customize"
         if recipe.parent is None:
+            last = "extract" if recipe.variant == "extract" else last  # in this variant nothing comes after
             how = [f"--variant={recipe.variant}"]
             how += [f"--include={','.join(recipe.packages)}"] if recipe.packages else []
         else:
@@ -125,7 +127,7 @@ class Builder:
             *("mmdebstrap", "--mode=root", "--format=tar", "--verbose", "--skip=output/dev", *how),
             *(f"--aptopt={line}" for line in host_apt.options()),
             *(f"--dpkgopt={line}" for line in _SLIM),
-            f"--customize-hook={finish}",
+            f"--{last}-hook={finish}",
             recipe.suite,
             str(build / "root.tar"),
             *host_apt.sources(recipe.suite, self._mirror),

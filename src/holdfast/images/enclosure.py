@@ -37,6 +37,9 @@ def own(directory: Path) -> None:
     """Give a directory, and what we have made in it, to the root of enclosures."""
     uids, gids = _maps()
     owner, group = uids[0][1], gids[0][1]
+    for parent in directory.absolute().parents if os.geteuid() == 0 else ():
+        if not parent.stat().st_mode & 0o001:
+            raise RuntimeUnavailable(f"{parent} is closed to other users, as whom this runs: chmod o+x {parent}")
     os.chown(directory, owner, group)
     for top, directories, files in os.walk(directory):
         for name in (*directories, *files):

@@ -17,7 +17,7 @@ from typing import Literal, cast, get_args
 from holdfast.errors import BadInput
 from holdfast.images.layout import USER
 
-Variant = Literal["apt", "essential", "minbase", "custom"]
+Variant = Literal["apt", "minbase", "essential", "extract"]
 
 _FORMAT = 1  # goes into the hash: raise it when the same recipe comes to make something else
 _DEPTH = 8

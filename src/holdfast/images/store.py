@@ -163,8 +163,9 @@ class ImageStore:
     def sweep(self) -> None:
         """Remove what crashes left."""
         with self._locked():
-            for path in list(self._abandoned()):
-                enclosure.remove(path)
+            garbage = list(self._abandoned())
+        for path in garbage:
+            enclosure.remove(path)
 
     @contextmanager
     def workplace(self) -> Iterator[Path]:
@@ -239,17 +240,19 @@ class ImageStore:
                 raise ImageNotFound(f"there is no image {name[:100]!r}")
             if name in in_use:
                 raise ImageInUse(f"image {name!r} is used by a session; destroy its sessions first")
-            gone = self._root / f"{_TEMPORARY}{secrets.token_hex(8)}"
-            (self._root / name).rename(gone)
+            gone = self._put_away(self._root / name)
             sync(self._root)
         remove_tree(gone)
 
     def _clean(self, in_use: Collection[Path]) -> int:
         with self._locked():
-            garbage = [*self._abandoned(), *self._unused(set(in_use))]
-            for path in garbage:
-                enclosure.remove(path)
+            garbage = [*self._abandoned(), *(self._put_away(path) for path in list(self._unused(set(in_use))))]
+        for path in garbage:
+            enclosure.remove(path)  # without the lock: it may take a while
         return len(garbage)
+
+    def _put_away(self, path: Path) -> Path:
+        return path.rename(self._root / f"{_TEMPORARY}{secrets.token_hex(8)}")
 
     def _abandoned(self) -> Iterator[Path]:
         for path in self._root.glob(f"{_TEMPORARY}*"):

@@ -23,6 +23,8 @@ class Kind(StrEnum):
     MODELS = "models"
     TITLE = "title"
     FILES_CHANGED = "files-changed"
+    RESOLVED = "thread.resolved"
+    REVERTED = "turn.reverted"
 
 
 class ToolState(StrEnum):
@@ -68,6 +70,8 @@ KINDS: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.MODELS: ("models",),
     Kind.TITLE: ("title",),
     Kind.FILES_CHANGED: ("paths",),
+    Kind.RESOLVED: ("how", "session_id"),
+    Kind.REVERTED: ("turn_ids",),
 }
 """The fields that are always there. Others that have a meaning:
 
@@ -77,6 +81,7 @@ message.part.text-delta    ``thought``: true where it is the agent's thinking an
 message.part.tool-update   ``input`` (object), ``output`` (text so far, cut), ``title``, ``exit_code``
 message.finalize           ``error``: {code, message} where the reason is ``error``; ``usage``; ``artifacts``
 question                   ``options``: [{id, label}]; ``deadline``: seconds since the epoch; ``default``
+thread.resolved            ``why``, in words; told by the host where more was needed than to use what was there
 =========================  ===========================================================================================
 """
 

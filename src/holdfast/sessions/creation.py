@@ -1,6 +1,6 @@
 """New sessions: from an empty disk, out of the pool, from a snapshot, or as a copy of another session."""
 
-from holdfast.errors import Unavailable
+from holdfast.errors import CreateFailed
 from holdfast.keys.types import Caller
 from holdfast.sessions.captures import USABLE, Captures
 from holdfast.sessions.event_kinds import Kind
@@ -101,5 +101,5 @@ class Creation:
             await self._operations.wait(row.id)
             row = await self._store.get(row.id)
         if row.reason == Reason.CREATE_FAILED:
-            raise Unavailable(f"the session could not be created: {row.error}; try again with another Idempotency-Key")
+            raise CreateFailed(f"the session could not be created: {row.error}; try again with another Idempotency-Key")
         return row

@@ -15,7 +15,7 @@ from holdfast.sessions.machine import Status
 from holdfast.sessions.names import check_name
 from holdfast.sessions.network import Egress, NetworkPolicy
 from holdfast.sessions.settings import SessionSettings
-from holdfast.sessions.spec import SessionSpec, choose_image, choose_spec, choose_ttl, continued
+from holdfast.sessions.spec import KEPT_SECONDS, SessionSpec, choose_image, choose_spec, choose_ttl, continued
 from holdfast.sessions.types import CreateRequest, ForkRequest
 from holdfast.store import SessionRow, SnapshotRow, Wish
 
@@ -53,7 +53,7 @@ class Planning:
             req = continued(req, base, snapshot.image)
         spec = choose_spec(req, self._settings, self._driver.capabilities)
         spec = replace(spec, renewed=tuple(renewed), workspace=self._workspace(req))
-        ttl = choose_ttl(req.ttl_seconds, self._settings)
+        ttl = KEPT_SECONDS if req.kept else choose_ttl(req.ttl_seconds, self._settings)
         row = await self._row(spec, choose_image(req.image, self._settings), owner, ttl)
         return replace(
             row,

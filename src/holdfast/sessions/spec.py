@@ -11,6 +11,8 @@ from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.types import CreateRequest, SleepPolicy, SnapshotKind
 
 _MAX_ENV_BYTES = 128 << 10
+KEPT_SECONDS = 50 * 365 * 24 * 3600
+"""The time to live of a session that somebody else ends: longer than anything here lasts."""
 
 
 @dataclass(frozen=True, slots=True)

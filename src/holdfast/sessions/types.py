@@ -40,6 +40,8 @@ class CreateRequest:
     """The name or id of what it starts from, instead of an empty disk."""
     workspace: str | None = None
     """The name of the workspace that it has at ``/workspace``."""
+    kept: bool = False
+    """Somebody else decides when it ends: a thread does. Not for callers from outside."""
 
 
 @dataclass(frozen=True, slots=True)

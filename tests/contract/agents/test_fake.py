@@ -23,7 +23,7 @@ class FakeHarness(Harness):
         self._service = service
 
     def make_agent(self) -> Agent:
-        return FakeAgent(self._world, deadline_seconds=1.0)
+        return FakeAgent(self._world, deadline_seconds=2.0)
 
     async def new_session(self) -> Place:
         return Place(await new(self._service), self._service)

@@ -12,8 +12,9 @@ import pytest
 
 from holdfast.agents.base import START, Place, Prompt, Told
 from holdfast.agents.conformance.harness import raises, reason_of, talk, text_of
-from holdfast.agents.scripted import process
+from holdfast.agents.scripted import package, process
 from holdfast.agents.scripted.adapter import Patience, ScriptedAgent
+from holdfast.agents.scripted.log import TurnLog
 from holdfast.drivers.process import ProcessDriver
 from holdfast.errors import AgentDown, AgentFailed
 from holdfast.protocol.turn_events import Kind, StopReason
@@ -73,6 +74,21 @@ async def test_a_flood_is_read_whole_by_those_who_come_late_and_those_who_are_sl
             seen += [told async for told in slow]
         assert seen == turn
         assert await one.read(prompt_id) == turn
+
+
+async def test_who_missed_what_was_told_reads_the_file(harness: ScriptedHarness) -> None:
+    async with talk(harness) as one:
+        prompt_id = await one.prompt("say one two three")
+        turn = await one.read(prompt_id)
+        home = f"{await process.root(one.place)}/scripted/{package.channel_name(one.place.channel)}"
+        key = f"{one.session}/{prompt_id}"
+        for count in range(len(turn) - 1):
+            log = TurnLog(one.place, f"{home}/turns/{key}.log", key, turn[count].cursor)
+            last = {"kind": turn[-1].event.kind.value, "data": turn[-1].event.data}
+            note = {"turn": key, "start": int(turn[-2].cursor), "end": int(turn[-1].cursor), "event": last}
+            assert await log.take({**note, "turn": "another"}) == []
+            assert await log.take(note) == turn[count + 1 :]
+            assert await log.take(note) == []
 
 
 async def test_an_event_that_is_large_comes_whole(harness: ScriptedHarness) -> None:

@@ -1,11 +1,17 @@
-"""The scripted agent in sandboxes of the process driver: with the host's own Python."""
+"""The scripted agent in sandboxes of the process driver: with the host's own Python, and elsewhere on the disk.
+
+Only the part of the suite that these make a difference to; ``test_scripted_oci.py`` has all of it.
+"""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from holdfast.agents.conformance import AgentConformance, Harness
+from holdfast.agents.conformance import Harness
+from holdfast.agents.conformance.abilities import AbilityConformance
+from holdfast.agents.conformance.recovery import RecoveryConformance
+from holdfast.agents.conformance.streams import StreamConformance
 from holdfast.drivers.process import ProcessDriver
 from support.scripted_harness import scripted_harness
 
@@ -20,5 +26,5 @@ async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
         yield harness
 
 
-class TestScriptedAgent(AgentConformance):
+class TestScriptedAgent(StreamConformance, RecoveryConformance, AbilityConformance):
     pass

@@ -62,12 +62,17 @@ async def test_the_constraints_have_the_names_of_the_tables(store: Store) -> Non
         return {check["name"] for name in metadata.tables for check in inspector.get_check_constraints(name)}
 
     assert await store._database.read(names) == {
-        "ck_sessions_status",
-        "ck_snapshots_status",
-        "ck_snapshots_kind",
-        "ck_workspaces_status",
-        "ck_keys_scope",
         "ck_event_log_one_row",
+        "ck_keys_scope",
+        "ck_messages_mode",
+        "ck_messages_status",
+        "ck_sessions_status",
+        "ck_snapshots_kind",
+        "ck_snapshots_status",
+        "ck_thread_files_kind",
+        "ck_threads_sleep_state",
+        "ck_turns_state",
+        "ck_workspaces_status",
     }
 
 
