@@ -26,6 +26,7 @@ from holdfast.threads.turn_run import TurnRun
 log = structlog.get_logger(__name__)
 
 _AGAIN_SECONDS = 0.5
+_ERRAND = "errand:"
 _BREATH_SECONDS = 0.01
 """Whatever goes wrong, this never becomes a busy loop."""
 
@@ -209,7 +210,7 @@ class Mailbox:
         await self._look_into_store()
         while self._asked:
             errand = self._asked.pop(0)
-            self._spawn(f"errand:{id(errand)}", self._errands.here(self, errand.kind, errand.data, errand.result))
+            self._spawn(f"{_ERRAND}{id(errand)}", self._errands.here(self, errand.kind, errand.data, errand.result))
 
     async def _look_into_store(self) -> None:
         """Most rings only say that a turn goes on: the number of messages and requests so far tells."""
@@ -276,4 +277,6 @@ class Mailbox:
             await self._tools.sleep(_AGAIN_SECONDS)
         finally:
             del self._tasks[name]
-            self.look_again()
+            if not name.startswith(_ERRAND):
+                self._inbox = -1  # the end of anything else may let something begin
+            self._bell.set()
