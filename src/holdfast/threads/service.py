@@ -20,8 +20,9 @@ from holdfast.threads.hosts import Hosts
 from holdfast.threads.janitor import Janitor
 from holdfast.threads.keys import DEFAULT_CHANNEL, ThreadRef, check_channel, check_message_id
 from holdfast.threads.office import Office
+from holdfast.threads.preview import NoPreviews, Previews
 from holdfast.threads.resolver import Resolver
-from holdfast.threads.sandboxes import NoRevival, Revival, Sandboxes
+from holdfast.threads.sandboxes import Sandboxes
 from holdfast.threads.tools import Tools, new_id
 from holdfast.threads.types import (
     EventsPage,
@@ -47,13 +48,14 @@ _LINES = 10_000
 class ThreadService:
     """The threads of all daemons on one database. Use ``running()`` around its use."""
 
-    def __init__(self, tools: Tools, files_dir: Path, revival: Revival | None = None) -> None:
+    def __init__(self, tools: Tools, files_dir: Path, previews: Previews | None = None) -> None:
         self._tools = tools
         self._store = tools.store
         self._hosts = Hosts(tools)
         self._files = ThreadFileService(tools, files_dir)
-        sandboxes = Sandboxes(tools, self._hosts, revival or NoRevival())
-        self._office = Office(tools, self._hosts, Resolver(tools, sandboxes), self._files)
+        sandboxes = Sandboxes(tools, self._hosts)
+        resolver = Resolver(tools, sandboxes, previews or NoPreviews())
+        self._office = Office(tools, self._hosts, resolver, self._files)
         self._feed = Feed(tools.store)
         self.janitor = Janitor(tools, self._hosts, sandboxes, self._files)
 
@@ -61,6 +63,7 @@ class ThreadService:
     async def running(self) -> AsyncIterator[None]:
         """Take up what an earlier daemon left, then work until the end. Turns under way are left to the next one."""
         settings = self._tools.settings
+        await self._store.leases.release_all(self._tools.node)  # of an earlier life, which is certainly over
         await self.janitor.start()
         watchers = [
             asyncio.create_task(self._hosts.beat()),
@@ -142,7 +145,7 @@ class ThreadService:
         )
         row = await self._made(ref, options)
         put = await self._store.messages.put(row.id, stored)
-        if put.new and await self._hosts.serves(put.thread):
+        if put.new and (self._office.works_on(row.id) or await self._hosts.serves(put.thread)):
             self._office.ring(row.id)
         return message_view(put.message)
 

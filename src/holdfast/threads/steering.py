@@ -9,7 +9,7 @@ from functools import partial
 import structlog
 
 from holdfast.agents.base import Prompt
-from holdfast.errors import AgentFailed, HoldfastError
+from holdfast.errors import AgentFailed, BadInput, FileMissing, HoldfastError, IdempotencyMismatch
 from holdfast.store.thread_rows import MessageRow, Mode, NewMessage, TurnRow
 from holdfast.threads.files import ThreadFileService
 from holdfast.threads.keys import MAX_MESSAGE_ID
@@ -75,5 +75,8 @@ class Steering:
                 model=message.model,
             )
             log.info("turn.steer.again", turn_id=self._turn.id, message_id=message.id)
-            await patiently(partial(self._tools.store.messages.put, self._turn.thread_id, again), self._tools.sleep)
+            try:
+                await patiently(partial(self._tools.store.messages.put, self._turn.thread_id, again), self._tools.sleep)
+            except (IdempotencyMismatch, BadInput, FileMissing) as error:
+                log.error("turn.steer.lost", turn_id=self._turn.id, message_id=message.id, error=error.message)
         self._waiting.clear()

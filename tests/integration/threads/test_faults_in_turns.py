@@ -85,8 +85,8 @@ async def test_an_agent_that_hangs_in_mid_turn_ends_it_with_an_error(street: Str
     assert turn.reason == "error"
 
 
-@pytest.mark.parametrize("fault", ["kill", "forget"])
-async def test_a_sandbox_that_dies_in_mid_turn_ends_it_with_an_error(street: Street, fault: str) -> None:
+@pytest.mark.parametrize(("fault", "code"), [("kill", "interrupted"), ("forget", "sandbox_lost")])
+async def test_a_sandbox_that_dies_in_mid_turn_ends_it_with_an_error(street: Street, fault: str, code: str) -> None:
     async with street.daemon() as desk:
         await desk.say("say before\nwait-for /workspace/never", "m1")
         await desk.wait_for(Kind.TEXT_DELTA)
@@ -95,11 +95,12 @@ async def test_a_sandbox_that_dies_in_mid_turn_ends_it_with_an_error(street: Str
         await getattr(desk.driver, fault)(session)
         turn = await desk.ended("m1")
         await check_once(desk, street)
-        assert (turn.reason, (turn.error or {})["code"]) == ("error", "sandbox_lost")
+        assert (turn.reason, (turn.error or {})["code"]) == ("error", code)
         again = await desk.talk("recall before", "m2")
         thread = await desk.threads.get(REF)
     assert again.answer == "yes\n"
     assert street.sandboxes() == [thread.session_id]
+    assert (thread.session_id == session) == (fault == "kill")  # its files are there; the other's are not
 
 
 async def test_a_sandbox_that_dies_before_it_is_known_whether_the_agent_has_begun(street: Street) -> None:

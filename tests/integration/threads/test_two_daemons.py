@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -150,7 +151,7 @@ async def test_a_host_that_is_gone_is_reported_then_given_up_and_cleaned_when_it
     hosts: tuple[Host, Host],
 ) -> None:
     one, two = hosts
-    async with two.daemon() as second:
+    async with two.daemon(replace(QUICK, node_silent_seconds=0.5, node_grace_seconds=2.5)) as second:
         async with one.daemon() as first:
             await first.talk("say the password is kelp", "m1")
             await first.say("say begun\nwait-for /workspace/never", "m2")
