@@ -179,6 +179,16 @@ async def test_a_host_that_is_gone_is_reported_then_given_up_and_cleaned_when_it
     assert sandboxes(one, two) == [thread.session_id]
 
 
+async def test_a_thread_without_a_sandbox_is_taken_over_when_its_lease_has_run_out(hosts: tuple[Host, Host]) -> None:
+    one, two = hosts
+    async with two.daemon(replace(QUICK, lease_seconds=3.0)) as second:
+        row, _new = await two.store.threads.get_or_create(id="thr_1", owner=REF.owner, key=REF.key, agent="fake")
+        await two.store.leases.take(row.id, owner="node_gone", ttl=1.0)  # who dies before it has done anything
+        await second.say("say hello", "m1")
+        assert (await second.ended("m1")).answer == "hello\n"
+    assert len(sandboxes(one, two)) == 1
+
+
 async def test_a_daemon_that_stands_still_past_its_lease_changes_nothing_when_it_goes_on(
     hosts: tuple[Host, Host],
 ) -> None:
