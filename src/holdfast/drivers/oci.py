@@ -1,4 +1,4 @@
-"""The default driver: any OCI runtime (crun, runc), without a daemon, as root or as an ordinary user.
+"""The default driver: any OCI runtime (crun, runc, runsc), without a daemon, as root or as an ordinary user.
 
 Everything about one sandbox is in ``<state>/oci/<session id>/``; the runtime's own state is in ``<state>/oci/runtime``.
 The container's name is the session's id, so a handle is found again from the id alone.
@@ -10,8 +10,6 @@ import json
 import os
 import re
 import resource
-import signal
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,16 +33,16 @@ from holdfast.drivers.base import (
 )
 from holdfast.drivers.commands import Outcome, run, uninterrupted
 from holdfast.drivers.disk import Disk, make_template
-from holdfast.drivers.host_processes import ProcessId, kill_until_gone, mentioning
 from holdfast.drivers.mounts import is_mounted, mount_shifted
 from holdfast.drivers.oci_config import ID_BASE, ID_COUNT, Host
 from holdfast.drivers.oci_home import SandboxHome
 from holdfast.drivers.oci_machine import Machine, examine
+from holdfast.drivers.oci_memory import MemoryImage
+from holdfast.drivers.oci_process import init_process, kill_init, last_words
 from holdfast.drivers.slirp import Slirp
 from holdfast.drivers.tree_removal import remove_tree
 from holdfast.errors import (
     DriverConflict,
-    DriverError,
     DriverTransient,
     DriverUnsupported,
     RuntimeUnavailable,
@@ -54,7 +52,6 @@ from holdfast.errors import (
 log = structlog.get_logger(__name__)
 
 _SECONDS = 60.0
-_END_SECONDS = 20.0
 _HANDLE = re.compile(r"ses_[a-z0-9_]{1,60}")
 _STATES = {
     "creating": SandboxState.CREATED,
@@ -113,6 +110,7 @@ class OciDriver(Driver):
             open_files=min(65536, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
             machine=os.uname().machine,
             shifted=shifted,
+            gvisor=machine.gvisor is not None,
         )
 
     def _shift_owners(self, source: Path) -> dict[Path, Path]:
@@ -134,6 +132,7 @@ class OciDriver(Driver):
             isolation=True,
             pause=self._can_freeze,
             stop=True,
+            memory=machine.gvisor is not None,
             memory_limit=machine.cgroups,
             cpu_limit=machine.cgroups,
             pids_limit=True,
@@ -152,8 +151,14 @@ class OciDriver(Driver):
         return self._machine, self._host
 
     async def _runtime(self, *arguments: str) -> Outcome:
+        return await run(*self._call(), *arguments, timeout=_SECONDS)
+
+    def _call(self, directory: Path | None = None) -> Sequence[str]:
+        """How every command to the runtime begins; it logs to the sandbox's own directory, if it is about one."""
         machine = self._ready()[0]
-        return await run(machine.runtime, "--root", str(self._runtime_root), *arguments, timeout=_SECONDS)
+        options = machine.gvisor.options if machine.gvisor else ()
+        log_file = () if directory is None else ("--log", str(directory / "runtime.log"))
+        return machine.runtime, *options, "--root", str(self._runtime_root), *log_file
 
     # -- sandboxes -------------------------------------------------------------------------------------------------
 
@@ -205,7 +210,7 @@ class OciDriver(Driver):
         """The runner is let go when there is a network; until then nobody takes the sandbox for a running one."""
         machine = self._ready()[0]
         await self._start(handle, directory, "create")
-        init = await asyncio.to_thread(_init_process, directory)
+        init = await asyncio.to_thread(init_process, directory)
         if init is None:
             raise DriverTransient(f"{machine.runtime} has made {handle}, but its process is not there")
         groups = await asyncio.to_thread(list, cgroups.of(handle))
@@ -218,16 +223,17 @@ class OciDriver(Driver):
     async def _start(self, handle: Handle, directory: Path, *verb: str) -> None:
         """The runtime's detached containers inherit its stdio, so that must not be a pipe of ours."""
         machine = self._ready()[0]
-        options = ("--root", str(self._runtime_root), "--log", str(directory / "runtime.log"))
+        # No keyring of its own: the kernel grants a user 200 of them, and sandboxes may not use theirs anyway.
+        keyring = () if machine.gvisor else ("--no-new-keyring",)
+        await self._start_by((*self._call(directory), *(verb or ("run", "--detach")), *keyring), handle, directory)
+
+    async def _start_by(self, command: Sequence[str], handle: Handle, directory: Path) -> None:
         with await asyncio.to_thread((directory / "runner.log").open, "ab") as output:
-            pid_file = directory / "init.pid"
-            # No keyring of its own: the kernel grants a user 200 of them, and sandboxes may not use theirs anyway.
-            flags = ("--no-new-keyring", "--bundle", str(directory), "--pid-file", str(pid_file))
-            words = verb or ("run", "--detach")
-            start = run(machine.runtime, *options, *words, *flags, handle, timeout=_SECONDS, output=output)
-            done = await uninterrupted(start)
+            where = ("--bundle", str(directory), "--pid-file", str(directory / "init.pid"))
+            done = await uninterrupted(run(*command, *where, handle, timeout=_SECONDS, output=output))
         if not done.ok:
-            raise DriverTransient(f"{machine.runtime} could not start {handle}: {_last_words(directory)}")
+            runtime = self._ready()[0].runtime
+            raise DriverTransient(f"{runtime} could not start {handle}: {last_words(directory)}")
 
     async def destroy(self, handle: Handle) -> None:
         async with self._lock(handle):
@@ -237,6 +243,7 @@ class OciDriver(Driver):
         directory = self._directory(handle)
         await self._end(handle, directory)
         try:
+            await asyncio.to_thread(SandboxHome(directory, self._ready()[1]).unmount_layers)
             await Disk(directory, limited=self._ready()[0].loop_disks).remove()
             await asyncio.to_thread(remove_tree, directory)
         except OSError as error:
@@ -246,7 +253,7 @@ class OciDriver(Driver):
         """Everything that runs, and the runtime's memory of it. Files stay."""
         rootless = self._ready()[0].rootless
         # Before the runtime, whose own way to kill waits a tenth of a second, or does not wait at all.
-        await asyncio.to_thread(_kill_init, directory, None if rootless else handle)
+        await asyncio.to_thread(kill_init, directory, None if rootless else handle)
         await asyncio.to_thread(Slirp(directory, rootless=rootless).stop)
         done = await self._runtime("delete", "--force", handle)
         if not done.ok and await self._exists_in_runtime(handle):
@@ -277,7 +284,43 @@ class OciDriver(Driver):
             if not await asyncio.to_thread(directory.is_dir):
                 raise SandboxNotFound(f"there is no sandbox {handle}")
             await self._end(handle, directory)
-            await Disk(directory, limited=self._ready()[0].loop_disks).unmount()
+            await asyncio.to_thread(MemoryImage(directory).discard)
+            await self._put_away(directory)
+
+    async def _put_away(self, directory: Path) -> None:
+        """Unmount what belongs to a sandbox that has ended."""
+        try:
+            await asyncio.to_thread(SandboxHome(directory, self._ready()[1]).unmount_layers)
+        except OSError as error:
+            raise DriverTransient(f"cannot unmount what belongs to {directory.name}: {error}") from error
+        await Disk(directory, limited=self._ready()[0].loop_disks).unmount()
+
+    async def checkpoint(self, handle: Handle) -> None:
+        async with self._lock(handle):
+            directory = self._directory(handle)
+            gvisor = self._ready()[0].gvisor
+            if gvisor is None:
+                raise DriverUnsupported("only gVisor keeps memory: set runtime to runsc")
+            if (await self.inspect(handle)).state is not SandboxState.RUNNING:
+                raise DriverConflict(f"{handle} does not run")
+            image = MemoryImage(directory)
+            used = await self.stats(handle)
+            try:
+                await asyncio.to_thread(image.make_room, used.memory_bytes or 0)
+            except OSError as error:
+                raise DriverTransient(f"cannot prepare {image.half}: {error}") from error
+            options = ("--image-path", str(image.half), *gvisor.checkpoint_options)
+            save = image.then_keep((*self._call(directory), "checkpoint", *options, handle))
+            done = await uninterrupted(run(*save, timeout=_SECONDS))
+            kept = await asyncio.to_thread(image.exists)
+            if not kept and (await self.inspect(handle)).state is SandboxState.RUNNING:
+                await asyncio.to_thread(image.discard)
+                raise DriverTransient(f"cannot keep the memory of {handle}, which goes on: {done.complaint()}")
+            await self._end(handle, directory)
+            await self._put_away(directory)
+            if not kept:
+                await asyncio.to_thread(image.discard)
+                raise DriverTransient(f"cannot keep the memory of {handle}; its files are kept: {done.complaint()}")
 
     async def start(self, handle: Handle, *, memory: bool = True) -> bool:
         async with self._lock(handle):
@@ -285,8 +328,14 @@ class OciDriver(Driver):
             if (await self.inspect(handle)).state is not SandboxState.STOPPED:
                 raise DriverConflict(f"{handle} is running already")
             await self._end(handle, directory)  # of a start that was cut off
+            image = MemoryImage(directory)
             try:
+                await asyncio.to_thread(image.clean if memory else image.discard)
                 await Disk(directory, limited=self._ready()[0].loop_disks).mount()
+                await asyncio.to_thread(SandboxHome(directory, self._ready()[1]).mount_layers)
+                if await asyncio.to_thread(image.exists):
+                    await self._restore(handle, directory, image)
+                    return True
                 if await asyncio.to_thread(_has_network, directory):
                     await self._start_with_network(handle, directory)
                 else:
@@ -294,6 +343,17 @@ class OciDriver(Driver):
             except OSError as error:
                 raise DriverTransient(f"cannot start the sandbox in {directory}: {error}") from error
             return False
+
+    async def _restore(self, handle: Handle, directory: Path, image: MemoryImage) -> None:
+        """When it fails, nothing of the attempt is left, and the image is as it was."""
+        restore = (*self._call(directory), "restore", "--detach", "--image-path", str(image.path))
+        try:
+            await self._start_by(image.then_retire(restore), handle, directory)
+        except DriverTransient:
+            await self._end(handle, directory)
+            await self._put_away(directory)
+            raise
+        await asyncio.to_thread(image.clean)
 
     async def _exists_in_runtime(self, handle: Handle) -> bool:
         return any(found.handle == handle for found in await self._containers())
@@ -328,8 +388,10 @@ class OciDriver(Driver):
         machine = self._ready()[0]
         used = cgroup_stats.read(handle) if machine.cgroups else None
         if used is None:
-            init = _init_process(directory)
+            init = init_process(directory)
             used = process_stats.of_tree(init.pid) if init else SandboxStats()
+        if machine.gvisor:
+            used = replace(used, processes=None)  # the host sees threads of gVisor, and not what runs inside
         disk, limit = Disk(directory, limited=machine.loop_disks).usage()
         return replace(used, disk_bytes=disk, disk_limit_bytes=limit)
 
@@ -351,6 +413,12 @@ class OciDriver(Driver):
     def _session_directories(self) -> Sequence[str]:
         return [entry.name for entry in os.scandir(self._home) if entry.name.startswith("ses_")]
 
+    def _state(self, name: str, status: str) -> SandboxState:
+        state = _STATES.get(status, SandboxState.STOPPED)
+        if state is SandboxState.RUNNING and self._ready()[0].gvisor and freezer.is_frozen(name):
+            return SandboxState.PAUSED  # runsc knows only of its own way to pause
+        return state
+
     async def _containers(self) -> Sequence[SandboxInfo]:
         """What the runtime itself knows."""
         done = await self._runtime("list", "--format", "json")
@@ -362,7 +430,7 @@ class OciDriver(Driver):
                 SandboxInfo(
                     handle=Handle(entry["id"]),
                     session_id=entry["id"],
-                    state=_STATES.get(entry["status"], SandboxState.STOPPED),
+                    state=self._state(entry["id"], entry["status"]),
                 )
                 for entry in entries
             ]
@@ -370,46 +438,5 @@ class OciDriver(Driver):
             raise DriverTransient(f"the runtime's list is unreadable: {done.stdout[:200]}") from error
 
 
-def _init_process(directory: Path) -> ProcessId | None:
-    """The sandbox's first process, if it is still the one that the runtime has written down."""
-    try:
-        pid_file = directory / "init.pid"
-        pid, written = int(pid_file.read_text()), pid_file.stat().st_mtime
-    except (OSError, ValueError):
-        return None
-    process = ProcessId.of(pid)
-    return process if process is not None and process.began() <= written + 1 else None
-
-
 def _has_network(directory: Path) -> bool:
     return (directory / "resolv.conf").exists()
-
-
-def _kill_init(directory: Path, frozen_as: str | None) -> None:
-    """Kill the sandbox's first process, which takes all others of its namespace with it and ends after them.
-
-    Without one, a runtime may still be about to start it: one that a daemon has called and not outlived. A frozen one
-    (known to the freezer as ``frozen_as``) dies when it is let go on.
-    """
-    init = _init_process(directory)
-    if init is None:
-        kill_until_gone(lambda: mentioning(str(directory)), time.monotonic() + _END_SECONDS)
-        return
-    init.send(signal.SIGKILL)
-    if frozen_as is not None:
-        with contextlib.suppress(DriverError):
-            freezer.thaw(frozen_as)
-    deadline = time.monotonic() + _END_SECONDS
-    while init.is_alive():
-        if time.monotonic() > deadline:
-            raise DriverTransient(f"process {init.pid} was killed but has not ended after {_END_SECONDS:.0f} s")
-        time.sleep(0.002)
-
-
-def _last_words(directory: Path) -> str:
-    for name in ("runtime.log", "runner.log"):
-        with contextlib.suppress(OSError):
-            lines = (directory / name).read_text(errors="replace").strip().splitlines()
-            if lines:
-                return lines[-1][-400:]
-    return "no message"
