@@ -1,8 +1,10 @@
 """gVisor's runtime, ``runsc``: how it is called, and what its builds can do. Root only."""
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from holdfast.drivers.base import Check
 from holdfast.drivers.commands import run
@@ -54,6 +56,20 @@ def describe(version: str, flags: str, checkpoint_flags: str) -> Gvisor:
 
 def _offers(flags: str, name: str) -> bool:
     return re.search(rf"^\s+-{name}\b", flags, re.MULTILINE) is not None
+
+
+def forget(root: Path, name: str) -> bool:
+    """Remove what runsc has written down about a container whose last process has ended. Blocks. Raises OSError.
+
+    Its own ``delete`` would wait until the host's init has taken note of these ends, which some take a second for.
+    False if nothing was found: then only runsc can tell whether it knows the container.
+    """
+    own = re.compile(rf"(runsc-)?{re.escape(name)}[_.].*")
+    with os.scandir(root) as entries:
+        found = [entry.path for entry in entries if own.fullmatch(entry.name)]
+    for path in found:
+        Path(path).unlink(missing_ok=True)
+    return bool(found)
 
 
 def gvisor_checks(gvisor: Gvisor | None, rootless: bool) -> list[Check]:

@@ -33,6 +33,7 @@ from holdfast.drivers.base import (
 )
 from holdfast.drivers.commands import Outcome, run, uninterrupted
 from holdfast.drivers.disk import Disk, make_template
+from holdfast.drivers.gvisor import forget
 from holdfast.drivers.mounts import is_mounted, mount_shifted
 from holdfast.drivers.oci_config import ID_BASE, ID_COUNT, Host
 from holdfast.drivers.oci_home import SandboxHome
@@ -255,14 +256,22 @@ class OciDriver(Driver):
         # Before the runtime, whose own way to kill waits a tenth of a second, or does not wait at all.
         await asyncio.to_thread(kill_init, directory, None if rootless else handle)
         await asyncio.to_thread(Slirp(directory, rootless=rootless).stop)
+        if self._ready()[0].gvisor:
+            await self._remove_cgroups(handle)
+            if await asyncio.to_thread(forget, self._runtime_root, handle):
+                return
         done = await self._runtime("delete", "--force", handle)
         if not done.ok and await self._exists_in_runtime(handle):
             raise DriverTransient(f"cannot delete the container {handle}: {done.complaint()}")
         if not rootless:
-            try:
-                await asyncio.to_thread(cgroups.remove, handle)
-            except OSError as error:
-                raise DriverTransient(f"cannot remove the control groups of {handle}: {error}") from error
+            await self._remove_cgroups(handle)
+
+    async def _remove_cgroups(self, handle: Handle) -> None:
+        """With all that is in them."""
+        try:
+            await asyncio.to_thread(cgroups.remove, handle)
+        except OSError as error:
+            raise DriverTransient(f"cannot remove the control groups of {handle}: {error}") from error
 
     # -- sleep -------------------------------------------------------------------------------------------------------
 
