@@ -41,11 +41,11 @@ class SessionService(Protocol):
         """What an active session uses now."""
         ...
 
-    async def pause(self, session_id: str, how: PausedAs, /) -> SessionView:
-        """Put it to sleep."""
+    async def pause(self, session_id: str, how: PausedAs | None, /) -> SessionView:
+        """Put it to sleep; None is the best way to hold no process."""
         ...
 
-    async def wake(self, session_id: str, /) -> tuple[SessionView, PausedAs | None]:
+    async def wake(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionView, PausedAs | None]:
         """Wake it, and say how it had slept."""
         ...
 

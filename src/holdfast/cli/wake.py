@@ -12,13 +12,14 @@ if TYPE_CHECKING:
 
 @click.command("wake")
 @click.argument("session", metavar="ID")
+@click.option("--files", is_flag=True, help="Give up memory that was kept, and start from the files.")
 @connection
-def command(session: str) -> None:
+def command(session: str, files: bool) -> None:
     """Wake a session, and say what came back: its memory, or its files and shells."""
 
     async def run(client: "Client") -> tuple[str, str | None]:
         found = await find_session(client, session)
-        return found.id, await found.wake()
+        return found.id, await found.wake("files" if files else None)
 
     session_id, restored = ask(run)
     if wants_json():

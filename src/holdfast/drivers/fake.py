@@ -36,8 +36,21 @@ Moment = Literal["before", "middle", "after"]
 
 _HANDLE_PREFIX = "fake:"
 _NOTHING_USED = SandboxStats(cpu_seconds=0.0, memory_bytes=0, processes=0, oom_kills=0)
-_CAPABILITIES = Capabilities(isolation=False, pause=True, stop=True, networks=frozenset(Network))
-_METHODS = ("check", "prepare", "create", "destroy", "pause", "resume", "stop", "start", "inspect", "stats", "list")
+_CAPABILITIES = Capabilities(isolation=False, pause=True, stop=True, memory=True, networks=frozenset(Network))
+_METHODS = (
+    "check",
+    "prepare",
+    "create",
+    "destroy",
+    "pause",
+    "resume",
+    "stop",
+    "checkpoint",
+    "start",
+    "inspect",
+    "stats",
+    "list",
+)
 
 
 @dataclass(slots=True)
@@ -54,7 +67,7 @@ class FakeSandbox:
     def state(self) -> SandboxState:
         if self.runner is None:
             return SandboxState.CREATED
-        if not self.runner.alive:
+        if not self.runner.alive or self.runner.asleep:
             return SandboxState.STOPPED
         return SandboxState.PAUSED if self.paused else SandboxState.RUNNING
 
@@ -223,17 +236,34 @@ class FakeDriver(Driver):
         sandbox.paused = False
         await self._strike("stop", "after", session_id)
 
+    async def checkpoint(self, handle: Handle) -> None:
+        session_id = _session_of(handle)
+        await self._strike("checkpoint", "before", session_id)
+        self._existing(session_id)
+        self._runner(session_id).asleep = True
+        await self._strike("checkpoint", "after", session_id)
+
     async def start(self, handle: Handle, *, memory: bool = True) -> bool:
         session_id = _session_of(handle)
         await self._strike("start", "before", session_id)
         sandbox = self._existing(session_id)
         if sandbox.state is not SandboxState.STOPPED:
             raise DriverConflict(f"there is a running sandbox of {session_id} already")
-        files = sandbox.runner.files if sandbox.runner is not None else {}
+        kept = memory and sandbox.runner is not None and sandbox.runner.alive
+        if sandbox.runner is not None and kept:
+            sandbox.runner.asleep = False
+        else:
+            await self._start_again(sandbox)
+        await self._strike("start", "after", session_id)
+        return kept
+
+    async def _start_again(self, sandbox: FakeSandbox) -> None:
+        files: dict[str, bytes] = {}
+        if sandbox.runner is not None:
+            files = sandbox.runner.files
+            await sandbox.runner.kill()
         sandbox.runner = FakeRunner(sandbox.spec)
         sandbox.runner.files = files
-        await self._strike("start", "after", session_id)
-        return False
 
     def _existing(self, session_id: str) -> FakeSandbox:
         if session_id not in self.world.sandboxes:
@@ -267,7 +297,8 @@ class FakeDriver(Driver):
 
     def _info(self, session_id: str) -> SandboxInfo:
         sandbox = self._sandbox(session_id)
-        return SandboxInfo(self.handle_for(session_id), session_id, sandbox.state, sandbox.oom_killed)
+        memory = sandbox.runner is not None and sandbox.runner.alive and sandbox.runner.asleep
+        return SandboxInfo(self.handle_for(session_id), session_id, sandbox.state, sandbox.oom_killed, memory)
 
     async def _strike(self, method: str, moment: Moment, session_id: str) -> None:
         """A point where a call can be cancelled, and where the next fault of this method and moment happens."""

@@ -417,7 +417,17 @@ class OciDriver(Driver):
             handle = Handle(name)
             if handle not in containers:
                 containers[handle] = SandboxInfo(handle=handle, session_id=name, state=SandboxState.STOPPED)
+        if self._ready()[0].gvisor:
+            return await asyncio.to_thread(self._with_memory, list(containers.values()))
         return list(containers.values())
+
+    def _with_memory(self, found: Sequence[SandboxInfo]) -> Sequence[SandboxInfo]:
+        """Who has kept its memory, and where that is still being written."""
+        images = [MemoryImage(self._directory(info.handle)) for info in found]
+        return [
+            replace(info, memory=image.exists(), busy=image.is_being_written())
+            for info, image in zip(found, images, strict=True)
+        ]
 
     def _session_directories(self) -> Sequence[str]:
         return [entry.name for entry in os.scandir(self._home) if entry.name.startswith("ses_")]

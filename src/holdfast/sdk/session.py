@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 from urllib.parse import quote
 
 from holdfast.sdk.exec_stream import ExecStream
@@ -153,18 +153,21 @@ class Session:
         """Freeze it in memory; any use wakes it."""
         return await self._sleep("pause")
 
-    async def hibernate(self) -> Self:
-        """Stop it, and keep its files and shells; any use wakes it."""
-        return await self._sleep("hibernate")
+    async def hibernate(self, as_: Literal["memory", "files"] | None = None) -> Self:
+        """Stop it, and keep its memory where the driver can, else its files and shells; any use wakes it."""
+        return await self._sleep("hibernate", as_)
 
-    async def _sleep(self, verb: str) -> Self:
-        data = await self._transport.call("POST", f"{self._path}/{verb}")
+    async def _sleep(self, verb: str, how: str | None = None) -> Self:
+        data = await self._transport.call("POST", f"{self._path}/{verb}", json_body={"as": how} if how else None)
         self.info = of_wire(SessionInfo, data)
         return self
 
-    async def wake(self) -> str | None:
-        """Wake it, and say what came back: ``memory``, ``files``, or None if it was awake."""
-        data = await self._transport.call("POST", f"{self._path}/resume")
+    async def wake(self, as_: Literal["files"] | None = None) -> str | None:
+        """Wake it, and say what came back: ``memory``, ``files``, or None if it was awake.
+
+        ``as_="files"`` gives up memory that was kept: the way out if it cannot be restored.
+        """
+        data = await self._transport.call("POST", f"{self._path}/restore", json_body={"as": as_} if as_ else None)
         self.info = of_wire(SessionInfo, data)
         restored = data.get("restored")
         return restored if isinstance(restored, str) else None

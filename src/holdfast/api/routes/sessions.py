@@ -7,7 +7,16 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from holdfast.api.caller import CallerOf
-from holdfast.api.models import SessionCreate, SessionListed, SessionOut, SessionPage, SessionWoken, StatsOut
+from holdfast.api.models import (
+    HibernateIn,
+    SessionCreate,
+    SessionListed,
+    SessionOut,
+    SessionPage,
+    SessionWoken,
+    StatsOut,
+    WakeIn,
+)
 from holdfast.api.ports import SessionService
 from holdfast.api.routes.common import IdempotencyKey, SessionId, failures, reply
 from holdfast.api.settings import ApiSettings
@@ -82,15 +91,23 @@ def router(service: SessionService, settings: ApiSettings) -> APIRouter:
         "/v1/sessions/{session_id}/hibernate",
         response_model=SessionOut,
         responses=failures(404, 409, 410, 413, 422, 502, 503),
-        summary="Stop a session and keep its files and shells",
+        summary="Stop a session and keep its memory, or its files and shells",
     )
-    async def hibernate(session_id: SessionId) -> Response:
-        """It holds no process and no memory any more. Background processes end; the next use brings back the rest."""
-        return reply(SessionOut.of(await service.pause(session_id, PausedAs.FILES)))
+    async def hibernate(session_id: SessionId, wish: HibernateIn | None = None) -> Response:
+        """It holds no process and no memory any more. The next use brings back what was kept.
 
-    async def wake(session_id: SessionId) -> Response:
-        """Any use wakes a session too. The answer says what came back."""
-        return reply(SessionWoken.of_wake(*await service.wake(session_id)))
+        Memory is kept where the driver can; with `{"as": "files"}`, or where it cannot, background processes end.
+        """
+        how = PausedAs(wish.as_) if wish and wish.as_ else None
+        return reply(SessionOut.of(await service.pause(session_id, how)))
+
+    async def wake(session_id: SessionId, wish: WakeIn | None = None) -> Response:
+        """Any use wakes a session too. The answer says what came back.
+
+        `{"as": "files"}` gives up memory that was kept: the way out if it cannot be restored.
+        """
+        how = PausedAs.FILES if wish and wish.as_ else None
+        return reply(SessionWoken.of_wake(*await service.wake(session_id, how)))
 
     for verb, what in (("resume", "Let a frozen session go on"), ("restore", "Bring back a stopped session")):
         routes.add_api_route(
