@@ -29,7 +29,7 @@ ID_BASE = 1_000_000_000
 ID_COUNT = 65536
 
 _NAMESPACES = ("user", "pid", "mount", "network", "ipc", "uts")
-_GVISOR_THREADS, _GVISOR_MORE_THREADS = 4, 64
+_GVISOR_THREADS, _GVISOR_MORE_THREADS = 64, 256
 """What gVisor's kernel needs of the host for each process inside, and for itself; it ends if that is refused."""
 _NOT_LAYERED = frozenset({"proc", "sys", "dev", "tmp", "run", "workspace", ".holdfast"})
 
