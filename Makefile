@@ -17,7 +17,7 @@ run: setup ## set up, then start the daemon on 127.0.0.1:8080
 test: ## set up, then every check and every test
 	@scripts/setup --test
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/pytest
+	$(BIN)/python scripts/test
 
 lint: setup ## ruff, mypy, import-linter
 	$(BIN)/ruff check

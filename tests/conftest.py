@@ -1,11 +1,67 @@
 """Fixtures that every suite uses."""
 
+import os
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 from unittest import SkipTest
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from support.dockerd import DockerSocket, docker_daemon, unusable_dockerd
+
+HERE = Path(__file__).parent
+LONGEST = (
+    "contract/drivers/test_oci_elsewhere.py",
+    "e2e/test_shell_corpus.py",
+    "contract/drivers/test_oci.py",
+    "contract/drivers/test_docker.py",
+    "contract/drivers/test_docker_elsewhere.py",
+    "faults",
+    "e2e",
+    "contract",
+    "integration",
+)
+"""These files, and then what is below these directories, start first; the others fill up the time until they end."""
+
+# The same examples in every run: what a run says is about the change, not about luck. TEST_EXPLORE=1 seeks new ones.
+# And no limits of time, which a busy machine would exceed.
+settings.register_profile(
+    "steady",
+    derandomize="TEST_EXPLORE" not in os.environ,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("steady")
+
+# A shell lets what it starts in the background ignore Ctrl-C, and all its children inherit that: also those that a test
+# wants to end by it.
+for signum in (signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(signum) is signal.SIG_IGN:
+        signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def rank(item: pytest.Item) -> int:
+        name = item.path.relative_to(HERE).as_posix() if item.path.is_relative_to(HERE) else ""
+        return next((n for n, first in enumerate(LONGEST) if f"{name}/".startswith(f"{first}/")), len(LONGEST))
+
+    items.sort(key=rank)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("numprocesses", None):
+        config.pluginmanager.register(StopAtBrokenFiles())
+
+
+class StopAtBrokenFiles:
+    """As without xdist, which would go on with the files that can be imported and tell at the end."""
+
+    @pytest.hookimpl(trylast=True)  # when the error has been noted
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            pytest.exit(f"cannot collect {report.nodeid}", returncode=pytest.ExitCode.INTERRUPTED)
 
 
 @pytest.fixture

@@ -17,7 +17,11 @@
     │   ├── ProcessNotFound            process_not_found    404
     │   ├── FileMissing                file_not_found       404
     │   ├── ImageNotFound              image_not_found      404
-    │   └── KeyNotFound                key_not_found        404
+    │   ├── SnapshotNotFound           snapshot_not_found   404
+    │   ├── WorkspaceNotFound          workspace_not_found  404
+    │   ├── KeyNotFound                key_not_found        404
+    │   ├── ThreadNotFound             thread_not_found     404
+    │   └── TurnNotFound               turn_not_found       404
     ├── Conflict                       conflict             409
     │   ├── WrongState                 wrong_state          409
     │   ├── StaleRow                   stale_row            409
@@ -31,19 +35,30 @@
     │   └── DiskFull                   disk_full            413
     ├── BadRange                       bad_range            416
     ├── TooManySessions                too_many_sessions    429
+    ├── TooManySnapshots               too_many_snapshots   429
+    ├── TooManyWorkspaces              too_many_workspaces  429
     ├── TooManyWatches                 too_many_watches     429
     ├── SandboxLost                    sandbox_lost         502
     ├── Unavailable                    unavailable          503
-    │   └── RuntimeUnavailable         runtime_unavailable  503
+    │   ├── CreateFailed               create_failed        503
+    │   ├── RuntimeUnavailable         runtime_unavailable  503
+    │   └── ToolMissing                tool_missing         503
+    ├── BuildFailed                    build_failed         500
     ├── ShellUnavailable               shell_unavailable    409
     ├── ConfigError                    bad_config           500
     ├── ProtocolError                  protocol_error       502
+    ├── AgentError                     agent_error          502
+    │   ├── AgentDown                  agent_down           503
+    │   ├── AgentSessionMissing        agent_session_missing 404
+    │   ├── AgentFailed                agent_failed         502
+    │   └── AgentUnsupported           agent_unsupported    409
     └── DriverError                    driver_error         503
         ├── SandboxNotFound            sandbox_not_found    404
         ├── DriverUnauthorized         driver_unauthorized  503
         ├── DriverQuota                driver_quota         429
         ├── DriverConflict             driver_conflict      409
         ├── DriverUnsupported          driver_unsupported   409
+        ├── SnapshotBroken             snapshot_broken      409
         └── DriverTransient            driver_transient     503
 
 ``code`` is stable: clients may match on it. The message says what happened and what to do, and may change.
@@ -141,8 +156,24 @@ class ImageNotFound(NotFound):
     code = "image_not_found"
 
 
+class SnapshotNotFound(NotFound):
+    code = "snapshot_not_found"
+
+
+class WorkspaceNotFound(NotFound):
+    code = "workspace_not_found"
+
+
 class KeyNotFound(NotFound):
     code = "key_not_found"
+
+
+class ThreadNotFound(NotFound):
+    code = "thread_not_found"
+
+
+class TurnNotFound(NotFound):
+    code = "turn_not_found"
 
 
 class Conflict(HoldfastError):
@@ -220,6 +251,16 @@ class TooManySessions(HoldfastError):
     status = 429
 
 
+class TooManySnapshots(HoldfastError):
+    code = "too_many_snapshots"
+    status = 429
+
+
+class TooManyWorkspaces(HoldfastError):
+    code = "too_many_workspaces"
+    status = 429
+
+
 class TooManyWatches(HoldfastError):
     """A session, or the kernel, watches as many folders as it may."""
 
@@ -241,10 +282,28 @@ class Unavailable(HoldfastError):
     status = 503
 
 
+class CreateFailed(Unavailable):
+    """An earlier request with this Idempotency-Key could not make its session, and left none: use another key."""
+
+    code = "create_failed"
+
+
 class RuntimeUnavailable(Unavailable):
     """The container runtime cannot work on this machine as it is set up; the message says why and what to do."""
 
     code = "runtime_unavailable"
+
+
+class ToolMissing(Unavailable):
+    """A program of the host that this takes is not installed; the message says how to."""
+
+    code = "tool_missing"
+
+
+class BuildFailed(HoldfastError):
+    """An image could not be built; the message has the last lines of the log, and says where all of it is."""
+
+    code = "build_failed"
 
 
 class ShellUnavailable(HoldfastError):
@@ -265,6 +324,40 @@ class ProtocolError(HoldfastError):
 
     code = "protocol_error"
     status = 502
+
+
+class AgentError(HoldfastError):
+    """The agent inside a sandbox, as its adapter sees it. Says nothing about the sandbox itself."""
+
+    code = "agent_error"
+    status = 502
+
+
+class AgentDown(AgentError):
+    """Its process is not there, or does not answer in time; starting it is the remedy."""
+
+    code = "agent_down"
+    status = 503
+
+
+class AgentSessionMissing(AgentError):
+    """The agent was asked and certainly does not know that conversation; a new one is the remedy."""
+
+    code = "agent_session_missing"
+    status = 404
+
+
+class AgentFailed(AgentError):
+    """The agent answered with an error, or with something that makes no sense."""
+
+    code = "agent_failed"
+
+
+class AgentUnsupported(AgentError):
+    """This agent cannot do that; its abilities say what it can."""
+
+    code = "agent_unsupported"
+    status = 409
 
 
 class DriverError(HoldfastError):
@@ -299,6 +392,13 @@ class DriverUnsupported(DriverError):
     """This driver cannot do that; its capabilities say so beforehand."""
 
     code = "driver_unsupported"
+    status = 409
+
+
+class SnapshotBroken(DriverError):
+    """There is no complete snapshot where one should be; trying again will not help."""
+
+    code = "snapshot_broken"
     status = 409
 
 

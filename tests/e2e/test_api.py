@@ -1,11 +1,13 @@
 """Every route and every status code, against a real daemon with real sandboxes."""
 
 import base64
-import threading
+import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from datetime import datetime
+from http.client import HTTPConnection
 from typing import Any
 
 import httpx2
@@ -326,23 +328,21 @@ def test_an_exec_with_a_key_runs_once(api: Api, fresh: str) -> None:
 def test_twenty_at_once_run_in_order(daemon: DaemonProcess, api: Api, fresh: str) -> None:
     """Commands of one shell take turns: none sees another's half, and what comes first runs first."""
     count = 20
-    started = threading.Barrier(2)
-
-    def blocker() -> None:
-        started.wait()
-        api.exec(fresh, "N=0; sleep 1")
-
-    with ThreadPoolExecutor(count + 1) as pool:
-        first = pool.submit(blocker)
-        started.wait()
-        wait_for(lambda: api.out(fresh, "pgrep -x sleep | wc -l", shell="probe") == "1", "the first one runs")
+    host, _, port = daemon.url.removeprefix("http://").partition(":")
+    headers = {"Authorization": f"Bearer {daemon.key}", "Content-Type": "application/json"}
+    with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
+        first = pool.submit(api.exec, fresh, "N=0; touch /tmp/up; until [ -e /tmp/go ]; do sleep 0.05; done")
+        wait_for(lambda: api.exec(fresh, "[ -e /tmp/up ]", shell="probe")["exit_code"] == 0, "the first one runs")
         sent = []
         for number in range(count):
             cmd = f'before=$N; sleep 0.01; N=$((N + 1)); echo "{number} $before $N" | tee -a /workspace/order'
-            sent.append(pool.submit(api.exec, fresh, cmd))
-            time.sleep(0.02)  # so that they arrive in this order
+            one = stack.enter_context(closing(HTTPConnection(host, int(port), timeout=60)))
+            one.request("POST", f"/v1/sessions/{fresh}/exec", json.dumps({"cmd": cmd}), headers)
+            sent.append(one)
+            time.sleep(0.05)  # it is on its way, and nobody says when it has arrived
+        api.write(fresh, "/tmp/go", "")
         first.result()
-        results = [one.result() for one in sent]
+        results = [json.loads(one.getresponse().read()) for one in sent]
     for number, result in enumerate(results):
         assert result["stdout"] == f"{number} {number} {number + 1}\n"
     order = api.out(fresh, "cat /workspace/order").splitlines()

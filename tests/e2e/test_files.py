@@ -1,5 +1,6 @@
 """The file routes against real sandboxes: large files, strange names, hostile archives, clients that vanish."""
 
+import contextlib
 import io
 import json
 import os
@@ -414,7 +415,9 @@ class Watching:
         self._thread = threading.Thread(target=self._read)
 
     def __enter__(self) -> "Watching":
-        self._lines = self._stream.__enter__().iter_lines()
+        response = self._stream.__enter__()
+        self._socket: socket.socket = response.extensions["network_stream"].get_extra_info("socket")
+        self._lines = response.iter_lines()
         assert next(self._lines) == "event: ready"
         self._thread.start()
         return self
@@ -443,9 +446,13 @@ class Watching:
         assert not self._thread.is_alive()
 
     def __exit__(self, *_exc: object) -> None:
+        """The daemon sees it at once. A mere close would have to wait until the thread has read the next event."""
+        with contextlib.suppress(OSError):  # the daemon has ended it
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join(10)
+        assert not self._thread.is_alive()
         self._stream.__exit__(None, None, None)
         self._client.close()
-        self._thread.join(10)
 
 
 def test_watching_a_tree(fs: Fs) -> None:

@@ -15,6 +15,7 @@ import pytest
 from holdfast.sdk import Client, Forward, Process, Session, SyncClient
 from support.daemon import DaemonProcess, wait_for
 from support.footprint import descriptors_of, runner_descriptors
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -51,9 +52,10 @@ async def serve_files(session: Session, port: int = 3000, address: str = "127.0.
 
 
 async def wait_for_port(session: Session, port: int) -> None:
-    async with asyncio.timeout(20):
-        while port not in [one.port for one in await session.ports.list()]:  # noqa: ASYNC110 - a condition elsewhere
-            await asyncio.sleep(0.05)
+    async def listens() -> bool:
+        return port in [one.port for one in await session.ports.list()]
+
+    await until(listens, f"somebody listens on {port}")
 
 
 async def test_who_listens(session: Session) -> None:

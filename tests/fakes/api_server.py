@@ -11,6 +11,7 @@ import uvicorn
 
 from fakes.events import FakeEvents
 from fakes.file_service import FakeFiles
+from fakes.kept_services import FakeSnapshots, FakeWorkspaces
 from fakes.key_store import key_ring
 from fakes.session_service import FakeCommands, FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
@@ -38,6 +39,8 @@ def running_api(settings: ApiSettings | None = None) -> Iterator[RunningApi]:
         keys=key_ring(KEY),
         settings=settings or ApiSettings(),
         images=images,
+        snapshots=FakeSnapshots(sessions),
+        workspaces=FakeWorkspaces(sessions),
         commands=FakeCommands(sessions),
         events=events,
         files=files,

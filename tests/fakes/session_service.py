@@ -28,7 +28,16 @@ from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.machine import LIVE, Reason, Status
 from holdfast.sessions.network import NetworkPolicy
 from holdfast.sessions.sleep import PausedAs
-from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult, SessionStats, SessionView, SleepPolicy
+from holdfast.sessions.types import (
+    CreateRequest,
+    ExecRequest,
+    ExecResult,
+    ForkRequest,
+    SessionStats,
+    SessionView,
+    SleepPolicy,
+    SnapshotKind,
+)
 
 MAX_TIMEOUT_MS = 120_000
 STATS = SessionStats(
@@ -117,6 +126,8 @@ class FakeSessions:
             created_at=now,
             expires_at=now + ttl,
             last_activity_at=now,
+            snapshot_id=req.snapshot,
+            workspace=req.workspace,
         )
         self.sessions[view.id] = view
         if idempotency_key is not None:
@@ -153,6 +164,24 @@ class FakeSessions:
         slept_as = how or PausedAs(view.paused_as) if view.paused_as else None
         self.sessions[session_id] = replace(view, status=Status.ACTIVE, paused_as=None)
         return self.sessions[session_id], slept_as
+
+    async def revive(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionView, PausedAs | None]:
+        view = self._live(session_id)
+        if view.status is Status.ERROR:
+            self.sessions[session_id] = replace(view, paused_as=PausedAs.FILES, reason=None)
+        return await self.wake(session_id)
+
+    async def fork(
+        self, session_id: str, req: ForkRequest, /, *, idempotency_key: str | None, caller: Caller
+    ) -> tuple[SessionView, SnapshotKind]:
+        view = self._live(session_id)
+        wish = CreateRequest(
+            ttl_seconds=req.ttl_seconds or view.ttl_seconds,
+            metadata=view.metadata if req.metadata is None else req.metadata,
+        )
+        copy = await self.create(wish, idempotency_key=idempotency_key, caller=caller)
+        self.sessions[copy.id] = replace(copy, forked_from=session_id)
+        return self.sessions[copy.id], SnapshotKind.FILES
 
     async def destroy(self, session_id: str, /) -> None:
         view = self._view(session_id)
@@ -238,6 +267,7 @@ class FakeImage:
     size_bytes: int | None = None
     created_at: float = 1_700_000_000.25
     digest: str | None = None
+    recipe: str | None = None
 
 
 class FakeCommands:

@@ -25,7 +25,7 @@ from support.machine import (
     state_of,
 )
 
-SOON = 15.0
+SOON = 25.0
 """Seconds. Far below the timeout of the commands here, which would be the wrong reason to end."""
 
 

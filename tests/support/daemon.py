@@ -9,8 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,16 +16,9 @@ from typing import Self
 import httpx2
 
 from holdfast.drivers.oci_machine import examine
+from support.waiting import wait_for as wait_for  # most users of a daemon want it, too
 
 KEY = "test-key-0123456789abcdef"
-
-
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
-    """Until it is so; an ``AssertionError`` that names it when it never is."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"after {seconds:.0f} s still not so: {what}"
-        time.sleep(0.02)
 
 
 def unusable_driver() -> str:

@@ -8,6 +8,7 @@ from holdfast.drivers.docker import DockerDriver
 from holdfast.link.hub import LinkHub
 from support.dockerd import DockerSocket
 from support.leftovers import leftovers
+from support.places import full_dir, made
 
 
 class DockerHarness(Harness):
@@ -39,6 +40,12 @@ class DockerHarness(Harness):
     def leftovers(self, session_id: str) -> list[str]:
         containers = [f"container {name}" for name in self.docker.containers() if name == session_id]
         return [*containers, *leftovers(session_id, self.root)]
+
+    def keep_dir(self) -> Path:
+        return made(self.root / "keep")
+
+    def full_dir(self) -> Path | None:
+        return full_dir(self.root / "full")
 
     async def close(self) -> None:
         for driver in self._drivers:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -16,6 +16,7 @@ from holdfast.errors import SessionNotFound, UnknownImage
 from holdfast.images.store import ImageStore
 from holdfast.keys.types import ROOT, Caller
 from holdfast.link.hub import LinkHub
+from holdfast.sessions.kept import Kept
 from holdfast.sessions.machine import Status
 from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.network import Egress, NetworkPolicy
@@ -24,8 +25,8 @@ from holdfast.sessions.service import SessionService
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult
 from holdfast.store import SessionRow, SessionStore, Store
+from support.waiting import until as until  # most users of a house want it, too
 
-PATIENCE = 10.0
 NODE = "node_test"
 DEFAULTS = SessionSettings(
     default_image="empty",
@@ -82,9 +83,11 @@ class Clock:
 class House:
     """What stays when a daemon goes: the machine, the database, the links' directory, the time."""
 
-    def __init__(self, root: Path, store: SessionStore) -> None:
+    def __init__(self, root: Path, whole: Store, *, node: str = NODE) -> None:
         self.root = root
-        self.store = store
+        self.node = node
+        self.whole = whole
+        self.store = whole.sessions
         self.world = FakeWorld()
         self.driver = FakeDriver(self.world)
         self.clock = Clock()
@@ -102,8 +105,9 @@ class House:
             cast(ImageStore, self.images),
             LinkHub(self.root / "link"),
             SavedShells(self.root / "asleep"),
+            Kept(self.whole.snapshots, self.whole.workspaces, self.root),
             settings,
-            node=NODE,
+            node=self.node,
             link_key=b"key",
             clock=self.clock,
             metrics=SessionMetrics(self.registry),
@@ -152,7 +156,7 @@ class House:
 
     async def add_row(self, status: Status, session_id: str, service: SessionService, **changes: object) -> SessionRow:
         """A row as an earlier daemon has left it."""
-        row = await service._new_row(CreateRequest(), None, ROOT.owner)
+        row = await service._planning.session(CreateRequest(), None, ROOT.owner)
         fields = {name: getattr(row, name) for name in row.__dataclass_fields__}
         stored, _ = await self.store.insert(
             SessionRow(**{**fields, "id": session_id, "status": status, **changes}), max_live=None
@@ -175,20 +179,10 @@ async def new(service: SessionService, key: str | None = None, ttl: int | None =
     return (await service.create(CreateRequest(ttl_seconds=ttl), idempotency_key=key, caller=caller)).id
 
 
-async def until(condition: Callable[[], Awaitable[bool] | bool], what: str) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            found = condition()
-            if found if isinstance(found, bool) else await found:
-                return
-            await asyncio.sleep(0.005)
-    raise AssertionError(what)
-
-
 @contextlib.asynccontextmanager
 async def open_house(root: Path) -> AsyncIterator[House]:
     store = await Store.open(f"sqlite+aiosqlite:///{root / 'test.db'}")
-    house = House(root, store.sessions)
+    house = House(root, store)
     try:
         yield house
     finally:

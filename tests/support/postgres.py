@@ -6,10 +6,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+from support.waiting import wait_for
 
 MISSING = "Postgres is not installed, so NOTHING IS TESTED ON POSTGRES: install the package 'postgresql'"
 _SETTINGS = {
@@ -51,11 +52,7 @@ class Postgres:
         command = [*self._identity, str(self._bindir / "postgres"), "-D", str(self._data), "-k", str(self._directory)]
         with open(self._directory / "log", "wb") as log:
             self._server = subprocess.Popen([*command, *settings], stdout=log, stderr=log, cwd=self._directory)
-        deadline = time.monotonic() + 30
-        while not self._answers():
-            if self._server.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError("Postgres did not start:\n" + (self._directory / "log").read_text())
-            time.sleep(0.05)
+        wait_for(self._is_up, f"Postgres answers; its log: {self._directory / 'log'}")
 
     def stop(self) -> None:
         """Immediately, as a crash would: nothing in it is worth a clean shutdown."""
@@ -68,7 +65,9 @@ class Postgres:
     def _data(self) -> Path:
         return self._directory / "data"
 
-    def _answers(self) -> bool:
+    def _is_up(self) -> bool:
+        assert self._server is not None
+        assert self._server.poll() is None, "Postgres ended:\n" + (self._directory / "log").read_text()
         probe = [str(self._bindir / "pg_isready"), "-q", "-h", str(self._directory)]
         return subprocess.run(probe, check=False).returncode == 0
 

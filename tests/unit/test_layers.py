@@ -26,7 +26,7 @@ def imported(file: Path) -> Iterator[str]:
 
 def foreign(package: str, *allowed: str) -> list[str]:
     """Imports of a package that are neither its own, nor allowed, nor (of modules outside Holdfast) built in."""
-    own = (f"holdfast.{package}", *allowed)
+    own = (f"holdfast.{package.replace('/', '.')}", *allowed)
 
     def fits(name: str) -> bool:
         if name.split(".")[0] != "holdfast":
@@ -54,6 +54,10 @@ def test_the_protocol_uses_the_standard_library_only() -> None:
 
 def test_folders_use_the_standard_library_only() -> None:
     assert foreign("folders", "holdfast.errors") == []
+
+
+def test_what_the_scripted_agent_runs_inside_uses_the_standard_library_only() -> None:
+    assert foreign("agents/scripted/inside", "holdfast.protocol.compact_json", "holdfast.protocol") == []
 
 
 def test_the_sdk_knows_only_the_protocol_folders_and_the_errors() -> None:

@@ -1,7 +1,8 @@
 """Which scope each route needs: the one place where that is written down.
 
 The guard asks here before the framework has chosen a route, and before a body is read; WebSockets (``WS``) and plain
-routes are covered as well. Whose a session is is checked for every route with ``{session_id}`` in it. A route that is
+routes are covered as well. Whose a session is is checked for every route with ``{session_id}`` in it; whose a
+snapshot or workspace is, by the service that looks it up. A route that is
 not in the table cannot be forgotten: the application is not built. If one is added later all the same, only admins
 reach it.
 """
@@ -27,6 +28,8 @@ NEEDS: Final[Mapping[str, Scope]] = {
     "POST /v1/sessions/{session_id}/resume": Scope.USE,
     "POST /v1/sessions/{session_id}/hibernate": Scope.USE,
     "POST /v1/sessions/{session_id}/restore": Scope.USE,
+    "POST /v1/sessions/{session_id}/fork": Scope.USE,
+    "POST /v1/sessions/{session_id}/snapshots": Scope.USE,
     "POST /v1/sessions/{session_id}/exec": Scope.USE,
     "GET /v1/sessions/{session_id}/exec/{exec_id}": Scope.READ,
     "POST /v1/sessions/{session_id}/exec/stream": Scope.USE,
@@ -60,6 +63,11 @@ NEEDS: Final[Mapping[str, Scope]] = {
     "POST /v1/sessions/{session_id}/fs/copy": Scope.USE,
     "POST /v1/sessions/{session_id}/fs/remove": Scope.USE,
     "POST /v1/sessions/{session_id}/fs/chmod": Scope.USE,
+    "GET /v1/snapshots": Scope.READ,
+    "GET /v1/snapshots/{reference}": Scope.READ,
+    "DELETE /v1/snapshots/{reference}": Scope.USE,
+    "GET /v1/workspaces": Scope.READ,
+    "DELETE /v1/workspaces/{reference}": Scope.USE,
     "GET /v1/images": Scope.READ,
     "POST /v1/images": Scope.ADMIN,
     "DELETE /v1/images/{name}": Scope.ADMIN,

@@ -16,7 +16,15 @@ from holdfast.api.exec_lane import ExecLane
 from holdfast.api.file_links import FileLinks
 from holdfast.api.file_ports import FileService
 from holdfast.api.metrics import HttpMetrics
-from holdfast.api.ports import CommandService, EventService, ImageService, KeyService, SessionService
+from holdfast.api.ports import (
+    CommandService,
+    EventService,
+    ImageService,
+    KeyService,
+    SessionService,
+    SnapshotService,
+    WorkspaceService,
+)
 from holdfast.api.request_context import RequestContext
 from holdfast.api.routes import events as event_routes
 from holdfast.api.routes import exec_streams, execs, file_content, file_entries, sessions, system, terminal
@@ -25,6 +33,8 @@ from holdfast.api.routes import images as image_routes
 from holdfast.api.routes import keys as key_routes
 from holdfast.api.routes import ports as port_routes
 from holdfast.api.routes import processes as process_routes
+from holdfast.api.routes import snapshots as snapshot_routes
+from holdfast.api.routes import workspaces as workspace_routes
 from holdfast.api.settings import ApiSettings
 from holdfast.sessions.ports import Ports
 from holdfast.sessions.processes import Processes
@@ -38,6 +48,8 @@ def create_app(
     keys: KeyService,
     settings: ApiSettings,
     images: ImageService | None = None,
+    snapshots: SnapshotService | None = None,
+    workspaces: WorkspaceService | None = None,
     commands: CommandService | None = None,
     processes: Processes | None = None,
     ports: Ports | None = None,
@@ -81,6 +93,10 @@ def create_app(
         app.include_router(port_routes.router(ports))
     if images is not None:
         app.include_router(image_routes.router(images))
+    if snapshots is not None:
+        app.include_router(snapshot_routes.router(snapshots))
+    if workspaces is not None:
+        app.include_router(workspace_routes.router(workspaces))
     app.include_router(key_routes.router(keys))
     if events is not None:
         app.include_router(event_routes.router(events, settings))

@@ -16,9 +16,10 @@ from pydantic import (
 from pydantic_core import to_json
 
 from holdfast.api.ports import ImageInfo
-from holdfast.api.text import AbsolutePath, Env, Input, Metadata, Name, Text, Timestamp, timestamp
+from holdfast.api.text import AbsolutePath, Env, ImageSource, Input, Metadata, Name, Text, Timestamp, timestamp
 from holdfast.errors import TooLarge
 from holdfast.sessions.machine import Status
+from holdfast.sessions.names import PATTERN
 from holdfast.sessions.network import MAX_PATTERN, MAX_PATTERNS, NetworkPolicy, Wire
 from holdfast.sessions.sleep import PausedAs
 from holdfast.sessions.types import (
@@ -35,6 +36,7 @@ MAX_CMD_BYTES = 1024 * 1024
 TEN_YEARS = 10 * 366 * 24 * 3600
 
 Mode = Annotated[str, Field(pattern=r"^(0o?)?[0-7]{3,4}$")]
+KeptName = Annotated[str, Field(pattern=f"^{PATTERN}$")]
 Count = Annotated[int, Field(strict=True, gt=0, le=2**31 - 1)]
 NetworkIn = Annotated[
     InstanceOf[NetworkPolicy],
@@ -111,9 +113,13 @@ class SessionCreate(_Request):
     writable_root: StrictBool | None = None
     metadata: Metadata = Field(default_factory=dict)
     sleep: SleepModel | None = None
+    snapshot: Name | None = Field(default=None, description="Start from this one, by name or id")
+    workspace: KeptName | None = Field(default=None, description="Have this one at /workspace; it outlives the session")
 
     def request(self) -> CreateRequest:
         return CreateRequest(
+            snapshot=self.snapshot,
+            workspace=self.workspace,
             sleep=self.sleep.policy() if self.sleep else None,
             image=self.image,
             ttl_seconds=self.ttl_seconds,
@@ -158,6 +164,9 @@ class SessionOut(BaseModel):
     created_at: Timestamp
     expires_at: Timestamp
     last_activity_at: Timestamp
+    snapshot_id: str | None = Field(description="The snapshot that it was made from")
+    forked_from: str | None = Field(description="The session that it is a copy of")
+    workspace: str | None
 
     @classmethod
     def of(cls, view: SessionView) -> "SessionOut":
@@ -183,6 +192,9 @@ class SessionOut(BaseModel):
             created_at=timestamp(view.created_at),
             expires_at=timestamp(view.expires_at),
             last_activity_at=timestamp(view.last_activity_at),
+            snapshot_id=view.snapshot_id,
+            forked_from=view.forked_from,
+            workspace=view.workspace,
         )
 
 
@@ -357,7 +369,9 @@ class FileContent(BaseModel):
 
 class ImageImport(_Request):
     name: Name
-    source: AbsolutePath = Field(description="A root file system on the daemon's host: a directory or a tar file")
+    source: ImageSource = Field(
+        description="On the daemon's host: a directory, a tar file, an OCI or docker save archive; or docker://REFERENCE"
+    )
     replace: StrictBool = False
 
 
@@ -367,6 +381,7 @@ class ImageOut(BaseModel):
     size_bytes: int | None
     created_at: Timestamp
     digest: str | None
+    recipe: str | None = None
 
     @classmethod
     def of(cls, info: ImageInfo) -> "ImageOut":
@@ -376,6 +391,7 @@ class ImageOut(BaseModel):
             size_bytes=info.size_bytes,
             created_at=timestamp(info.created_at),
             digest=info.digest,
+            recipe=info.recipe,
         )
 
 

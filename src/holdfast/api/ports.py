@@ -8,7 +8,17 @@ from holdfast.sessions.events import Filter, Gap
 from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.machine import Status
 from holdfast.sessions.sleep import PausedAs
-from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult, SessionStats, SessionView
+from holdfast.sessions.types import (
+    CreateRequest,
+    ExecRequest,
+    ExecResult,
+    ForkRequest,
+    SessionStats,
+    SessionView,
+    SnapshotKind,
+    SnapshotView,
+    WorkspaceView,
+)
 from holdfast.store import EventPage, EventRow
 
 
@@ -47,6 +57,16 @@ class SessionService(Protocol):
 
     async def wake(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionView, PausedAs | None]:
         """Wake it, and say how it had slept."""
+        ...
+
+    async def revive(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionView, PausedAs | None]:
+        """As ``wake``, and bring back one that is in error from its files."""
+        ...
+
+    async def fork(
+        self, session_id: str, req: ForkRequest, /, *, idempotency_key: str | None, caller: Caller
+    ) -> tuple[SessionView, SnapshotKind]:
+        """A copy of it, as it is now, and what came back in it."""
         ...
 
     async def destroy(self, session_id: str, /) -> None:
@@ -97,6 +117,8 @@ class ImageInfo(Protocol):
     def created_at(self) -> float: ...
     @property
     def digest(self) -> str | None: ...
+    @property
+    def recipe(self) -> str | None: ...
 
 
 class ImageService(Protocol):
@@ -109,6 +131,28 @@ class ImageService(Protocol):
         ...
 
     async def remove(self, name: str, /) -> None: ...
+
+
+class SnapshotService(Protocol):
+    """Snapshots, as the API uses them. ``reference`` is a name of the caller's, or an id."""
+
+    async def create(
+        self, session_id: str, name: str | None, /, *, idempotency_key: str | None, caller: Caller
+    ) -> SnapshotView: ...
+
+    async def list(self, *, caller: Caller) -> Sequence[SnapshotView]: ...
+
+    async def get(self, reference: str, /, *, caller: Caller) -> SnapshotView: ...
+
+    async def delete(self, reference: str, /, *, caller: Caller) -> None: ...
+
+
+class WorkspaceService(Protocol):
+    """Workspaces, as the API uses them. ``reference`` is a name of the caller's, or an id."""
+
+    async def list(self, *, caller: Caller) -> Sequence[WorkspaceView]: ...
+
+    async def delete(self, reference: str, /, *, caller: Caller) -> None: ...
 
 
 class KeyService(Protocol):

@@ -34,6 +34,12 @@ def absolute(value: str) -> str:
     return value
 
 
+def image_source(value: str) -> str:
+    if not value.startswith(("/", "docker://")):
+        raise ValueError("must be an absolute path, starting with /, or a reference that begins with docker://")
+    return value
+
+
 def env(value: dict[str, str]) -> dict[str, str]:
     for name, text in value.items():
         if not _ENV_NAME.fullmatch(name):
@@ -61,6 +67,7 @@ Input = Annotated[str, AfterValidator(encodable)]
 Text = Annotated[str, AfterValidator(no_nul)]
 Name = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(no_nul)]
 AbsolutePath = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(no_nul), AfterValidator(absolute)]
+ImageSource = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(no_nul), AfterValidator(image_source)]
 Env = Annotated[dict[str, str], AfterValidator(env)]
 Metadata = Annotated[dict[str, str], AfterValidator(metadata)]
 Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]

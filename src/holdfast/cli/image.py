@@ -1,25 +1,103 @@
-"""``holdfast image``: the root file systems that sessions start from."""
+"""``holdfast image``: the root file systems that sessions start from.
 
+``import``, ``ls`` and ``rm`` ask the daemon. ``build`` and ``export`` work on its store themselves: they take long, may
+be interrupted, and need no daemon.
+"""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import ask, connection, show_json, show_table, wants_json
+from holdfast.cli.building import shown
+from holdfast.cli.common import ask, connection, output, show_json, show_table, wants_json
+
+if TYPE_CHECKING:
+    from holdfast.images.store import ImageStore
+
+config_option = click.option(
+    "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The daemon's holdfast.yaml."
+)
 
 
 @click.group("image")
 def command() -> None:
-    """Import, list and remove images."""
+    """Build, import, export, list and remove images."""
+
+
+@command.command("build")
+@click.argument("recipe", metavar="RECIPE|FILE.toml")
+@click.option("--name", help="Of the image; else the recipe's.")
+@click.option("--rebuild", is_flag=True, help="Also if it is there already, with all that it builds upon.")
+@click.option("--replace", is_flag=True, help="Also if an imported image has that name.")
+@click.option("--mirror", help="Where Debian packages come from; else where this host gets its own.")
+@click.option("--timeout", type=click.FloatRange(min=1), default=3600.0, show_default=True, help="In seconds.")
+@config_option
+@output
+def build(
+    recipe: str,
+    name: str | None,
+    rebuild: bool,
+    replace: bool,
+    mirror: str | None,
+    timeout: float,
+    config: Path | None,
+) -> None:
+    """Make an image from a recipe: base, python, node, agent, or a file of yours. Needs mmdebstrap, and no Docker."""
+    wanted = import_module("holdfast.images.recipe").load(recipe)
+    store = _store(config)
+    builder = import_module("holdfast.images.builder").Builder
+    with shown(quiet=wants_json()) as tell, _terminable():
+        made = builder(store, tell=tell, mirror=mirror, seconds=timeout).build(
+            wanted, name or wanted.name, rebuild=rebuild, replace=replace
+        )
+    if wants_json():
+        show_json({"image": made.info, "cached": made.cached})
+    else:
+        click.echo(made.info.name)
+
+
+@command.command("export")
+@click.argument("name")
+@click.argument("file", metavar="FILE.tar|-", type=click.Path(path_type=Path))
+@config_option
+@output
+def export(name: str, file: Path, config: Path | None) -> None:
+    """Write an image as a tar that `docker import` and `holdfast image import` take."""
+    store = _store(config)
+    with _terminable():
+        written = import_module("holdfast.images.exporter").export(store, name, file)
+    if str(file) == "-":
+        return
+    if wants_json():
+        show_json({"image": name, "file": str(file.absolute()), "bytes": written})
+    else:
+        click.echo(str(file))
+
+
+@command.command("dockerfile")
+@click.argument("recipe", metavar="RECIPE|FILE.toml")
+def dockerfile(recipe: str) -> None:
+    """Print a recipe, with all that it builds upon, as a Dockerfile."""
+    wanted = import_module("holdfast.images.recipe").load(recipe)
+    click.echo(import_module("holdfast.images.dockerfile").text(wanted), nl=False)
 
 
 @command.command("import")
 @click.argument("name")
-@click.argument("source", metavar="FILE|DIR", type=click.Path(path_type=Path))
+@click.argument("source", metavar="FILE|DIR|docker://REF")
 @click.option("--replace", is_flag=True, help="Also if the name is taken; running sessions keep the old one.")
 @connection
-def import_(name: str, source: Path, replace: bool) -> None:
-    """Make an image from a root file system: a tar file or a directory on the daemon's host."""
-    info = ask(lambda client: client.images.import_(name, str(source.absolute()), replace=replace))
+def import_(name: str, source: str, replace: bool) -> None:
+    """Make an image from a root file system (a tar file or a directory), an archive of `docker save` or an OCI layout,
+    on the daemon's host; or from a registry."""
+    where = source if source.startswith("docker://") else str(Path(source).absolute())
+    info = ask(lambda client: client.images.import_(name, where, replace=replace))
     if wants_json():
         show_json(info)
     else:
@@ -35,10 +113,18 @@ def ls() -> None:
         show_json({"images": found})
         return
     rows = [
-        (one.name, one.kind, size(one.size_bytes), one.created_at.strftime("%Y-%m-%d %H:%M"), (one.digest or "-")[:19])
+        (
+            one.name,
+            one.kind,
+            size(one.size_bytes),
+            age(one.created_at, datetime.now(UTC)),
+            (one.recipe or "-")[:12],
+            (one.digest or "-")[:19],
+        )
         for one in found
     ]
-    show_table(("NAME", "KIND", "SIZE", "CREATED", "DIGEST"), rows, "no images; `holdfast image import` makes one")
+    heads = ("NAME", "KIND", "SIZE", "AGE", "RECIPE", "DIGEST")
+    show_table(heads, rows, "no images; `holdfast image build` makes one")
 
 
 @command.command("rm")
@@ -53,6 +139,25 @@ def rm(name: str) -> None:
         click.echo(name)
 
 
+def _store(config: Path | None) -> "ImageStore":
+    store: ImageStore = import_module("holdfast.daemon.local_images").open_images(config)
+    return store
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """A TERM ends it as Ctrl-C does: what is half made is removed."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def size(count: int | None) -> str:
     if count is None:
         return "-"
@@ -62,3 +167,11 @@ def size(count: int | None) -> str:
             return f"{value:.0f} {unit}"
         value /= 1000
     return f"{value:.1f} GB"
+
+
+def age(since: datetime, now: datetime) -> str:
+    seconds = max(0.0, (now - since).total_seconds())
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds // length:.0f} {unit}"
+    return f"{seconds:.0f} s"

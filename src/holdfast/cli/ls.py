@@ -30,7 +30,12 @@ def command(everything: bool, status: tuple[str, ...]) -> None:
         show_json({"sessions": found})
     else:
         now = datetime.now(UTC)
-        show_table(HEADS, [row(info, now) for info in found], "no sessions; `holdfast new` makes one")
+        rows = [row(info, now) for info in found]
+        heads: tuple[str, ...] = HEADS
+        if any(info.workspace for info in found):
+            heads = (*heads, "WORKSPACE")
+            rows = [(*cells, info.workspace or "-") for cells, info in zip(rows, found, strict=True)]
+        show_table(heads, rows, "no sessions; `holdfast new` makes one")
 
 
 def row(info: "SessionInfo", now: datetime) -> tuple[str, ...]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 @click.option("--network", type=click.Choice(["none", "full"]))
 @click.option("--allow", multiple=True, metavar="HOST", help="A host that it may reach; may be repeated.")
 @click.option("--writable-root/--read-only-root", default=None)
+@click.option("--snapshot", metavar="NAME", help="Start from this one; `holdfast snapshot ls` shows the choice.")
+@click.option("--workspace", metavar="NAME", help="Have this one at /workspace; it outlives the session.")
 @click.option("--meta", multiple=True, metavar="NAME=VALUE", help="A note kept with it; may be repeated.")
 @connection
 def command(
@@ -34,6 +36,8 @@ def command(
     network: str | None,
     allow: tuple[str, ...],
     writable_root: bool | None,
+    snapshot: str | None,
+    workspace: str | None,
     meta: tuple[str, ...],
 ) -> None:
     """Make a session and print its id."""
@@ -52,6 +56,8 @@ def command(
             network={"allow": allow} if allow else network,
             writable_root=writable_root,
             metadata=notes or None,
+            snapshot=snapshot,
+            workspace=workspace,
         )
         return session.info
 

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
-from urllib.parse import urlsplit
 
 import yaml
 from pydantic import (
@@ -23,7 +22,6 @@ from pydantic import (
     Field,
     InstanceOf,
     SecretStr,
-    StringConstraints,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -32,12 +30,13 @@ from pydantic import (
 from holdfast.broker.addresses import PrivateHosts
 from holdfast.daemon.docker_setting import LocalSocket
 from holdfast.daemon.pool_setting import PoolSizes
+from holdfast.daemon.setting_types import Float, Int, Name, split
+from holdfast.daemon.thread_config import AgentNames, FilesDir, ThreadIdle
+from holdfast.daemon.webhook_setting import MIN_KEY_LENGTH, WebhookConfig, from_json
 from holdfast.errors import BadInput, ConfigError
-from holdfast.sessions.event_kinds import Kind
 from holdfast.sessions.network import NetworkPolicy
 
 ENV_PREFIX = "HOLDFAST_"
-MIN_KEY_LENGTH = 16
 DAY = 24 * 3600
 
 _SQLITE = ("sqlite", "sqlite+aiosqlite")
@@ -52,27 +51,8 @@ def default_state_dir() -> Path:
     return (xdg if xdg.is_absolute() else Path.home() / ".local" / "state") / "holdfast"
 
 
-def _no_bool(value: object) -> object:
-    # YAML's "yes" where a number belongs is a mistake, but to Python True is 1.
-    if isinstance(value, bool):
-        raise ValueError("must be a number")
-    return value
-
-
 def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
-
-
-def _split(value: object) -> object:
-    """The environment has only text: a list is written as JSON or with commas."""
-    if not isinstance(value, str):
-        return value
-    if value.lstrip().startswith("["):
-        try:
-            return json.loads(value)
-        except ValueError:
-            raise ValueError('must be a comma-separated list or a JSON list such as ["a", "b"]') from None
-    return [item.strip() for item in value.split(",") if item.strip()]
 
 
 def _network(value: object) -> object:
@@ -94,49 +74,6 @@ def _network(value: object) -> object:
 
 N = TypeVar("N", int, float)
 
-Int = Annotated[int, BeforeValidator(_no_bool)]
-Float = Annotated[float, BeforeValidator(_no_bool), Field(allow_inf_nan=False)]
-Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-
-
-def _from_json(value: object) -> object:
-    """The environment has only text."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        raise ValueError('must be a JSON list such as [{"url": "https://…", "secret": "…"}]') from None
-
-
-class WebhookConfig(BaseModel):
-    """Whom to tell what happens to sessions; ``events`` are the kinds, all when left out."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-    url: str
-    secret: SecretStr
-    events: Annotated[tuple[Kind, ...] | None, BeforeValidator(_split)] = None
-
-    @field_validator("url")
-    @classmethod
-    def _usable_url(cls, value: str) -> str:
-        try:
-            parts = urlsplit(value)
-            good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-        except ValueError:
-            good = False
-        if not good or not re.fullmatch(r"[!-~]+", value):
-            raise ValueError("must be a URL such as https://example.org/hook")
-        return value
-
-    @field_validator("secret")
-    @classmethod
-    def _strong_secret(cls, value: SecretStr) -> SecretStr:
-        if len(value.get_secret_value()) < MIN_KEY_LENGTH:
-            raise ValueError(f"must have at least {MIN_KEY_LENGTH} characters")
-        return value
-
 
 class Config(BaseModel):
     """Every setting of the daemon. Fields that others are checked against come before them."""
@@ -151,13 +88,15 @@ class Config(BaseModel):
     driver: Annotated[Literal["oci", "docker", "process", "fake"], BeforeValidator(_lower)] = "oci"
     runtime: Name | None = None
     docker_host: LocalSocket | None = None
-    allowed_images: Annotated[tuple[Name, ...] | None, BeforeValidator(_split)] = None
+    allowed_images: Annotated[tuple[Name, ...] | None, BeforeValidator(split)] = None
     default_image: Name = "host"
 
     max_ttl_seconds: Annotated[Int, Field(ge=1, le=3650 * DAY)] = 30 * DAY
     session_ttl_seconds: Annotated[Int, Field(ge=1)] = 1800
     max_sessions: Annotated[Int, Field(ge=1)] = 256
     max_sessions_per_key: Annotated[Int, Field(ge=0)] | None = None
+    max_snapshots: Annotated[Int, Field(ge=0)] = 100
+    max_workspaces: Annotated[Int, Field(ge=0)] = 100
     reap_interval_seconds: Annotated[Float, Field(gt=0)] = 30.0
 
     cpu_limit: Annotated[Float, Field(ge=0.01)] = 1.0
@@ -165,7 +104,7 @@ class Config(BaseModel):
     pids_limit: Annotated[Int, Field(ge=16)] = 256
     disk_limit_mb: Annotated[Int, Field(ge=16)] = 2048
     network: Annotated[InstanceOf[NetworkPolicy], BeforeValidator(_network)] = NetworkPolicy.NONE
-    egress_private_hosts: Annotated[tuple[Name, ...], BeforeValidator(_split)] = ()
+    egress_private_hosts: Annotated[tuple[Name, ...], BeforeValidator(split)] = ()
     readonly_rootfs: bool = True
     pause_after_seconds: Annotated[Float, Field(gt=0)] | None = None
     hibernate_after_seconds: Annotated[Float, Field(gt=0)] | None = None
@@ -181,7 +120,19 @@ class Config(BaseModel):
     webhook_retry_hours: Annotated[Float, Field(gt=0)] = Field(
         default_factory=lambda earlier: min(24.0, earlier["event_retention_hours"])
     )
-    webhooks: Annotated[tuple[WebhookConfig, ...], BeforeValidator(_from_json)] = ()
+    webhooks: Annotated[tuple[WebhookConfig, ...], BeforeValidator(from_json)] = ()
+
+    agents: AgentNames = ("scripted",)
+    default_agent: Name | None = None
+    thread_idle: ThreadIdle = Field(default_factory=dict)
+    thread_files_dir: FilesDir | None = None
+    thread_file_bytes: Annotated[Int, Field(ge=1024)] = 1 << 30
+    thread_retry_seconds: Annotated[Float, Field(gt=0)] = 2.0
+    thread_resolve_seconds: Annotated[Float, Field(gt=0)] = 60.0
+    thread_lease_seconds: Annotated[Float, Field(ge=3)] = 30.0
+    turn_seconds: Annotated[Float, Field(gt=0)] = 6 * 3600.0
+    question_seconds: Annotated[Float, Field(gt=0)] = 15 * 60.0
+    node_grace_seconds: Annotated[Float, Field(ge=15)] = 120.0
 
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
     log_format: Annotated[Literal["auto", "console", "json"], BeforeValidator(_lower)] = "auto"

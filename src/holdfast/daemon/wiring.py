@@ -20,12 +20,15 @@ from holdfast.broker.metrics import EgressMetrics
 from holdfast.daemon import node
 from holdfast.daemon.config import Config
 from holdfast.daemon.keys import load_or_create_key, make_state_dir
+from holdfast.daemon.thread_wiring import make_threads
 from holdfast.drivers.base import Driver, Limits
 from holdfast.errors import BadInput, ConfigError
+from holdfast.images.layers import REGISTRY
 from holdfast.images.store import ImageInfo, ImageStore
 from holdfast.keys.ring import KeyRing
 from holdfast.link.hub import LinkHub
 from holdfast.sessions.events import EventFeed
+from holdfast.sessions.kept import Kept
 from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.saved_shells import SavedShells
 from holdfast.sessions.service import SessionService
@@ -34,6 +37,7 @@ from holdfast.sessions.types import SleepPolicy
 from holdfast.sessions.webhook import Webhook
 from holdfast.sessions.webhooks import WebhookMetrics, Webhooks, WebhookSettings
 from holdfast.store import Store
+from holdfast.threads.service import ThreadService
 
 log = structlog.get_logger(__name__)
 
@@ -46,6 +50,7 @@ class Daemon:
     service: SessionService
     driver: Driver
     events: EventFeed
+    threads: ThreadService
 
 
 def make_driver(config: Config) -> Driver:
@@ -94,6 +99,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             images,
             LinkHub(config.state_dir / "link"),
             SavedShells(config.state_dir / "asleep"),
+            Kept(store.snapshots, store.workspaces, config.state_dir),
             session_settings(config),
             node=node.node_id(config.state_dir),
             link_key=node.link_key(config.state_dir),
@@ -114,6 +120,8 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             metrics=WebhookMetrics(registry),
         )
         await stack.enter_async_context(webhooks.running())
+        threads = make_threads(config, store, service, driver, registry, node=node.node_id(config.state_dir))
+        await stack.enter_async_context(threads.running())
         app = create_app(
             service,
             keys=keys,
@@ -123,11 +131,13 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             commands=service.commands,
             processes=service.processes,
             ports=service.ports,
+            snapshots=service.snapshots,
+            workspaces=service.workspaces,
             images=HostImages(images, store, node.node_id(config.state_dir)),
             files=service.files,
             links=FileLinks(node.link_key(config.state_dir), time.time),
         )
-        yield Daemon(app=app, service=service, driver=driver, events=feed)
+        yield Daemon(app=app, service=service, driver=driver, events=feed, threads=threads)
 
 
 def _warn_of_missing_limits(driver: Driver) -> None:
@@ -167,6 +177,8 @@ def session_settings(config: Config) -> SessionSettings:
         ttl_seconds=config.session_ttl_seconds,
         max_ttl_seconds=config.max_ttl_seconds,
         max_sessions=config.max_sessions,
+        max_snapshots=config.max_snapshots,
+        max_workspaces=config.max_workspaces,
         exec_timeout_ms=config.exec_timeout_ms,
         max_exec_timeout_ms=config.max_exec_timeout_ms,
         max_output_bytes=config.max_output_bytes,
@@ -201,7 +213,8 @@ class HostImages:
         return await self._images.list()
 
     async def import_(self, name: str, source: str, /, *, replace: bool) -> ImageInfo:
-        return await self._images.import_(name, Path(source), replace=replace)
+        where = source if source.startswith(REGISTRY) else Path(source)
+        return await self._images.import_(name, where, replace=replace)
 
     async def remove(self, name: str, /) -> None:
         await self._images.remove(name, in_use=await self._store.sessions.referenced_images(node=self._node))

@@ -8,6 +8,7 @@ another process, on the same host, to find the sandbox again.
 docstrings below.
 """
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import ClassVar, NewType
 
+from holdfast.drivers.allocation import allocated_bytes
 from holdfast.errors import BadInput, DriverUnsupported
 
 Handle = NewType("Handle", str)
@@ -51,13 +53,15 @@ class ImageRoot:
 
     ``layout`` is a directory whose top-level entries become the sandbox's top-level entries. ``binds`` maps a path
     inside the sandbox to a host directory that is shown there read-only instead (the ``host`` image's ``/usr``).
-    ``masked`` are paths inside that must look empty.
+    ``masked`` are paths inside that must look empty. ``env`` is what the image wants in the environment; what the
+    session wants comes first.
     """
 
     name: str
     layout: Path
     binds: Mapping[str, Path] = field(default_factory=dict)
     masked: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,9 @@ class SandboxSpec:
 
     ``link_dir`` is a host directory with the socket that the runner dials; it must be visible inside.
     ``token`` is what the runner proves itself with; it must not be readable by the processes that the runner starts.
+    ``workspace`` is where a named workspace is kept on the host: a directory that belongs to the driver from its first
+    use until ``remove_workspace``, with a limit of that first sandbox's ``disk_mb``. Other users must be able to pass
+    through those above it. What is in it is shown at ``/workspace`` instead of the sandbox's own, and outlives it.
     """
 
     session_id: str
@@ -76,6 +83,7 @@ class SandboxSpec:
     env: Mapping[str, str]
     link_dir: Path
     token: str
+    workspace: Path | None = None
 
 
 def check_environment(env: Mapping[str, str]) -> None:
@@ -142,6 +150,8 @@ class Capabilities:
     """``checkpoint``: the files stay, and so do the processes, on disk. Also ``snapshot`` with memory."""
     snapshot: bool = False
     """``snapshot`` and ``restore``."""
+    workspace: bool = False
+    """``SandboxSpec.workspace`` and ``remove_workspace``; without it such a spec is ``DriverUnsupported``."""
     memory_limit: bool = False
     cpu_limit: bool = False
     pids_limit: bool = False
@@ -271,27 +281,55 @@ class Driver(ABC):
         """Let a paused sandbox go on. One that runs is left alone."""
         raise DriverUnsupported(f"the {self.name} driver cannot resume")
 
-    async def snapshot(self, handle: Handle, to: Path, *, memory: bool = False) -> None:
+    async def snapshot(self, handle: Handle, to: Path, *, memory: bool = False, lasting: bool = True) -> None:
         """Write the sandbox's files to the new directory ``to``, completely or not at all; it goes on as before.
 
-        From a running, paused or stopped sandbox. The files are as they were at one moment. Shares blocks with the
-        sandbox where the file system can, and never copies more than was written. ``memory``: also its processes, as
-        ``checkpoint`` does, for ``restore`` under another id; the caller has told the runner to quiesce.
-        Raises ``SandboxNotFound`` where there is none, ``DriverQuota`` where the disk is full.
+        From a running, paused or stopped sandbox. The files are as they were at one moment; those of a named workspace
+        are among them. Shares blocks with the sandbox where the file system can, and never copies more than was
+        written. ``memory``: also its processes, as ``checkpoint`` does, for ``restore`` under another id; the caller
+        has told the runner to quiesce. ``lasting=False``: a crash of the host may damage it, which makes it faster; for
+        what is restored at once and then forgotten.
+
+        The directory of ``to`` exists; until it is complete all of it is in a sibling with ``.new`` added to the name,
+        which a later try replaces. With it goes ``snapshot.json`` (``drivers.snapshot_facts``). Raises
+        ``SandboxNotFound`` where there is none, ``DriverQuota`` where the disk is full, ``DriverConflict`` where there
+        is a ``to`` already.
         """
         raise DriverUnsupported(f"the {self.name} driver cannot snapshot")
 
-    async def restore(self, spec: SandboxSpec, source: Path) -> Handle:
+    async def restore(self, spec: SandboxSpec, source: Path, *, consume: bool = False) -> Handle:
         """``create``, with the files (and processes, if there are any) of what ``snapshot`` wrote.
 
         Any number of sandboxes may be made from one ``source``, which stays as it is. ``spec`` decides the limits; its
-        disk may be larger than the snapshot's, and is never smaller.
+        disk may be larger than the snapshot's, and is never smaller: the snapshot's size holds then. Its image is used,
+        and ought to be the one that the snapshot was made on. Its ``writable_root`` must be the snapshot's, or it is
+        ``BadInput``. With ``spec.workspace`` that one is shown, and not the snapshot's ``/workspace``.
+
+        ``consume``: the source is good for this sandbox alone and may be changed, so that nothing need be copied; it
+        must still be forgotten. Raises ``SnapshotBroken`` where no complete snapshot is, and ``DriverUnsupported`` for
+        one of another driver, or of one that runs under other ids.
         """
         raise DriverUnsupported(f"the {self.name} driver cannot restore")
 
     async def forget_snapshot(self, source: Path) -> None:
         """Remove what ``snapshot`` wrote, also half of it; what is gone already is success."""
         raise DriverUnsupported(f"the {self.name} driver cannot snapshot")
+
+    async def remove_workspace(self, workspace: Path) -> None:
+        """Remove a named workspace with all its files; one that is gone already, or was never used, is success.
+
+        Raises ``DriverConflict`` while a sandbox has it, in whatever state. A workspace is one sandbox's at a time:
+        ``create`` with one that another has raises ``DriverConflict`` too. ``destroy`` gives it back; so does the
+        sandbox's disappearance.
+        """
+        raise DriverUnsupported(f"the {self.name} driver has no named workspaces")
+
+    async def measure(self, place: Path) -> int:
+        """How many bytes of the host's disk a snapshot or a workspace takes; 0 where there is none.
+
+        Blocks that it shares with others count in full, holes do not.
+        """
+        return await asyncio.to_thread(allocated_bytes, place)
 
     async def close(self) -> None:  # noqa: B027 - most drivers hold nothing
         """Let go of what this process holds. Sandboxes keep running."""

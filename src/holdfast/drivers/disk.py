@@ -6,17 +6,23 @@ without a limit.
 """
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import tempfile
 from pathlib import Path
 
-from holdfast.drivers.commands import run
+from holdfast.drivers import snapshot_place, standstill
+from holdfast.drivers.blocking import run_to_the_end
+from holdfast.drivers.commands import run, uninterrupted
+from holdfast.drivers.file_copy import copy_file
 from holdfast.drivers.mounts import is_mounted
+from holdfast.drivers.tree_copy import copy_tree
 from holdfast.drivers.tree_removal import remove_tree
 from holdfast.errors import DriverTransient
 
 _SECONDS = 30.0
+_GROW_SECONDS = 300.0
 _MKFS = (
     "mkfs.ext4",
     "-q",
@@ -44,6 +50,55 @@ class Disk:
         if await asyncio.to_thread(self._prepare, template):
             await self._mount()
 
+    async def load(self, source: Path, size_mb: int, *, consume: bool) -> None:
+        """Make it from what ``save`` wrote, ready to be written to; grown if it is smaller than ``size_mb``.
+
+        ``consume``: the source may be used itself instead of a copy.
+        """
+        await run_to_the_end(self._load, source, size_mb, consume)
+        if not self._limited:
+            return
+        if self._file.stat().st_size < size_mb << 20:
+            await uninterrupted(self._grow(size_mb))
+        await self._mount()
+
+    def _load(self, source: Path, size_mb: int, consume: bool) -> None:
+        if not self._limited:
+            copy_tree(source / self.path.name, self.path)
+            return
+        self._make_mount_point()
+        saved = source / self._file.name
+        if consume and saved.stat().st_size >= size_mb << 20:
+            with contextlib.suppress(OSError):  # another file system
+                os.link(saved, self._file)
+                return
+        copy_file(saved, self._file)
+
+    async def _grow(self, size_mb: int) -> None:
+        """While it is not mounted: a mounted one can be grown only with a right that containers do not have."""
+        await asyncio.to_thread(os.truncate, self._file, size_mb << 20)
+        # Forced: it wants a check after each mount. It refuses what has a journal to replay, which a check does.
+        done = await run("resize2fs", "-f", str(self._file), timeout=_GROW_SECONDS)
+        if not done.ok:
+            await run("e2fsck", "-f", "-p", str(self._file), timeout=_GROW_SECONDS)
+            done = await run("resize2fs", "-f", str(self._file), timeout=_GROW_SECONDS)
+        if not done.ok:
+            raise DriverTransient(f"cannot make {self._file} larger: {done.complaint()}")
+
+    def save(self, to: Path) -> None:
+        """Copy all that is in it to the directory ``to``, while nobody writes to it. Raises OSError. Blocks."""
+        if self._limited:
+            copy_file(self._file, to / self._file.name)
+        else:
+            copy_tree(self.path, to / self.path.name)
+
+    def flush(self, saved: Path) -> None:
+        """What ``save`` wrote there outlives a crash of the host. Raises OSError. Blocks."""
+        if self._limited:
+            snapshot_place.flush(saved / self._file.name)
+        else:
+            standstill.sync(saved)
+
     async def mount(self) -> None:
         """Make one that was unmounted ready again, with all that is in it."""
         if self._limited and not await asyncio.to_thread(self.mounted):
@@ -58,14 +113,17 @@ class Disk:
 
     def _prepare(self, template: Path | None) -> bool:
         """Make what is to be mounted, and where; returns whether it is to be mounted."""
-        self.path.mkdir(exist_ok=True)
-        self.path.chmod(0o711)
+        self._make_mount_point()
         if not self._limited:
             return False
         assert template is not None
         if not self._file.exists():
-            _copy_sparse(template, self._file)
+            copy_file(template, self._file)
         return not self.mounted()
+
+    def _make_mount_point(self) -> None:
+        self.path.mkdir(exist_ok=True)
+        self.path.chmod(0o711)
 
     def mounted(self) -> bool:
         return is_mounted(self.path)
@@ -77,19 +135,31 @@ class Disk:
         found = os.statvfs(self.path)
         return (found.f_blocks - found.f_bfree) * found.f_frsize, found.f_blocks * found.f_frsize
 
+    @property
+    def size_mb(self) -> int | None:
+        """How large it is; None where it is no file system of its own."""
+        return self._file.stat().st_size >> 20 if self._limited else None
+
     async def unmount(self) -> None:
         """Write everything out and let go of it; the file stays. Raises if something still uses it."""
         if await asyncio.to_thread(self.mounted):
+            await asyncio.to_thread(standstill.thaw, self.path)
             done = await run("umount", str(self.path), timeout=_SECONDS)
             if not done.ok and await asyncio.to_thread(self.mounted):
                 raise DriverTransient(f"cannot unmount {self.path}: {done.complaint()}")
 
-    async def remove(self) -> None:
-        """Unmount and delete. The mount is detached at once; a straggler's open files cannot hold it."""
+    async def detach(self) -> None:
+        """Let go of it at once: a straggler's open files cannot hold it. The file stays."""
         while await asyncio.to_thread(self.mounted):
+            # One that stays frozen would never be let go of, though nobody could see it any more.
+            await asyncio.to_thread(standstill.thaw, self.path)
             done = await run("umount", "--lazy", str(self.path), timeout=_SECONDS)
             if not done.ok and await asyncio.to_thread(self.mounted):
                 raise DriverTransient(f"cannot unmount {self.path}: {done.complaint()}")
+
+    async def remove(self) -> None:
+        """Unmount and delete."""
+        await self.detach()
         await asyncio.to_thread(self._remove_files)
 
     def _remove_files(self) -> None:
@@ -112,38 +182,3 @@ def make_template(directory: Path, size_mb: int) -> Path:
         finally:
             Path(scratch.name).unlink(missing_ok=True)
     return target
-
-
-def _copy_sparse(source: Path, target: Path) -> None:
-    """Copy only the blocks that hold something; the name appears when it is complete."""
-    scratch = target.with_suffix(".new")
-    scratch.touch(mode=0o600)
-    with source.open("rb") as reader, scratch.open("r+b") as writer:
-        size = os.fstat(reader.fileno()).st_size
-        writer.truncate(size)
-        position = 0
-        while (start := _next_data(reader.fileno(), position, size)) is not None:
-            end = os.lseek(reader.fileno(), start, os.SEEK_HOLE)
-            os.lseek(reader.fileno(), start, os.SEEK_SET)
-            os.lseek(writer.fileno(), start, os.SEEK_SET)
-            _copy_range(reader.fileno(), writer.fileno(), end - start)
-            position = end
-    scratch.rename(target)
-
-
-def _next_data(fd: int, position: int, size: int) -> int | None:
-    if position >= size:
-        return None
-    try:
-        return os.lseek(fd, position, os.SEEK_DATA)
-    except OSError:  # only a hole is left
-        return None
-
-
-def _copy_range(source: int, target: int, count: int) -> None:
-    while count > 0:
-        data = os.read(source, min(count, 1 << 20))
-        if not data:
-            return
-        os.write(target, data)
-        count -= len(data)

@@ -19,7 +19,6 @@ from holdfast.drivers import cgroup_stats, cgroups, docker_config, docker_skelet
 from holdfast.drivers.base import (
     Capabilities,
     Check,
-    Driver,
     Handle,
     Network,
     OomCounter,
@@ -31,15 +30,24 @@ from holdfast.drivers.base import (
 )
 from holdfast.drivers.blocking import run_to_the_end
 from holdfast.drivers.commands import uninterrupted
-from holdfast.drivers.disk import Disk, make_template
 from holdfast.drivers.docker_client import DockerClient, Json
 from holdfast.drivers.docker_config import DockerHost
 from holdfast.drivers.docker_home import DockerHome
 from holdfast.drivers.docker_machine import DockerMachine, examine
+from holdfast.drivers.file_copy import no_room
 from holdfast.drivers.inside import LABEL_SESSION, LABEL_STATE_DIR
 from holdfast.drivers.slirp import Slirp
+from holdfast.drivers.space import Space, Spaces
+from holdfast.drivers.space_driver import FillSpace, SpaceDriver
 from holdfast.drivers.tree_removal import remove_tree
-from holdfast.errors import DriverConflict, DriverTransient, DriverUnsupported, RuntimeUnavailable, SandboxNotFound
+from holdfast.errors import (
+    DriverConflict,
+    DriverQuota,
+    DriverTransient,
+    DriverUnsupported,
+    RuntimeUnavailable,
+    SandboxNotFound,
+)
 
 _END_SECONDS = 20.0
 _ROUND_SECONDS = 0.05
@@ -52,7 +60,7 @@ _STATES = {
 """Docker's other states (exited, dead, removing) are all ``STOPPED``."""
 
 
-class DockerDriver(Driver):
+class DockerDriver(SpaceDriver):
     """Sandboxes as Docker containers."""
 
     name = "docker"
@@ -97,6 +105,7 @@ class DockerDriver(Driver):
             machine=os.uname().machine,
         )
         self._machine = machine
+        await asyncio.to_thread(self._spaces.thaw_all)
 
     async def close(self) -> None:
         await self._client.close()
@@ -108,6 +117,8 @@ class DockerDriver(Driver):
             isolation=True,
             pause=True,
             stop=True,
+            snapshot=True,
+            workspace=True,
             memory_limit="memory" in machine.limits,
             cpu_limit="cpu" in machine.limits,
             pids_limit="pids" in machine.limits,
@@ -138,10 +149,14 @@ class DockerDriver(Driver):
             raise DriverUnsupported(f"{handle[:80]!r} is no handle of the docker driver")
         return DockerHome(self._home / handle, self._ready()[1])
 
-    def _disk(self, home: DockerHome) -> Disk:
-        return Disk(home.directory, limited=self._ready()[0].loop_disks)
+    @property
+    def _spaces(self) -> Spaces:
+        return Spaces(self._home, self._ready()[0].loop_disks, self.root_id)
 
-    async def create(self, spec: SandboxSpec) -> Handle:
+    def _space(self, home: DockerHome) -> Space:
+        return self._spaces.of(home.directory)
+
+    async def _make(self, spec: SandboxSpec, fill_space: FillSpace) -> Handle:
         handle = self.handle_for(spec.session_id)
         home = self._of(handle)
         check_environment(spec.env)
@@ -150,8 +165,11 @@ class DockerDriver(Driver):
         async with self._lock(handle):
             await self._remove_leftovers(handle, home)
             try:
-                await self._make(spec, home)
+                await self._prepare_container(spec, home, fill_space)
             except OSError as error:
+                if no_room(error):
+                    await uninterrupted(self._destroy(handle, home))
+                    raise DriverQuota(f"there is no room for {handle} in {self._home}; make some") from error
                 raise DriverTransient(f"cannot prepare the sandbox in {home.directory}: {error}") from error
             await uninterrupted(self._run(handle, home, spec.network))
         return handle
@@ -163,13 +181,14 @@ class DockerDriver(Driver):
                 raise DriverConflict(f"{handle} is running already")
             await self._destroy(handle, home)
 
-    async def _make(self, spec: SandboxSpec, home: DockerHome) -> None:
+    async def _prepare_container(self, spec: SandboxSpec, home: DockerHome, fill_space: FillSpace) -> None:
         """All but starting it. The directory comes first: by it, ``list`` shows a sandbox that was cut off here."""
         host = self._ready()[1]
         await run_to_the_end(home.make)
-        await self._mount_disk(home, spec.limits.disk_mb)
+        space = self._space(home)
+        await fill_space(space)
         skeleton = await asyncio.to_thread(docker_skeleton.survey, spec.image.layout)
-        places = await run_to_the_end(home.fill, spec, skeleton)
+        places = await run_to_the_end(home.fill, spec, skeleton, space.workspace)
         config = docker_config.build(spec, host, places, skeleton, self._state_dir)
         await uninterrupted(self._create_container(spec.session_id, config, skeleton))
 
@@ -179,13 +198,6 @@ class DockerDriver(Driver):
         await self._client.load(docker_skeleton.archive(skeleton, self._ready()[1].machine))
         if not await self._client.create(name, config):
             raise DriverTransient(f"Docker has lost the image {config['Image']} that it has just loaded")
-
-    async def _mount_disk(self, home: DockerHome, size_mb: int) -> None:
-        disk = self._disk(home)
-        if self._ready()[0].loop_disks:
-            await disk.create(await asyncio.to_thread(make_template, self._home / "templates", size_mb))
-        else:
-            await disk.create(None)
 
     async def _run(self, handle: Handle, home: DockerHome, network: Network) -> None:
         """Start the container, find its cgroups and give it its network."""
@@ -216,7 +228,7 @@ class DockerDriver(Driver):
             await self._remove_container(handle)
             await asyncio.to_thread(cgroups.remove_each, home.cgroups().values())
             await run_to_the_end(home.unmount)
-            await self._disk(home).remove()
+            await self._space(home).remove()
             await run_to_the_end(remove_tree, home.directory)
         except OSError as error:
             raise DriverTransient(f"cannot remove what is left of {handle}: {error}") from error
@@ -260,6 +272,11 @@ class DockerDriver(Driver):
                 with contextlib.suppress(DriverConflict):  # it has ended by itself
                     await self._client.kill(handle)
                 await self._client.wait(handle)
+            try:
+                await run_to_the_end(home.unmount)
+                await self._space(home).unmount()
+            except OSError as error:
+                raise DriverTransient(f"cannot unmount what belongs to {handle}: {error}") from error
 
     async def start(self, handle: Handle, *, memory: bool = True) -> bool:
         home = self._of(handle)
@@ -269,12 +286,25 @@ class DockerDriver(Driver):
                 raise DriverConflict(f"{handle} is running already")
             try:
                 facts = await asyncio.to_thread(home.facts)
-                await self._mount_disk(home, facts.disk_mb)
+                await self._space(home).mount()
                 await run_to_the_end(home.mount, facts)
             except (OSError, ValueError, TypeError) as error:
                 raise DriverTransient(f"cannot prepare the sandbox in {home.directory}: {error}") from error
             await uninterrupted(self._run(handle, home, Network(facts.network)))
             return False
+
+    # -- snapshots -------------------------------------------------------------------------------------------------
+
+    async def snapshot(self, handle: Handle, to: Path, *, memory: bool = False, lasting: bool = True) -> None:
+        home = self._of(handle)
+        if memory:
+            raise DriverUnsupported("the docker driver cannot keep memory")
+        async with self._lock(handle):
+            found = await self._show(handle)
+            if found is None:
+                raise SandboxNotFound(f"there is no container {handle}")
+            init = _pid(found) if _state(found) is SandboxState.RUNNING else None
+            await self._space(home).snapshot(to, lasting=lasting, init=init)
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
@@ -331,7 +361,7 @@ class DockerDriver(Driver):
             raise SandboxNotFound(f"there is no sandbox {home.directory.name}")
         groups = home.cgroups()
         used = cgroup_stats.read_at(lambda controller: cgroups.within(groups, controller)) if groups else None
-        disk, limit = self._disk(home).usage()
+        disk, limit = self._space(home).usage()
         return replace(used or SandboxStats(), disk_bytes=disk, disk_limit_bytes=limit)
 
     def oom_counter(self, handle: Handle) -> OomCounter | None:

@@ -61,10 +61,17 @@ class DockerHome:
             os.chown(self.directory, 0, self._host.id_base)
             self.directory.chmod(0o710)
 
-    def fill(self, spec: SandboxSpec, skeleton: Skeleton) -> Places:
-        """Lay out the writable space on its disk, and show the image."""
+    def fill(self, spec: SandboxSpec, skeleton: Skeleton, workspace: Path) -> Places:
+        """Lay out the writable space on its disk, and show the image.
+
+        What is there already was restored, and stays as the session has made it.
+        """
         user = self._host.inside_user(writable_root=spec.writable_root)
-        self._own(self.disk / "workspace", user, 0o755)
+        if not workspace.exists():
+            # A named one must not be found half made.
+            scratch = workspace.with_suffix(".new")
+            self._own(scratch, user, 0o755)
+            scratch.rename(workspace)
         self._own(self.disk / "tmp", user, 0o1777)
         facts = Facts.of(spec)
         _write(self._facts, json.dumps(asdict(facts)))
@@ -72,7 +79,7 @@ class DockerHome:
         if spec.network is Network.FULL:
             Slirp(self.directory, rootless=False).write_resolver()
         return Places(
-            workspace=self.disk / "workspace",
+            workspace=workspace,
             tmp=self.disk / "tmp",
             image={name: self._source(spec.image, name, guarded) for name in skeleton.shown()},
             guarded=guarded,
@@ -135,7 +142,10 @@ class DockerHome:
             mounts.unmount_tree(place)
 
     def _own(self, path: Path, inside: int, mode: int) -> None:
-        path.mkdir(exist_ok=True)
+        try:
+            path.mkdir()
+        except FileExistsError:
+            return
         if self._host.privileged:
             os.chown(path, self._host.id_base + inside, self._host.id_base + inside)
         path.chmod(mode)

@@ -11,11 +11,13 @@ The sandboxes are in a ``FakeWorld``, which outlives drivers as a machine outliv
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 
 import anyio
 from anyio import lowlevel
 
+from holdfast.drivers import fake_files, snapshot_place
 from holdfast.drivers.base import (
     Capabilities,
     Check,
@@ -29,28 +31,23 @@ from holdfast.drivers.base import (
     SandboxStats,
 )
 from holdfast.drivers.fake_runner import FakeRunner
+from holdfast.drivers.snapshot_facts import SnapshotFacts
+from holdfast.drivers.tree_removal import remove_tree
 from holdfast.errors import DriverConflict, DriverUnsupported, HoldfastError, SandboxNotFound
 
 Moment = Literal["before", "middle", "after"]
-"""When a fault strikes: before anything was done, half-way (create and destroy only), or when all is done."""
+"""When a fault strikes: before anything was done, half-way, or when all is done.
+
+Half-way is for create, restore, destroy and snapshot only.
+"""
 
 _HANDLE_PREFIX = "fake:"
 _NOTHING_USED = SandboxStats(cpu_seconds=0.0, memory_bytes=0, processes=0, oom_kills=0)
-_CAPABILITIES = Capabilities(isolation=False, pause=True, stop=True, memory=True, networks=frozenset(Network))
-_METHODS = (
-    "check",
-    "prepare",
-    "create",
-    "destroy",
-    "pause",
-    "resume",
-    "stop",
-    "checkpoint",
-    "start",
-    "inspect",
-    "stats",
-    "list",
+_CAPABILITIES = Capabilities(
+    isolation=False, pause=True, stop=True, memory=True, snapshot=True, workspace=True, networks=frozenset(Network)
 )
+_LIFE = ("create", "destroy", "pause", "resume", "stop", "checkpoint", "start", "snapshot", "restore")
+_METHODS = ("check", "prepare", *_LIFE, "forget_snapshot", "remove_workspace", "inspect", "stats", "list")
 
 
 @dataclass(slots=True)
@@ -62,6 +59,8 @@ class FakeSandbox:
     oom_killed: bool = False
     paused: bool = False
     stats: SandboxStats = _NOTHING_USED
+    files: fake_files.Files = field(default_factory=dict)
+    """The same object as its runner's."""
 
     @property
     def state(self) -> SandboxState:
@@ -70,6 +69,12 @@ class FakeSandbox:
         if not self.runner.alive or self.runner.asleep:
             return SandboxState.STOPPED
         return SandboxState.PAUSED if self.paused else SandboxState.RUNNING
+
+    def keep_workspace(self) -> None:
+        """What is in a named one outlives the sandbox, on disk."""
+        if self.spec.workspace is not None:
+            kept = {path: data for path, data in self.files.items() if fake_files.is_in_workspace(path)}
+            fake_files.save(self.spec.workspace, kept)
 
 
 class FakeOomCounter(OomCounter):
@@ -194,16 +199,36 @@ class FakeDriver(Driver):
         await self._strike("prepare", "before", "")
 
     async def create(self, spec: SandboxSpec) -> Handle:
+        return await self._make("create", spec, {})
+
+    async def _make(self, method: str, spec: SandboxSpec, files: fake_files.Files) -> Handle:
         session_id = spec.session_id
-        await self._strike("create", "before", session_id)
+        await self._strike(method, "before", session_id)
         existing = self.world.sandboxes.get(session_id)
         if existing is not None and existing.state is SandboxState.RUNNING:
             raise DriverConflict(f"there is a running sandbox of {session_id} already")
-        sandbox = self.world.sandboxes[session_id] = FakeSandbox(spec)
-        await self._strike("create", "middle", session_id)
-        sandbox.runner = FakeRunner(spec)
-        await self._strike("create", "after", session_id)
+        if existing is not None:
+            existing.keep_workspace()
+        files = self._with_workspace(spec, files)
+        sandbox = self.world.sandboxes[session_id] = FakeSandbox(spec, files=files)
+        sandbox.keep_workspace()
+        await self._strike(method, "middle", session_id)
+        sandbox.runner = FakeRunner(spec, files)
+        await self._strike(method, "after", session_id)
         return self.handle_for(session_id)
+
+    def _with_workspace(self, spec: SandboxSpec, files: fake_files.Files) -> fake_files.Files:
+        if spec.workspace is None:
+            return files
+        holder = self._holder(spec.workspace)
+        if holder not in (None, spec.session_id):
+            raise DriverConflict(f"the workspace {spec.workspace.name} is in use by {holder}")
+        spec.workspace.mkdir(parents=True, exist_ok=True)
+        rest = {path: content for path, content in files.items() if not fake_files.is_in_workspace(path)}
+        return rest | fake_files.load(spec.workspace)
+
+    def _holder(self, workspace: Path) -> str | None:
+        return next((name for name, box in self.world.sandboxes.items() if box.spec.workspace == workspace), None)
 
     async def destroy(self, handle: Handle) -> None:
         session_id = _session_of(handle)
@@ -212,6 +237,8 @@ class FakeDriver(Driver):
         if sandbox is not None and sandbox.runner is not None:
             await sandbox.runner.kill()
         await self._strike("destroy", "middle", session_id)
+        if sandbox is not None:
+            sandbox.keep_workspace()
         self.world.sandboxes.pop(session_id, None)
         await self._strike("destroy", "after", session_id)
 
@@ -253,17 +280,42 @@ class FakeDriver(Driver):
         if sandbox.runner is not None and kept:
             sandbox.runner.asleep = False
         else:
-            await self._start_again(sandbox)
+            if sandbox.runner is not None:
+                await sandbox.runner.kill()
+            sandbox.runner = FakeRunner(sandbox.spec, sandbox.files)
         await self._strike("start", "after", session_id)
         return kept
 
-    async def _start_again(self, sandbox: FakeSandbox) -> None:
-        files: dict[str, bytes] = {}
-        if sandbox.runner is not None:
-            files = sandbox.runner.files
-            await sandbox.runner.kill()
-        sandbox.runner = FakeRunner(sandbox.spec)
-        sandbox.runner.files = files
+    async def snapshot(self, handle: Handle, to: Path, *, memory: bool = False, lasting: bool = True) -> None:
+        session_id = _session_of(handle)
+        await self._strike("snapshot", "before", session_id)
+        sandbox = self._existing(session_id)
+        if memory and not self._capabilities.memory:
+            raise DriverUnsupported("the fake driver cannot keep memory")
+        scratch = snapshot_place.begin(to)
+        fake_files.save(scratch, sandbox.files)
+        await self._strike("snapshot", "middle", session_id)
+        spec = sandbox.spec
+        SnapshotFacts(self.name, spec.image.name, spec.limits.disk_mb, spec.writable_root).write(scratch)
+        snapshot_place.finish(to, lasting=False)
+        await self._strike("snapshot", "after", session_id)
+
+    async def restore(self, spec: SandboxSpec, source: Path, *, consume: bool = False) -> Handle:
+        SnapshotFacts.read(source).check(spec, self)
+        return await self._make("restore", spec, fake_files.load(source))
+
+    async def forget_snapshot(self, source: Path) -> None:
+        await self._strike("forget_snapshot", "before", "")
+        snapshot_place.remove(source)
+        await self._strike("forget_snapshot", "after", "")
+
+    async def remove_workspace(self, workspace: Path) -> None:
+        await self._strike("remove_workspace", "before", "")
+        holder = self._holder(workspace)
+        if holder is not None:
+            raise DriverConflict(f"the workspace {workspace.name} is in use by {holder}")
+        remove_tree(workspace)
+        await self._strike("remove_workspace", "after", "")
 
     def _existing(self, session_id: str) -> FakeSandbox:
         if session_id not in self.world.sandboxes:

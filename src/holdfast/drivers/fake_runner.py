@@ -10,10 +10,11 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
 from holdfast.drivers.base import SandboxSpec
+from holdfast.drivers.fake_file_tasks import FakeFileTasks
 from holdfast.errors import (
     BadInput,
     Conflict,
@@ -46,12 +47,13 @@ class _Exec:
 class FakeRunner:
     """Runs from the moment it is made until ``kill``, or until the host replaces it, refuses it or shuts it down."""
 
-    def __init__(self, spec: SandboxSpec) -> None:
+    def __init__(self, spec: SandboxSpec, files: dict[str, bytes] | None = None) -> None:
         self.frozen = False
         self.asleep = False
         """In a checkpoint: it does not dial."""
-        self.files: dict[str, bytes] = {}
+        self.files: dict[str, bytes] = {} if files is None else files
         self.listening: dict[str, int] = {}
+        self._file_work = FakeFileTasks(lambda: self.files)
         self._spec = spec
         self._env = {"HOME": HOME, "SANDBOX_ID": spec.session_id, **spec.env}
         self._execs: dict[str, _Exec] = {}
@@ -62,6 +64,10 @@ class FakeRunner:
     @property
     def alive(self) -> bool:
         return not self._main.done()
+
+    def when_ended(self, callback: Callable[[], None]) -> None:
+        """Also if it has ended already."""
+        self._main.add_done_callback(lambda _main: callback())
 
     def cut(self) -> None:
         """Drop the connection. ``_run`` dials again."""
@@ -191,6 +197,10 @@ class FakeRunner:
                 self._spawn(self._send_file(content, limit, str(call["stream"])))
             case "fs.push":
                 self._spawn(self._receive_file(path, _number(call["size"]), str(call["stream"])))
+            case "fs.open":
+                self._spawn(self._work_on_files(str(call["stream"])))
+            case "ports":
+                return {"ports": []}, b""
             case "listen":
                 self.listening[str(call["name"])] = _number(call["port"])
             case op:
@@ -222,6 +232,14 @@ class FakeRunner:
             await writer.drain()
             writer.close()
 
+    async def _work_on_files(self, stream: str) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            reader, writer = await self._connect("stream", {"stream": stream})
+            try:
+                await self._file_work.serve(reader, writer)
+            finally:
+                writer.close()
+
     async def _receive_file(self, path: str, size: int, stream: str) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             reader, writer = await self._connect("stream", {"stream": stream})
@@ -252,7 +270,7 @@ class FakeRunner:
         timed_out = False
         try:
             async with asyncio.timeout(_number(call["timeout_ms"]) / 1000):
-                exit_code = await _interpret(body[:cut].decode(), body[cut:], env, output)
+                exit_code = await interpret(body[:cut].decode(), body[cut:], env, output)
         except TimeoutError:
             exit_code, timed_out = _TIMED_OUT, True
         segments = pack_segments([(stream, len(data)) for stream, data in output])
@@ -269,7 +287,8 @@ class FakeRunner:
         return result, segments + b"".join(data for _, data in output)
 
 
-async def _interpret(text: str, stdin: bytes, env: dict[str, str], output: list[tuple[int, bytes]]) -> int:
+async def interpret(text: str, stdin: bytes, env: dict[str, str], output: list[tuple[int, bytes]]) -> int:
+    """The tiny language. Output is there as soon as it is written; returns the exit code."""
     status = 0
     for command in filter(None, (part.split() for part in text.split(";"))):
         match command:

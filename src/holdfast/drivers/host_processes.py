@@ -48,12 +48,22 @@ class ProcessId:
 @dataclass(frozen=True, slots=True)
 class _Seen:
     parent: int
-    alive: bool
+    state: str
     started: int
+
+    @property
+    def alive(self) -> bool:
+        return self.state not in ("Z", "X")
 
 
 def boot_id() -> str:
     return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+
+
+def state_of(pid: int) -> str:
+    """The kernel's letter for it: R, S, D, T, Z, …; empty if there is no such process."""
+    found = _look(pid)
+    return found.state if found else ""
 
 
 def carriers_of(entry: str) -> set[int]:
@@ -121,7 +131,7 @@ def _look(pid: int) -> _Seen | None:
         fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b") ")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return _Seen(parent=int(fields[1]), alive=fields[0] not in (b"Z", b"X"), started=int(fields[19]))
+    return _Seen(parent=int(fields[1]), state=fields[0].decode(), started=int(fields[19]))
 
 
 def _environment(pid: int) -> list[bytes]:

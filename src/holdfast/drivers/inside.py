@@ -57,7 +57,7 @@ def environment(spec: SandboxSpec, bundle: RuntimeBundle, user: int) -> dict[str
         "HOLDFAST_TOKEN": spec.token,
         "HOLDFAST_SOCKET": f"{LINK_DIR}/host.sock",
         "HOLDFAST_RUN_DIR": RUN_DIR,
-        "HOLDFAST_ENV": json.dumps(dict(spec.env)),
+        "HOLDFAST_ENV": json.dumps({**spec.image.env, **spec.env}),
         "HOLDFAST_BASH": "\n".join(bundle.bash_argv()),
     }
 

@@ -6,44 +6,40 @@ The container's name is the session's id, so a handle is found again from the id
 
 import asyncio
 import contextlib
-import json
 import os
-import re
 import resource
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 import structlog
 
-from holdfast.drivers import cgroup_stats, cgroups, freezer, process_stats, runtime_bundle
+from holdfast.drivers import cgroups, freezer, runtime_bundle
 from holdfast.drivers.base import (
     Capabilities,
     Check,
-    Driver,
     Handle,
     Network,
-    OomCounter,
-    SandboxInfo,
     SandboxSpec,
     SandboxState,
-    SandboxStats,
     check_environment,
 )
-from holdfast.drivers.commands import Outcome, run, uninterrupted
-from holdfast.drivers.disk import Disk, make_template
+from holdfast.drivers.commands import run, uninterrupted
+from holdfast.drivers.file_copy import no_room
 from holdfast.drivers.gvisor import forget
 from holdfast.drivers.mounts import is_mounted, mount_shifted
 from holdfast.drivers.oci_config import ID_BASE, ID_COUNT, Host
 from holdfast.drivers.oci_home import SandboxHome
-from holdfast.drivers.oci_machine import Machine, examine
+from holdfast.drivers.oci_machine import examine
 from holdfast.drivers.oci_memory import MemoryImage
+from holdfast.drivers.oci_observer import RUNTIME_SECONDS, OciObserver
 from holdfast.drivers.oci_process import init_process, kill_init, last_words
 from holdfast.drivers.slirp import Slirp
+from holdfast.drivers.space_driver import FillSpace
 from holdfast.drivers.tree_removal import remove_tree
 from holdfast.errors import (
     DriverConflict,
+    DriverQuota,
     DriverTransient,
     DriverUnsupported,
     RuntimeUnavailable,
@@ -52,30 +48,17 @@ from holdfast.errors import (
 
 log = structlog.get_logger(__name__)
 
-_SECONDS = 60.0
-_HANDLE = re.compile(r"ses_[a-z0-9_]{1,60}")
-_STATES = {
-    "creating": SandboxState.CREATED,
-    "created": SandboxState.CREATED,
-    "running": SandboxState.RUNNING,
-    "paused": SandboxState.PAUSED,
-    "stopped": SandboxState.STOPPED,
-}
 
-
-class OciDriver(Driver):
+class OciDriver(OciObserver):
     """Sandboxes as OCI containers."""
 
     name = "oci"
 
     def __init__(self, state_dir: Path, *, runtime: str | None = None) -> None:
-        self._home = state_dir / "oci"
-        self._runtime_root = self._home / "runtime"
+        super().__init__(state_dir)
         self._bundles = state_dir / "runtime-bundle"
         self._wanted = runtime
-        self._machine: Machine | None = None
         self._can_freeze = False
-        self._host: Host | None = None
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def _lock(self, handle: Handle) -> asyncio.Lock:
@@ -113,6 +96,7 @@ class OciDriver(Driver):
             shifted=shifted,
             gvisor=machine.gvisor is not None,
         )
+        await asyncio.to_thread(self._spaces.thaw_all)
 
     def _shift_owners(self, source: Path) -> dict[Path, Path]:
         """Show ``source`` with root's files belonging to the sandboxes' root; without it they belong to nobody."""
@@ -134,6 +118,8 @@ class OciDriver(Driver):
             pause=self._can_freeze,
             stop=True,
             memory=machine.gvisor is not None,
+            snapshot=True,
+            workspace=True,
             memory_limit=machine.cgroups,
             cpu_limit=machine.cgroups,
             pids_limit=True,
@@ -142,63 +128,32 @@ class OciDriver(Driver):
             network_remedy=machine.full_network.remedy,
         )
 
-    @property
-    def root_id(self) -> int | None:
-        return None if self._ready()[0].rootless else ID_BASE
-
-    def _ready(self) -> tuple[Machine, Host]:
-        if self._machine is None or self._host is None:
-            raise RuntimeUnavailable("the oci driver was not prepared")
-        return self._machine, self._host
-
-    async def _runtime(self, *arguments: str) -> Outcome:
-        return await run(*self._call(), *arguments, timeout=_SECONDS)
-
-    def _call(self, directory: Path | None = None) -> Sequence[str]:
-        """How every command to the runtime begins; it logs to the sandbox's own directory, if it is about one."""
-        machine = self._ready()[0]
-        options = machine.gvisor.options if machine.gvisor else ()
-        log_file = () if directory is None else ("--log", str(directory / "runtime.log"))
-        return machine.runtime, *options, "--root", str(self._runtime_root), *log_file
-
     # -- sandboxes -------------------------------------------------------------------------------------------------
 
-    def handle_for(self, session_id: str) -> Handle:
-        return Handle(session_id)
-
-    def _directory(self, handle: Handle) -> Path:
-        """Never outside our home, whatever somebody takes for a handle."""
-        if not _HANDLE.fullmatch(handle):
-            raise DriverUnsupported(f"{handle[:80]!r} is no handle of the oci driver")
-        return self._home / handle
-
-    async def create(self, spec: SandboxSpec) -> Handle:
+    async def _make(self, spec: SandboxSpec, fill_space: FillSpace) -> Handle:
         handle = self.handle_for(spec.session_id)
         directory = self._directory(handle)
         check_environment(spec.env)
         async with self._lock(handle):
-            return await self._create(spec, handle, directory)
-
-    async def _create(self, spec: SandboxSpec, handle: Handle, directory: Path) -> Handle:
-        await self._remove_leftovers(handle)
-        machine, host = self._ready()
-        home = SandboxHome(directory, host)
-        disk = Disk(directory, limited=machine.loop_disks)
-        try:
-            await asyncio.to_thread(home.make)
-            template = await self._template(spec.limits.disk_mb) if machine.loop_disks else None
-            await disk.create(template)
-            await asyncio.to_thread(home.fill, spec, disk.path, self._home.parent)
-            if spec.network is Network.FULL:
-                await self._start_with_network(handle, directory)
-            else:
-                await self._start(handle, directory)
-        except OSError as error:
-            raise DriverTransient(f"cannot prepare the sandbox in {directory}: {error}") from error
+            await self._remove_leftovers(handle)
+            try:
+                await self._fill(spec, directory, fill_space)
+                if spec.network is Network.FULL:
+                    await self._start_with_network(handle, directory)
+                else:
+                    await self._start(handle, directory)
+            except OSError as error:
+                if no_room(error):
+                    await uninterrupted(self._destroy(handle))
+                    raise DriverQuota(f"there is no room for {handle} in {self._home}; make some") from error
+                raise DriverTransient(f"cannot prepare the sandbox in {directory}: {error}") from error
         return handle
 
-    async def _template(self, size_mb: int) -> Path:
-        return await asyncio.to_thread(make_template, self._home / "templates", size_mb)
+    async def _fill(self, spec: SandboxSpec, directory: Path, fill_space: FillSpace) -> None:
+        home, space = SandboxHome(directory, self._ready()[1]), self._spaces.of(directory)
+        await asyncio.to_thread(home.make)
+        await fill_space(space)
+        await asyncio.to_thread(home.fill, spec, space, self._home.parent)
 
     async def _remove_leftovers(self, handle: Handle) -> None:
         with contextlib.suppress(SandboxNotFound):
@@ -223,18 +178,17 @@ class OciDriver(Driver):
 
     async def _start(self, handle: Handle, directory: Path, *verb: str) -> None:
         """The runtime's detached containers inherit its stdio, so that must not be a pipe of ours."""
-        machine = self._ready()[0]
         # No keyring of its own: the kernel grants a user 200 of them, and sandboxes may not use theirs anyway.
-        keyring = () if machine.gvisor else ("--no-new-keyring",)
+        keyring = () if self._ready()[0].gvisor else ("--no-new-keyring",)
         await self._start_by((*self._call(directory), *(verb or ("run", "--detach")), *keyring), handle, directory)
 
     async def _start_by(self, command: Sequence[str], handle: Handle, directory: Path) -> None:
+        """With a command of the runtime that lacks only what to start."""
         with await asyncio.to_thread((directory / "runner.log").open, "ab") as output:
             where = ("--bundle", str(directory), "--pid-file", str(directory / "init.pid"))
-            done = await uninterrupted(run(*command, *where, handle, timeout=_SECONDS, output=output))
+            done = await uninterrupted(run(*command, *where, handle, timeout=RUNTIME_SECONDS, output=output))
         if not done.ok:
-            runtime = self._ready()[0].runtime
-            raise DriverTransient(f"{runtime} could not start {handle}: {last_words(directory)}")
+            raise DriverTransient(f"{self._ready()[0].runtime} could not start {handle}: {last_words(directory)}")
 
     async def destroy(self, handle: Handle) -> None:
         async with self._lock(handle):
@@ -245,7 +199,7 @@ class OciDriver(Driver):
         await self._end(handle, directory)
         try:
             await asyncio.to_thread(SandboxHome(directory, self._ready()[1]).unmount_layers)
-            await Disk(directory, limited=self._ready()[0].loop_disks).remove()
+            await self._spaces.of(directory).remove()
             await asyncio.to_thread(remove_tree, directory)
         except OSError as error:
             raise DriverTransient(f"cannot remove what is left of {handle}: {error}") from error
@@ -302,34 +256,26 @@ class OciDriver(Driver):
             await asyncio.to_thread(SandboxHome(directory, self._ready()[1]).unmount_layers)
         except OSError as error:
             raise DriverTransient(f"cannot unmount what belongs to {directory.name}: {error}") from error
-        await Disk(directory, limited=self._ready()[0].loop_disks).unmount()
+        await self._spaces.of(directory).unmount()
 
     async def checkpoint(self, handle: Handle) -> None:
         async with self._lock(handle):
-            directory = self._directory(handle)
-            gvisor = self._ready()[0].gvisor
+            directory, gvisor = self._directory(handle), self._ready()[0].gvisor
             if gvisor is None:
                 raise DriverUnsupported("only gVisor keeps memory: set runtime to runsc")
             if (await self.inspect(handle)).state is not SandboxState.RUNNING:
                 raise DriverConflict(f"{handle} does not run")
-            image = MemoryImage(directory)
-            used = await self.stats(handle)
-            try:
-                await asyncio.to_thread(image.make_room, used.memory_bytes or 0)
-            except OSError as error:
-                raise DriverTransient(f"cannot prepare {image.half}: {error}") from error
-            options = ("--image-path", str(image.half), *gvisor.checkpoint_options)
-            save = image.then_keep((*self._call(directory), "checkpoint", *options, handle))
-            done = await uninterrupted(run(*save, timeout=_SECONDS))
-            kept = await asyncio.to_thread(image.exists)
-            if not kept and (await self.inspect(handle)).state is SandboxState.RUNNING:
+            image, used = MemoryImage(directory), await self.stats(handle)
+            command = (*self._call(directory), "checkpoint", *gvisor.checkpoint_options)
+            problem = await uninterrupted(image.save(command, handle, used.memory_bytes or 0))
+            if problem and (await self.inspect(handle)).state is SandboxState.RUNNING:
                 await asyncio.to_thread(image.discard)
-                raise DriverTransient(f"cannot keep the memory of {handle}, which goes on: {done.complaint()}")
+                raise DriverTransient(f"cannot keep the memory of {handle}, which goes on: {problem}")
             await self._end(handle, directory)
             await self._put_away(directory)
-            if not kept:
+            if problem:
                 await asyncio.to_thread(image.discard)
-                raise DriverTransient(f"cannot keep the memory of {handle}; its files are kept: {done.complaint()}")
+                raise DriverTransient(f"cannot keep the memory of {handle}; its files are kept: {problem}")
 
     async def start(self, handle: Handle, *, memory: bool = True) -> bool:
         async with self._lock(handle):
@@ -340,10 +286,10 @@ class OciDriver(Driver):
             image = MemoryImage(directory)
             try:
                 await asyncio.to_thread(image.clean if memory else image.discard)
-                await Disk(directory, limited=self._ready()[0].loop_disks).mount()
+                await self._spaces.of(directory).mount()
                 await asyncio.to_thread(SandboxHome(directory, self._ready()[1]).mount_layers)
                 if await asyncio.to_thread(image.exists):
-                    await self._restore(handle, directory, image)
+                    await self._start_from(image, handle, directory)
                     return True
                 if await asyncio.to_thread(_has_network, directory):
                     await self._start_with_network(handle, directory)
@@ -353,108 +299,34 @@ class OciDriver(Driver):
                 raise DriverTransient(f"cannot start the sandbox in {directory}: {error}") from error
             return False
 
-    async def _restore(self, handle: Handle, directory: Path, image: MemoryImage) -> None:
+    async def _start_from(self, image: MemoryImage, handle: Handle, directory: Path) -> None:
         """When it fails, nothing of the attempt is left, and the image is as it was."""
-        restore = (*self._call(directory), "restore", "--detach", "--image-path", str(image.path))
+        command = (*self._call(directory), "restore", "--detach", "--image-path", str(image.path))
         try:
-            await self._start_by(image.then_retire(restore), handle, directory)
+            await self._start_by(image.then_retire(command), handle, directory)
         except DriverTransient:
             await self._end(handle, directory)
             await self._put_away(directory)
             raise
         await asyncio.to_thread(image.clean)
 
-    async def _exists_in_runtime(self, handle: Handle) -> bool:
-        return any(found.handle == handle for found in await self._containers())
+    # -- snapshots -------------------------------------------------------------------------------------------------
 
-    async def inspect(self, handle: Handle) -> SandboxInfo:
-        # Without a directory of ours and of the runtime's there is nothing; asking the runtime costs a process.
-        if await asyncio.to_thread(self._has_traces, handle):
-            for found in await self.list():
-                if found.handle == handle:
-                    return await asyncio.to_thread(self._with_cause_of_death, found)
-        raise SandboxNotFound(f"there is no sandbox {handle}")
-
-    def _has_traces(self, handle: Handle) -> bool:
-        return self._directory(handle).exists() or (self._runtime_root / handle).exists()
-
-    def _with_cause_of_death(self, info: SandboxInfo) -> SandboxInfo:
-        if info.state is SandboxState.STOPPED and not self._ready()[0].rootless:
-            used = cgroup_stats.read(info.session_id)
-            return replace(info, oom_killed=used is not None and bool(used.oom_kills))
-        return info
-
-    async def stats(self, handle: Handle) -> SandboxStats:
-        try:
-            return await asyncio.to_thread(self._stats, handle)
-        except OSError as error:
-            raise DriverTransient(f"cannot see what {handle} uses: {error}") from error
-
-    def _stats(self, handle: Handle) -> SandboxStats:
+    async def snapshot(self, handle: Handle, to: Path, *, memory: bool = False, lasting: bool = True) -> None:
         directory = self._directory(handle)
-        if not directory.is_dir():
-            raise SandboxNotFound(f"there is no sandbox {handle}")
-        machine = self._ready()[0]
-        used = cgroup_stats.read(handle) if machine.cgroups else None
-        if used is None:
-            init = init_process(directory)
-            used = process_stats.of_tree(init.pid) if init else SandboxStats()
-        if machine.gvisor:
-            used = replace(used, processes=None)  # the host sees threads of gVisor, and not what runs inside
-        disk, limit = Disk(directory, limited=machine.loop_disks).usage()
-        return replace(used, disk_bytes=disk, disk_limit_bytes=limit)
+        if memory:
+            raise DriverUnsupported(f"{self._ready()[0].runtime} cannot keep memory")
+        async with self._lock(handle):
+            # Its directory tells all; asking the runtime would cost a process.
+            if not await asyncio.to_thread(directory.is_dir):
+                raise SandboxNotFound(f"there is no sandbox {handle}")
+            init = await asyncio.to_thread(self._writer, handle, directory)
+            await self._spaces.of(directory).snapshot(to, lasting=lasting, init=init)
 
-    def oom_counter(self, handle: Handle) -> OomCounter | None:
-        return cgroup_stats.CgroupOomCounter.of(handle) if self._ready()[0].cgroups else None
-
-    async def list(self) -> Sequence[SandboxInfo]:
-        containers = {found.handle: found for found in await self._containers()}
-        try:
-            names = await asyncio.to_thread(self._session_directories)
-        except OSError as error:
-            raise DriverTransient(f"cannot read {self._home}: {error.strerror}") from error
-        for name in names:
-            handle = Handle(name)
-            if handle not in containers:
-                containers[handle] = SandboxInfo(handle=handle, session_id=name, state=SandboxState.STOPPED)
-        if self._ready()[0].gvisor:
-            return await asyncio.to_thread(self._with_memory, list(containers.values()))
-        return list(containers.values())
-
-    def _with_memory(self, found: Sequence[SandboxInfo]) -> Sequence[SandboxInfo]:
-        """Who has kept its memory, and where that is still being written."""
-        images = [MemoryImage(self._directory(info.handle)) for info in found]
-        return [
-            replace(info, memory=image.exists(), busy=image.is_being_written())
-            for info, image in zip(found, images, strict=True)
-        ]
-
-    def _session_directories(self) -> Sequence[str]:
-        return [entry.name for entry in os.scandir(self._home) if entry.name.startswith("ses_")]
-
-    def _state(self, name: str, status: str) -> SandboxState:
-        state = _STATES.get(status, SandboxState.STOPPED)
-        if state is SandboxState.RUNNING and self._ready()[0].gvisor and freezer.is_frozen(name):
-            return SandboxState.PAUSED  # runsc knows only of its own way to pause
-        return state
-
-    async def _containers(self) -> Sequence[SandboxInfo]:
-        """What the runtime itself knows."""
-        done = await self._runtime("list", "--format", "json")
-        if not done.ok:
-            raise DriverTransient(f"cannot list containers: {done.complaint()}")
-        try:
-            entries = json.loads(done.stdout or "null") or []
-            return [
-                SandboxInfo(
-                    handle=Handle(entry["id"]),
-                    session_id=entry["id"],
-                    state=self._state(entry["id"], entry["status"]),
-                )
-                for entry in entries
-            ]
-        except (ValueError, KeyError, TypeError) as error:
-            raise DriverTransient(f"the runtime's list is unreadable: {done.stdout[:200]}") from error
+    def _writer(self, handle: Handle, directory: Path) -> int | None:
+        """The process to stop with all below it, so that nothing is written; None where nothing runs."""
+        init = init_process(directory)
+        return init.pid if init and not (self._can_freeze and freezer.is_frozen(handle)) else None
 
 
 def _has_network(directory: Path) -> bool:

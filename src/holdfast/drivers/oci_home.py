@@ -3,6 +3,7 @@
 Everything here blocks, for a few milliseconds; the driver calls it in a thread.
 """
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -11,6 +12,7 @@ from holdfast.drivers import mounts, oci_config
 from holdfast.drivers.base import Network, SandboxSpec
 from holdfast.drivers.oci_config import Host, Places
 from holdfast.drivers.slirp import Slirp
+from holdfast.drivers.space import Space
 
 _LOCAL_DEPTH = 4
 
@@ -29,18 +31,26 @@ class SandboxHome:
             os.chown(self._directory, 0, self._host.outside_id(0))
             self._directory.chmod(0o710)
 
-    def fill(self, spec: SandboxSpec, disk: Path, state_dir: Path) -> None:
-        """Lay out the writable space on its disk, and write the configuration that the runtime starts from."""
+    def fill(self, spec: SandboxSpec, space: Space, state_dir: Path) -> None:
+        """Lay out the writable space on its disk, and write the configuration that the runtime starts from.
+
+        What is there already was restored, and stays as the session has made it.
+        """
+        disk = space.disk.path
         places = Places(
             root=disk / "root" if spec.writable_root else spec.image.layout,
-            workspace=disk / "workspace",
+            workspace=space.workspace,
             tmp=disk / "tmp",
             upper=disk / "upper",
             work=disk / "work",
             resolver=self._directory / "resolv.conf" if spec.network is Network.FULL else None,
         )
         user = self._host.outside_id(self._host.inside_user(writable_root=spec.writable_root))
-        self._make_directory(places.workspace, user, 0o755)
+        if not places.workspace.exists():
+            # A named one must not be found half made.
+            scratch = places.workspace.with_suffix(".new")
+            self._make_directory(scratch, user, 0o755)
+            scratch.rename(places.workspace)
         self._make_directory(places.tmp, user, 0o1777)
         if spec.writable_root:
             self._make_layers(spec, places)
@@ -51,11 +61,16 @@ class SandboxHome:
             Slirp(self._directory, rootless=self._host.rootless).write_resolver()
         self._write_config(oci_config.build(spec, self._host, places, state_dir))
 
-    def _make_directory(self, path: Path, owner: int, mode: int) -> None:
-        path.mkdir(exist_ok=True)
+    def _make_directory(self, path: Path, owner: int, mode: int) -> bool:
+        """False if there is something already, which is not touched: it may be a link that a sandbox has made."""
+        try:
+            path.mkdir()
+        except FileExistsError:
+            return False
         if not self._host.rootless:
             os.chown(path, owner, owner)
         path.chmod(mode)
+        return True
 
     def _make_layers(self, spec: SandboxSpec, places: Places) -> None:
         """The session's own root, with a place to write for each directory of the image."""
@@ -65,14 +80,15 @@ class SandboxHome:
             self._make_directory(base, root, 0o755)
         for name, lower in oci_config.layered_directories(spec.image, host.shifted).items():
             mode = lower.stat().st_mode & 0o7777
-            self._make_directory(places.upper / name, root, mode)
+            is_new = self._make_directory(places.upper / name, root, mode)
             self._make_directory(places.work / name, root, 0o700)
-            if lower in spec.image.binds.values():
+            if is_new and lower in spec.image.binds.values():
                 self._own_directories(lower, places.upper / name)
         for entry in os.scandir(spec.image.layout):
             target = places.root / entry.name
             if entry.is_symlink():
-                target.symlink_to(Path(entry.path).readlink())
+                with contextlib.suppress(FileExistsError):
+                    target.symlink_to(Path(entry.path).readlink())
             elif entry.is_dir(follow_symlinks=False):
                 self._make_directory(target, root, 0o755)
 

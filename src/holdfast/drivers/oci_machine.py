@@ -40,7 +40,7 @@ async def examine(wanted: str | None) -> Machine:
     """Look at everything; never raises, changes nothing."""
     rootless = os.geteuid() != 0
     runtime, runtime_check = await _find_runtime(wanted)
-    uid_map, gid_map, ids_check = _id_maps(rootless)
+    uid_map, gid_map, ids_check = id_maps(rootless)
     cgroups, cgroups_check = _cgroups(rootless)
     loop, loop_check = loop_disks(rootless)
     gvisor = await gvisor_at(runtime) if runtime_check.ok else None
@@ -116,7 +116,8 @@ async def _user_namespaces() -> Check:
     return Check("user namespaces", False, done.complaint(), remedy)
 
 
-def _id_maps(rootless: bool) -> tuple[Sequence[IdMap], Sequence[IdMap], Check]:
+def id_maps(rootless: bool) -> tuple[Sequence[IdMap], Sequence[IdMap], Check]:
+    """Which ids of the host the users and groups of a sandbox are, and whether there are enough of them."""
     if not rootless:
         shifted = [(0, ID_BASE, ID_COUNT)]
         return shifted, shifted, Check("user ids", True, f"sandboxes use host ids from {ID_BASE}")

@@ -4,17 +4,20 @@ It is there only as a whole: the runtime writes to ``memory.new``, and whoever w
 That is not the daemon but a shell, which outlives it: a daemon that is killed during a checkpoint or a restore leaves
 one that is finished all the same. What is restored is renamed at once, to ``memory.used``: it must not live twice.
 
-Everything here blocks, for milliseconds.
+What is not asynchronous blocks, for milliseconds.
 """
 
+import asyncio
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from holdfast.drivers.commands import run
 from holdfast.drivers.host_processes import mentioning
 from holdfast.drivers.tree_removal import remove_tree
-from holdfast.errors import DriverQuota
+from holdfast.errors import DriverQuota, DriverTransient
 
+_SECONDS = 60.0
 _RESERVE = 64 << 20
 """What the host's disk keeps free beside the image."""
 _AND_RENAME = 'from=$1 to=$2; shift 2; "$@" && exec mv -T "$from" "$to"'
@@ -36,8 +39,19 @@ class MemoryImage:
         """Whether somebody is at it, be it on behalf of a daemon that is dead by now."""
         return self.half.is_dir() and bool(mentioning(str(self.half)))
 
-    def make_room(self, needed: int) -> None:
-        """Ready to be written. Raises ``DriverQuota`` if so many bytes would not fit, or OSError."""
+    async def save(self, command: Sequence[str], name: str, needed: int) -> str:
+        """Have the runtime's ``command`` write ``name``'s memory. Returns what went wrong, or nothing.
+
+        Raises ``DriverQuota`` if ``needed`` bytes would not fit, and ``DriverTransient``.
+        """
+        try:
+            await asyncio.to_thread(self._make_room, needed)
+        except OSError as error:
+            raise DriverTransient(f"cannot prepare {self.half}: {error}") from error
+        done = await run(*self._then_keep((*command, "--image-path", str(self.half), name)), timeout=_SECONDS)
+        return "" if await asyncio.to_thread(self.exists) else done.complaint()
+
+    def _make_room(self, needed: int) -> None:
         self.discard()
         found = os.statvfs(self._directory)
         if found.f_bavail * found.f_frsize < needed + _RESERVE:
@@ -46,7 +60,7 @@ class MemoryImage:
             )
         self.half.mkdir(mode=0o700)
 
-    def then_keep(self, command: Sequence[str]) -> Sequence[str]:
+    def _then_keep(self, command: Sequence[str]) -> Sequence[str]:
         """``command``, which writes the image, and then the name that makes it valid."""
         return "sh", "-c", _AND_RENAME, "sh", str(self.half), str(self.path), *command
 

@@ -125,6 +125,8 @@ class ProcessDriver(Driver):
     async def create(self, spec: SandboxSpec) -> Handle:
         handle = self.handle_for(spec.session_id)
         check_environment(spec.env)
+        if spec.workspace is not None:
+            raise DriverUnsupported("workspace: the process driver has no named workspaces; choose the oci driver")
         await self._in_thread(self._create, spec, what=f"create {spec.session_id}")
         return handle
 

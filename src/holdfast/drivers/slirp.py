@@ -30,6 +30,7 @@ DEVICE = "tap0"
 NAME_SERVER = "10.0.2.3"
 CHECK = "network full"
 REMEDY = "For network full: apt-get install slirp4netns iproute2"
+_TUN = Path("/dev/net/tun")
 _SECONDS = 20.0
 _BLOCKED = ("10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16")
 _OPTIONS = (
@@ -47,10 +48,14 @@ _helpers: dict[str, "subprocess.Popen[bytes]"] = {}
 def check() -> Check:
     """A line of ``holdfast doctor``."""
     missing = [name for name in (PROGRAM, "ip", "nsenter") if shutil.which(name) is None]
-    if not Path("/dev/net/tun").exists():
-        missing.append("/dev/net/tun")
+    if not _TUN.exists():
+        missing.append(str(_TUN))
     if missing:
         return Check(CHECK, False, f"missing: {', '.join(missing)}", REMEDY, fatal=False)
+    if not os.access(_TUN, os.R_OK | os.W_OK):
+        return Check(
+            CHECK, False, f"this user may not open {_TUN}", f"For network full: chmod 0666 {_TUN}", fatal=False
+        )
     return Check(CHECK, True, f"by {shutil.which(PROGRAM)}")
 
 
@@ -120,14 +125,16 @@ class Slirp:
     def _wait_ready(self, ready: int) -> None:
         poll = select.poll()
         poll.register(ready, select.POLLIN)
-        if not poll.poll(_SECONDS * 1000) or os.read(ready, 1) != b"1":
-            raise DriverTransient(f"{PROGRAM} did not start: {self._last_words()}")
+        if not poll.poll(_SECONDS * 1000):
+            raise DriverTransient(f"{PROGRAM} was not ready after {_SECONDS:.0f} s: {self._last_words()}")
+        if os.read(ready, 1) != b"1":
+            raise DriverTransient(f"{PROGRAM} ended when it was started: {self._last_words()}")
 
     def _last_words(self) -> str:
         with contextlib.suppress(OSError):
             lines = self._log.read_text(errors="replace").strip().splitlines()
-            if lines:
-                return lines[-1][-400:]
+            if told := "; ".join(line for line in lines if not line.startswith("WARNING: ")):
+                return told[-400:]
         return "no message"
 
     def stop(self) -> None:

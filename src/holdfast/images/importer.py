@@ -11,10 +11,12 @@ from pathlib import Path
 from holdfast.errors import BadInput, DiskFull, HoldfastError
 from holdfast.images import archive, folder, layout
 from holdfast.images.budget import Budget
+from holdfast.images.layers import LayersFound
 from holdfast.images.tree import Tree
 
 _ROOT_SIGNS = ("bin", "sbin", "usr")
-_LAYER_SIGNS = ("manifest.json", "oci-layout")
+# what skopeo calls an archive with this in it; newer ones of docker save have both
+_LAYER_SIGNS = {"manifest.json": "docker-archive", "oci-layout": "oci-archive"}
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 # names, link targets and sizes that no file system here takes
 _IMPOSSIBLE = (errno.ENAMETOOLONG, errno.EINVAL, errno.EFBIG, errno.ELOOP, errno.EMLINK, errno.ENOENT, errno.EILSEQ)
@@ -31,7 +33,8 @@ class Imported:
 def import_root(source: Path, place: Path, *, id_base: int | None, budget: Budget) -> Imported:
     """Make ``place/rootfs`` from ``source``. ``place`` must exist and be empty; after an error, remove it.
 
-    Raises ``BadInput`` for what is not a root file system, ``TooLarge``, and what ``explained`` is for.
+    Raises ``BadInput`` for what is not a root file system, ``LayersFound`` for what is made of layers, ``TooLarge``,
+    and what ``explained`` is for.
     """
     kind = _kind(source)
     unpacked = place / "unpacked"
@@ -74,11 +77,9 @@ def _find_root(unpacked: Path, source: Path) -> Path:
     if _is_root(unpacked):
         return unpacked
     names = sorted(path.name for path in unpacked.iterdir())
-    if any(sign in names for sign in _LAYER_SIGNS):
-        raise BadInput(
-            f"{source} is an image archive (docker save or OCI layout), made of layers, not a root file system. "
-            "Make one with: docker create --name x IMAGE && docker export x > root.tar, and import root.tar"
-        )
+    if transport := next((_LAYER_SIGNS[name] for name in _LAYER_SIGNS if name in names), None):
+        form = "oci" if source.is_dir() else transport
+        raise LayersFound(f"{form}:{source}")
     if len(names) == 1 and _is_root(unpacked / names[0]):
         return unpacked / names[0]
     found = ", ".join(ascii(name) for name in names[:5]) or "nothing"

@@ -3,7 +3,7 @@
 ::
 
     <root>/.lock                    held for the short moments in which something becomes visible or goes away
-    <root>/.tmp-…/                  an import under way; whoever works in it holds a lock on it
+    <root>/.tmp-…/                  an import or build under way; whoever works in it holds a lock on it
     <root>/<name>/meta.json         which tree is current; an image exists if, and only if, this file does
     <root>/<name>/<tree>/rootfs/    what a session's root is made of; never changed once it is there
 
@@ -15,9 +15,9 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -27,12 +27,13 @@ from anyio import to_thread
 
 from holdfast.drivers.base import ImageRoot
 from holdfast.errors import BadInput, Conflict, HoldfastError, ImageInUse, ImageNotFound, UnknownImage
-from holdfast.images import host
+from holdfast.images import enclosure, host, layers
 from holdfast.images.budget import MAX_BYTES, Budget
 from holdfast.images.disk import Lock, remove_tree, sync, write_file
 from holdfast.images.importer import explained, import_root
 
 HOST = "host"
+Kind = Literal["host", "imported", "built"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _TEMPORARY = ".tmp-"
 _HOST_FRESH_SECONDS = 30.0
@@ -41,13 +42,25 @@ _RESOLVED_GRACE_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class ImageInfo:
-    """An image as people see it. ``digest`` is that of the tar that it came from, if it came from one."""
+    """An image as people see it. ``digest`` is that of the tar, ``recipe`` the hash of what it came from, if so."""
 
     name: str
-    kind: Literal["host", "imported"]
+    kind: Kind
     size_bytes: int
     created_at: float
     digest: str | None
+    recipe: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a tree comes from, and what it says about the environment of its sessions."""
+
+    kind: Kind = "imported"
+    recipe: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    digest: str | None = None
+    """Where it has one already; else that of the tar is taken."""
 
 
 class ImageStore:
@@ -60,8 +73,8 @@ class ImageStore:
     def __init__(
         self, root: Path, *, id_base: int | None, host_root: Path = Path("/"), max_bytes: int = MAX_BYTES
     ) -> None:
-        self._root = root.absolute()
-        self._id_base = id_base
+        self.root = self._root = root.absolute()
+        self.id_base = self._id_base = id_base
         self._host_root = host_root
         self._max_bytes = max_bytes
         self._host_lock = anyio.Lock()
@@ -70,15 +83,17 @@ class ImageStore:
 
     async def resolve(self, name: str) -> ImageRoot:
         """What a driver starts a session from. Raises ``UnknownImage``, which names the images that there are."""
-        image = await (self._resolve_host() if name == HOST else to_thread.run_sync(self._resolve, name))
+        image = await (self._resolve_host() if name == HOST else to_thread.run_sync(self.root_of, name))
         self._resolved[image.layout] = time.monotonic()
         return image
 
-    async def import_(self, name: str, source: Path, *, replace: bool = False) -> ImageInfo:
-        """Make an image from a root file system: a tar (plain, gz, bz2, xz, zst) or a directory.
+    async def import_(self, name: str, source: Path | str, *, replace: bool = False) -> ImageInfo:
+        """Make an image from a root file system: a tar (plain, gz, bz2, xz, zst) or a directory; from an archive of
+        ``docker save`` or OCI, or an OCI layout; or, if ``source`` is a text, from a registry: ``docker://…``.
 
         Raises ``BadInput`` (the name, or what ``source`` is), ``Conflict`` when the name is taken and ``replace`` not
-        set, ``TooLarge`` and ``DiskFull``. After an error, or when cancelled before the end, nothing is kept.
+        set, ``TooLarge``, ``DiskFull``; for layers also ``ToolMissing`` and ``Unavailable``. After an error, or when
+        cancelled before the end, nothing is kept.
         """
         budget = Budget(self._max_bytes)
         try:
@@ -103,6 +118,70 @@ class ImageStore:
         await self._resolve_host()
         return await to_thread.run_sync(self._list)
 
+    # -- for a builder, which blocks ----------------------------------------------------------------------------------
+
+    @staticmethod
+    def check_name(name: str) -> None:
+        """Raises ``BadInput`` for what cannot be the name of a new image."""
+        if not _NAME.fullmatch(name):
+            raise BadInput(f"name: {name[:100]!r} is no image name; use a-z, 0-9, '.', '_' and '-', at most 63 of them")
+        if name == HOST:
+            raise BadInput("name: 'host' is the host's own system and cannot be made; take another name")
+
+    def root_of(self, name: str) -> ImageRoot:
+        """As ``resolve``, but not for ``host``."""
+        meta = self._read_meta(name) if _NAME.fullmatch(name) else None
+        if meta is None:
+            known = ", ".join([HOST, *(other for other in self._names() if other != HOST)])
+            raise UnknownImage(f"there is no image {name[:100]!r}; there are: {known}")
+        return self._image_root(meta)
+
+    def info(self, name: str) -> ImageInfo | None:
+        meta = self._read_meta(name) if _NAME.fullmatch(name) else None
+        return meta.info if meta else None
+
+    def built(self, recipe: str) -> ImageRoot | None:
+        """An image that was built from the recipe with that hash, whatever its name."""
+        metas = (self._read_meta(name) for name in self._names())
+        return next((self._image_root(meta) for meta in metas if meta and meta.info.recipe == recipe), None)
+
+    def adopt(
+        self, name: str, source: Path, origin: Origin, *, replace: bool, budget: Budget | None = None
+    ) -> ImageInfo:
+        """Make an image, as ``import_`` does."""
+        budget = budget or Budget(self._max_bytes)
+        with explained(f"image {name!r}", self._root), self.workplace() as place:
+            made = import_root(source, place, id_base=self._id_base, budget=budget)
+            budget.check()
+            info = ImageInfo(
+                name, origin.kind, made.size_bytes, time.time(), origin.digest or made.digest, origin.recipe
+            )
+            tree = f"{time.time_ns():x}-{secrets.token_hex(4)}"
+            self._commit(place, _Meta(info, tree, origin.env), replace=replace)
+        return info
+
+    def sweep(self) -> None:
+        """Remove what crashes left."""
+        with self._locked():
+            garbage = list(self._abandoned())
+        for path in garbage:
+            enclosure.remove(path)
+
+    @contextmanager
+    def workplace(self) -> Iterator[Path]:
+        """A directory to build in, that ``clean`` leaves alone while we live, and that is gone afterwards."""
+        with self._locked():
+            place = self._root / f"{_TEMPORARY}{secrets.token_hex(8)}"
+            place.mkdir(0o700)
+            lock = Lock.take(place)
+        try:
+            yield place
+        finally:
+            remove_tree(place)
+            lock.release()
+
+    # -- the parts ----------------------------------------------------------------------------------------------------
+
     async def _resolve_host(self) -> ImageRoot:
         async with self._host_lock:
             if self._host is None or time.monotonic() >= self._host[0]:
@@ -114,37 +193,44 @@ class ImageStore:
         wanted = host.plan(self._host_root, id_base=self._id_base)
         current = self._read_meta(HOST)
         if current is None or current.tree != wanted.fingerprint:
-            with explained("the host image", self._root), self._workplace() as place:
+            with explained("the host image", self._root), self.workplace() as place:
                 size = host.build(wanted, place, id_base=self._id_base)
                 info = ImageInfo(HOST, "host", size, time.time(), None)
                 self._commit(place, _Meta(info, wanted.fingerprint), replace=True)
         return ImageRoot(HOST, self._layout(HOST, wanted.fingerprint), wanted.binds, wanted.masked)
 
-    def _resolve(self, name: str) -> ImageRoot:
-        meta = self._read_meta(name) if _NAME.fullmatch(name) else None
-        if meta is None:
-            known = ", ".join([HOST, *(other for other in self._names() if other != HOST)])
-            raise UnknownImage(f"there is no image {name[:100]!r}; there are: {known}")
-        return ImageRoot(name, self._layout(name, meta.tree))
+    def _image_root(self, meta: "_Meta") -> ImageRoot:
+        return ImageRoot(meta.info.name, self._layout(meta.info.name, meta.tree), env=meta.env)
 
     def _list(self) -> Sequence[ImageInfo]:
         metas = [meta for name in self._names() if (meta := self._read_meta(name)) is not None]
         return sorted((meta.info for meta in metas), key=lambda info: (info.name != HOST, info.name))
 
-    def _import(self, name: str, source: Path, replace: bool, budget: Budget) -> ImageInfo:
-        if not _NAME.fullmatch(name):
-            raise BadInput(f"name: {name[:100]!r} is no image name; use a-z, 0-9, '.', '_' and '-', at most 63 of them")
-        if name == HOST:
-            raise BadInput("name: 'host' is the host's own system and cannot be imported; take another name")
+    def _import(self, name: str, source: Path | str, replace: bool, budget: Budget) -> ImageInfo:
+        self.check_name(name)
+        if isinstance(source, str):
+            layers.check_reference(source)
+            self._refuse_taken(name, replace)
+            return self._import_layers(name, source, replace, budget)
         if source.is_dir() and self._root.resolve().is_relative_to(source.resolve()):
             raise BadInput(f"{source} contains the image store itself; import a directory that does not")
         self._refuse_taken(name, replace)
-        with explained(f"image {name!r}", self._root), self._workplace() as place:
-            made = import_root(source, place, id_base=self._id_base, budget=budget)
-            budget.check()
-            info = ImageInfo(name, "imported", made.size_bytes, time.time(), made.digest)
-            self._commit(place, _Meta(info, f"{time.time_ns():x}-{secrets.token_hex(4)}"), replace=replace)
-        return info
+        try:
+            return self.adopt(name, source, Origin(), replace=replace, budget=budget)
+        except layers.LayersFound as found:
+            return self._import_layers(name, found.source, replace, budget)
+
+    def _import_layers(self, name: str, source: str, replace: bool, budget: Budget) -> ImageInfo:
+        with explained(f"image {name!r}", self._root), self.workplace() as place:
+            place.chmod(0o711)
+            flat_place = place / "flat"
+            flat_place.mkdir(0o700)
+            try:
+                flat = layers.flatten(source, flat_place, budget)
+                origin = Origin(env=flat.env, digest=flat.digest)
+                return self.adopt(name, flat.tar, origin, replace=replace, budget=budget)
+            finally:
+                enclosure.remove(flat_place)
 
     def _remove(self, name: str, in_use: Collection[str]) -> None:
         if name == HOST:
@@ -154,17 +240,19 @@ class ImageStore:
                 raise ImageNotFound(f"there is no image {name[:100]!r}")
             if name in in_use:
                 raise ImageInUse(f"image {name!r} is used by a session; destroy its sessions first")
-            gone = self._root / f"{_TEMPORARY}{secrets.token_hex(8)}"
-            (self._root / name).rename(gone)
+            gone = self._put_away(self._root / name)
             sync(self._root)
         remove_tree(gone)
 
     def _clean(self, in_use: Collection[Path]) -> int:
         with self._locked():
-            garbage = [*self._abandoned(), *self._unused(set(in_use))]
-            for path in garbage:
-                remove_tree(path)
+            garbage = [*self._abandoned(), *(self._put_away(path) for path in list(self._unused(set(in_use))))]
+        for path in garbage:
+            enclosure.remove(path)  # without the lock: it may take a while
         return len(garbage)
+
+    def _put_away(self, path: Path) -> Path:
+        return path.rename(self._root / f"{_TEMPORARY}{secrets.token_hex(8)}")
 
     def _abandoned(self) -> Iterator[Path]:
         for path in self._root.glob(f"{_TEMPORARY}*"):
@@ -206,24 +294,11 @@ class ImageStore:
             if not tree.exists():
                 place.rename(tree)
             try:
-                write_file(self._meta_path(name), json.dumps({"tree": meta.tree, **asdict(meta.info)}, indent=1))
+                write_file(self._meta_path(name), json.dumps(meta.plain(), indent=1))
             except OSError:
                 if not place.exists():
                     tree.rename(place)
                 raise
-
-    @contextmanager
-    def _workplace(self) -> Iterator[Path]:
-        """A directory to build in, that ``clean`` leaves alone while we live, and that is gone afterwards."""
-        with self._locked():
-            place = self._root / f"{_TEMPORARY}{secrets.token_hex(8)}"
-            place.mkdir(0o700)
-            lock = Lock.take(place)
-        try:
-            yield place
-        finally:
-            remove_tree(place)
-            lock.release()
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -243,8 +318,8 @@ class ImageStore:
         path = self._meta_path(name)
         try:
             raw = json.loads(path.read_text())
-            tree = Path(raw.pop("tree")).name
-            return _Meta(ImageInfo(**raw), tree)
+            tree, env = Path(raw.pop("tree")).name, {str(key): str(text) for key, text in raw.pop("env", {}).items()}
+            return _Meta(ImageInfo(**raw), tree, env)
         except FileNotFoundError:
             return None
         except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -263,3 +338,7 @@ class _Meta:
 
     info: ImageInfo
     tree: str
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def plain(self) -> dict[str, object]:
+        return {"tree": self.tree, "env": dict(self.env), **asdict(self.info)}

@@ -35,3 +35,11 @@ def texts(header: Header, name: str) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(item, str) for pair in value.items() for item in pair):
         raise TypeError(f"{name} must map texts to texts")
     return value
+
+
+def names(header: Header, name: str) -> list[str]:
+    """A list of texts; empty when absent."""
+    value = header.get(name) or []
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise TypeError(f"{name} must be a list of texts")
+    return value

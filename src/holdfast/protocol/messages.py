@@ -35,8 +35,8 @@ Calls:
     ports                                                    -> {ports}
     dial        port stream                                  -> {}   a stream of bytes to and from that port
     fs.open     stream                                       -> {}   a worker connects, and is asked for one task there
-    shells.save                                              -> {shells} + body   all shells, for later
-    shells.load shells + body                                -> {}
+    shells.save running                                      -> {shells} + body   all shells, for later
+    shells.load shells renew + body                          -> {}
     shutdown                                                 -> {}   then the runner ends
 
 On the connection of ``fs.open`` the host sends ``{"task": ...}``; ``runner.tasks`` has the list, and how each answers.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from holdfast.runner.bash_text import STATE_SECTIONS, State
+from holdfast.runner.bash_text import STATE_SECTIONS, State, quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,8 +27,12 @@ def pack(shells: dict[str, Shell]) -> tuple[Header, bytes]:
     return {"shells": listed}, bytes(body)
 
 
-def unpack(header: Header, body: bytes) -> dict[str, tuple[str, State | None]]:
-    """The reverse. Raises ``ValueError`` or ``TypeError`` on what we never wrote."""
+def unpack(header: Header, body: bytes, own: dict[str, str | None]) -> dict[str, tuple[str, State | None]]:
+    """The reverse, with the variables in ``own`` set so, or (None) unset, whatever they were.
+
+    Raises ``ValueError`` or ``TypeError`` on what we never wrote.
+    """
+    renewal = b"".join(_assignment(name, value) for name, value in own.items() if name.isidentifier())
     listed = header.get("shells")
     if not isinstance(listed, list):
         raise TypeError("shells must be a list")
@@ -40,6 +44,14 @@ def unpack(header: Header, body: bytes) -> dict[str, tuple[str, State | None]]:
         dump, body = body[:size], body[size:]
         if dump and dump.count(b"\0") != STATE_SECTIONS:
             raise ValueError("the state of a shell is damaged")
+        dump = dump.replace(b"\0", renewal + b"\0", 1)  # its variables come first
         state = State(dump, builtin_is_hidden=bool(one.get("hidden"))) if dump else None
         found[name] = (cwd if os.path.isdir(cwd) else "/", state)
     return found
+
+
+def _assignment(name: str, value: str | None) -> bytes:
+    """A line for the end of a dump's variables."""
+    if value is None:
+        return f"\\builtin unset {name}\n".encode()
+    return f"declare -x {name}={quote(value)}\n".encode("utf-8", "surrogateescape")

@@ -126,20 +126,25 @@ class Service:
         return all(shell.settled for shell in self._shells.values())
 
     def _save_shells(self, header: frames.Header, body: bytes, reply: Reply) -> None:
-        """For a time in which the sandbox does not run. Answered when the last command's state has been told."""
-        if self.busy:
+        """For a time in which the sandbox does not run. Answered when the last command's state has been told.
+
+        ``running``: also while commands run; such a shell is saved as it was before its command.
+        """
+        while_busy = bool(header.get("running"))
+        if not while_busy and self.busy:
             _refuse(reply, "conflict", "a command is running in this session; wait for its end, or cancel it")
-        elif self.settled:
+        elif all(shell.settled or shell.busy for shell in self._shells.values()):
             reply(*saved_shells.pack(self._shells))
         else:
             self._loop.after(SETTLE_SECONDS, lambda: self._save_shells(header, body, reply))
 
     def _load_shells(self, header: frames.Header, body: bytes, reply: Reply) -> None:
-        """The reverse, before the first command."""
+        """The reverse, before the first command. ``renew`` names variables that are ours and not the saved shells'."""
         if self.execs:
             _refuse(reply, "conflict", "saved shells are loaded before the first command")
             return
-        found = saved_shells.unpack(header, body)
+        own = {name: self._env.get(name) for name in fields.names(header, "renew")}
+        found = saved_shells.unpack(header, body, own)
         for shell in self._shells.values():
             shell.discard()
         self._shells.clear()

@@ -15,6 +15,7 @@ from holdfast.sdk.exec_stream import ExecStream
 from holdfast.sdk.file_results import FileChange, FileEntry, FileLink, FolderCopy
 from holdfast.sdk.files import Files
 from holdfast.sdk.images import Images
+from holdfast.sdk.kept import SnapshotInfo, Snapshots, WorkspaceInfo, Workspaces
 from holdfast.sdk.keys import Keys
 from holdfast.sdk.output import Chunk
 from holdfast.sdk.ports import Forward, Listening
@@ -64,12 +65,16 @@ __all__ = [
     "SessionEvent",
     "SessionInfo",
     "SessionStats",
+    "SnapshotInfo",
+    "Snapshots",
     "SyncClient",
     "SyncFiles",
     "SyncImages",
     "SyncKeys",
     "SyncSession",
     "Terminal",
+    "WorkspaceInfo",
+    "Workspaces",
     "request_id",
     "verify_webhook",
 ]

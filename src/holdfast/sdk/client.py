@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from holdfast.sdk.discovery import find
 from holdfast.sdk.images import Images
+from holdfast.sdk.kept import Snapshots, Workspaces
 from holdfast.sdk.keys import Keys
 from holdfast.sdk.results import Limits, SessionInfo, new_key, of_wire
 from holdfast.sdk.session import PendingSession, Session
@@ -37,6 +38,8 @@ class Client:
         self._transport = Transport(find(url, api_key), timeout=timeout, retries=retries)
         self.images = Images(self._transport)
         self.keys = Keys(self._transport)
+        self.snapshots = Snapshots(self._transport)
+        self.workspaces = Workspaces(self._transport)
 
     @property
     def url(self) -> str:
@@ -52,11 +55,15 @@ class Client:
         network: str | Mapping[str, Sequence[str]] | None = None,
         writable_root: bool | None = None,
         metadata: Mapping[str, str] | None = None,
+        snapshot: str | None = None,
+        workspace: str | None = None,
         idempotency_key: str | None = None,
     ) -> PendingSession:
         """``await`` it for a session that you destroy yourself; ``async with`` it for one that ends with the block.
 
-        ``network`` is ``"none"``, ``"full"``, or ``{"allow": ["pypi.org", "*.pythonhosted.org"]}``.
+        ``network`` is ``"none"``, ``"full"``, or ``{"allow": ["pypi.org", "*.pythonhosted.org"]}``. ``snapshot`` is the
+        name or id of what it starts from. ``workspace`` is the name of a directory that it has at ``/workspace`` and
+        that outlives it; no other session can have it meanwhile.
         """
         if isinstance(limits, Limits):
             limits = {name: value for name, value in asdict(limits).items() if value is not None}
@@ -68,6 +75,8 @@ class Client:
             "network": _network(network),
             "writable_root": writable_root,
             "metadata": metadata and dict(metadata),
+            "snapshot": snapshot,
+            "workspace": workspace,
         }
         body = {name: value for name, value in wishes.items() if value is not None}
         key = idempotency_key or new_key()

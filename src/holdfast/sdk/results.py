@@ -125,6 +125,13 @@ class SessionInfo:
     stats: SessionStats | None = None
     paused_as: str | None = None
     """How it sleeps, if it does: ``frozen`` or ``files``."""
+    snapshot_id: str | None = None
+    """The snapshot that it was made from."""
+    forked_from: str | None = None
+    """The session that it is a copy of."""
+    workspace: str | None = None
+    restored: str | None = None
+    """Of a fork that was just made: what it has of the original, ``files`` or ``memory`` (with all processes)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +141,8 @@ class ImageInfo:
     size_bytes: int | None
     created_at: datetime
     digest: str | None
+    recipe: str | None = None
+    """The hash of what it was built from, if it was."""
 
 
 @dataclass(frozen=True, slots=True)

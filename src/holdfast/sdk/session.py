@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from holdfast.sdk.exec_stream import ExecStream
 from holdfast.sdk.files import Files
+from holdfast.sdk.kept import SnapshotInfo
 from holdfast.sdk.ports import Ports
 from holdfast.sdk.processes import Processes
 from holdfast.sdk.results import ExecResult, SessionInfo, SessionStats, new_key, of_wire
@@ -162,15 +163,42 @@ class Session:
         self.info = of_wire(SessionInfo, data)
         return self
 
-    async def wake(self, as_: Literal["files"] | None = None) -> str | None:
-        """Wake it, and say what came back: ``memory``, ``files``, or None if it was awake.
+    async def wake(self) -> str | None:
+        """Wake it, and say what came back: ``memory``, ``files``, or None if it was awake."""
+        return await self._rouse("resume")
+
+    async def restore(self, as_: Literal["files"] | None = None) -> str | None:
+        """As ``wake``; also one whose sandbox has died, if its files are still there: with fresh processes.
 
         ``as_="files"`` gives up memory that was kept: the way out if it cannot be restored.
         """
-        data = await self._transport.call("POST", f"{self._path}/restore", json_body={"as": as_} if as_ else None)
+        return await self._rouse("restore", as_)
+
+    async def _rouse(self, verb: str, how: str | None = None) -> str | None:
+        data = await self._transport.call("POST", f"{self._path}/{verb}", json_body={"as": how} if how else None)
         self.info = of_wire(SessionInfo, data)
         restored = data.get("restored")
         return restored if isinstance(restored, str) else None
+
+    async def snapshot(self, name: str | None = None, *, idempotency_key: str | None = None) -> SnapshotInfo:
+        """Keep its files and shells as they are now, to start any number of sessions from. It goes on as before."""
+        body = {} if name is None else {"name": name}
+        path, key = f"{self._path}/snapshots", idempotency_key or new_key()
+        return of_wire(SnapshotInfo, await self._transport.call("POST", path, json_body=body, idempotency_key=key))
+
+    async def fork(
+        self,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        ttl_seconds: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Self:
+        """A new session with its files, shells, environment and policies as they are now. It goes on as before."""
+        wishes = {"metadata": None if metadata is None else dict(metadata), "ttl_seconds": ttl_seconds}
+        body = {name: value for name, value in wishes.items() if value is not None}
+        path, key = f"{self._path}/fork", idempotency_key or new_key()
+        data = await self._transport.call("POST", path, json_body=body, idempotency_key=key)
+        return type(self)(self._transport, of_wire(SessionInfo, data))
 
     async def destroy(self) -> None:
         """End it, with all its files and processes; safe to repeat."""

@@ -18,6 +18,7 @@ from holdfast.sdk.client import DEFAULT_RETRIES, DEFAULT_SECONDS, Client
 from holdfast.sdk.exec_stream import ExecStream
 from holdfast.sdk.files import Files
 from holdfast.sdk.images import Images
+from holdfast.sdk.kept import Snapshots, Workspaces
 from holdfast.sdk.keys import Keys
 from holdfast.sdk.output import Chunk
 from holdfast.sdk.portal import iterate
@@ -204,6 +205,8 @@ class SyncSession(_Sync[Session]):
     exec_result = forward(Session.exec_result)
     cancel_exec = forward(Session.cancel_exec)
     wake = forward(Session.wake)
+    restore = forward(Session.restore)
+    snapshot = forward(Session.snapshot)
     exec_stream = forward_object(SyncExecStream, Session.exec_stream)
     follow_exec = forward_object(SyncExecStream, Session.follow_exec)
     write = forward(Session.write)
@@ -253,6 +256,10 @@ class SyncSession(_Sync[Session]):
         self._portal.call(self._inner.hibernate, as_)
         return self
 
+    def fork(self, **named: Any) -> "SyncSession":
+        """As ``Session.fork``."""
+        return SyncSession(self._portal, self._portal.call(partial(self._inner.fork, **named)))
+
     def __enter__(self) -> Self:
         return self
 
@@ -266,6 +273,17 @@ class SyncImages(_Sync[Images]):
     list = forward(Images.list)
     import_ = forward(Images.import_)
     remove = forward(Images.remove)
+
+
+class SyncSnapshots(_Sync[Snapshots]):
+    list = forward(Snapshots.list)
+    get = forward(Snapshots.get)
+    remove = forward(Snapshots.remove)
+
+
+class SyncWorkspaces(_Sync[Workspaces]):
+    list = forward(Workspaces.list)
+    remove = forward(Workspaces.remove)
 
 
 class SyncKeys(_Sync[Keys]):
@@ -293,6 +311,8 @@ class SyncClient(_Sync[Client]):
         super().__init__(running.__enter__(), client)
         self.images = SyncImages(self._portal, client.images)
         self.keys = SyncKeys(self._portal, client.keys)
+        self.snapshots = SyncSnapshots(self._portal, client.snapshots)
+        self.workspaces = SyncWorkspaces(self._portal, client.workspaces)
         self._stop = weakref.finalize(self, _shut, self._portal, client, running)
 
     @property

@@ -14,6 +14,8 @@ class Kind(StrEnum):
     OOM = "oom"
     ERROR = "error"
     DESTROYED = "destroyed"
+    SNAPSHOT = "snapshot"
+    FORKED = "forked"
 
 
 TOLD: dict[Event, tuple[Kind, ...]] = {
@@ -24,6 +26,7 @@ TOLD: dict[Event, tuple[Kind, ...]] = {
     Event.RESUME: (),
     Event.RESUMED: (Kind.RESUMED,),
     Event.GAVE_UP: (),
+    Event.REVIVE: (),
     Event.DESTROY: (),
     Event.GONE: (Kind.DESTROYED,),
 }

@@ -14,6 +14,27 @@ def new_session_id() -> str:
     return f"ses_{_encode(int(time.time() * 1000), 10)}{_encode(secrets.randbits(80), 16)}"
 
 
+def new_snapshot_id() -> str:
+    return _of_session("snp_", new_session_id())
+
+
+def fork_id_for(session_id: str) -> str:
+    """The snapshot that a fork is made of: known from the fork's own id, and gone when the fork is up."""
+    return _of_session("snp_", session_id)
+
+
+def session_of_fork(snapshot_id: str) -> str:
+    return _of_session("ses_", snapshot_id)
+
+
+def new_workspace_id() -> str:
+    return _of_session("wsp_", new_session_id())
+
+
+def _of_session(prefix: str, id: str) -> str:
+    return prefix + id[len(prefix) :]
+
+
 def new_exec_id() -> str:
     return "exe_" + os.urandom(26).translate(_ANY_BYTE).decode()
 

@@ -10,6 +10,7 @@ import hmac
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from weakref import WeakValueDictionary
 
 import structlog
@@ -25,10 +26,11 @@ from holdfast.sessions.machine import Event, Reason, Status, next_status, source
 from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.network import Egress
 from holdfast.sessions.oom import OomWatch
+from holdfast.sessions.origin import NoOrigins, Origins, Restored
 from holdfast.sessions.row_steps import RowSteps
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.spec import SessionSpec
-from holdfast.store import SessionRow, SessionStore
+from holdfast.store import Note, SessionChange, SessionRow, SessionStore
 
 log = structlog.get_logger(__name__)
 
@@ -54,6 +56,7 @@ class Lifecycle:
         clock: Clock,
         metrics: SessionMetrics,
         egress: Egress,
+        workspaces: Path,
     ) -> None:
         self._store = store
         self._driver = driver
@@ -67,6 +70,8 @@ class Lifecycle:
         self._clock = clock
         self._metrics = metrics
         self._egress = egress
+        self._workspaces = workspaces
+        self.origins: Origins = NoOrigins()
         self.on_disconnect: Callable[[str], None] = _ignore
         self.forget: Callable[[str], Awaitable[None]] = _nothing_to_forget
         """Called when a sandbox is gone: for what is kept outside of it."""
@@ -94,38 +99,59 @@ class Lifecycle:
             return row
         try:
             row = await self._resolve_image(row)
-            handle = await self._start(row)
+            handle, restored = await self._start(row)
         except HoldfastError as error:
             log.warning("session.create.failed", session_id=row.id, code=error.code, error=error.message)
             await self._give_up(row, error)
             raise
-        row = await self._rows.change(row, Event.STARTED, {"handle": handle, "cwd": self._home(row)})
+        row = await self._started(row, handle, restored)
         self.adopt_row(row)
+        self.origins.done(row)
         await self._rows.release(row)
         log.info("session.created", session_id=row.id, image=row.image)
         return row
 
-    async def _start(self, row: SessionRow) -> Handle:
-        """The sandbox, with its runner on the line."""
+    async def _started(self, row: SessionRow, handle: Handle, restored: Restored | None) -> SessionRow:
+        spec = SessionSpec.from_json(row.spec)
+        values: SessionChange = {"handle": handle, "cwd": self._home(row)}
+        if restored is not None:
+            values["cwd"] = restored.cwd
+            values["spec"] = replace(spec, restored=restored.kind).to_json()
+        notes = [] if spec.fork_of is None else [await self._note(spec.fork_of, Kind.FORKED, fork=row.id)]
+        return await self._rows.change(row, Event.STARTED, values, notes)
+
+    async def _note(self, session_id: str, kind: Kind, **more: object) -> Note:
+        """An event about another session than the one that changes."""
+        row = await self._store.get(session_id)
+        return Note(kind, row.id, told_of(row) | more, row.owner)
+
+    async def _start(self, row: SessionRow) -> tuple[Handle, Restored | None]:
+        """The sandbox, with its runner on the line, and what came back in it."""
         link = await self.listen(row.id)
         handle = self._driver.handle_for(row.id)
         spec = SessionSpec.from_json(row.spec)
         if not await self._is_running(handle):
-            handle = await self._driver.create(
-                SandboxSpec(
-                    session_id=row.id,
-                    image=await self._images.resolve(row.image),
-                    limits=spec.limits,
-                    network=spec.network.network,
-                    writable_root=spec.writable_root,
-                    env={**self._egress.environment(spec.network), **spec.env},
-                    link_dir=self._hub.directory(row.id),
-                    token=self._token(row.id),
-                )
-            )
+            handle = await self._make(row, spec)
         await link.wait_connected(self._settings.connect_seconds)
         await self._egress.open(link, spec.network)
-        return handle
+        return handle, await self.origins.complete(row, link)
+
+    async def _make(self, row: SessionRow, chosen: SessionSpec) -> Handle:
+        origin = await self.origins.prepare(row)
+        spec = SandboxSpec(
+            session_id=row.id,
+            image=await self._images.resolve(row.image),
+            limits=chosen.limits,
+            network=chosen.network.network,
+            writable_root=chosen.writable_root,
+            env={**self._egress.environment(chosen.network), **chosen.env},
+            link_dir=self._hub.directory(row.id),
+            token=self._token(row.id),
+            workspace=None if row.workspace_id is None else self._workspaces / row.workspace_id,
+        )
+        if origin is None:
+            return await self._driver.create(spec)
+        return await self._driver.restore(spec, origin.path, consume=origin.consume)
 
     async def _resolve_image(self, row: SessionRow) -> SessionRow:
         """Write down which tree of the image this session uses: the image may be replaced, its tree must stay."""
@@ -171,7 +197,7 @@ class Lifecycle:
 
     async def prepare(self, row: SessionRow) -> SessionRow:
         """A sandbox for a session that nobody has asked for yet, with its runner on the line; ``row`` is not stored."""
-        handle = await self._start(row)
+        handle, _nothing = await self._start(row)
         return replace(row, handle=handle, cwd=self._home(row))
 
     async def give_environment(self, session_id: str, env: Mapping[str, str]) -> None:
@@ -298,8 +324,13 @@ class Lifecycle:
     async def tell_oom(self, session_id: str, kills: int) -> None:
         """Write the event: something in this session was killed for memory, and the session lives on."""
         row = await self._store.get(session_id)
-        data = {"status": row.status, "image": row.image, "metadata": dict(row.metadata), "kills": kills}
+        data = told_of(row) | {"kills": kills}
         await self._store.events.record(Kind.OOM, session_id, data=data, now=self._clock(), owner=row.owner)
+
+
+def told_of(row: SessionRow) -> dict[str, object]:
+    """What an event says of a session that it does not change."""
+    return {"status": row.status, "image": row.image, "metadata": dict(row.metadata)}
 
 
 def _ignore_kills(_session_id: str, _kills: int) -> None:

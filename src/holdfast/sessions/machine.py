@@ -9,9 +9,10 @@ same guard in the UPDATE itself, so that two daemons with different memories of 
     creating ──started──► active ──pause──► pausing ──paused──► paused ──resume──► resuming ──resumed──► active
        │                    │ ◄───gave_up──────┘                  ▲──────gave_up──────┘
        └──────failed────────┴──────failed, from any of these──────► error
-    any of these ──destroy──► destroying ──gone──► destroyed
+    any of these ──destroy──► destroying ──gone──► destroyed                    error ──revive──► resuming
 
-``error`` keeps the row and its reason until somebody destroys it: a crash is reported, not papered over.
+``error`` keeps the row and its reason until somebody destroys it, or asks for what is left of it (``revive``: from its
+files, under the same id): a crash is reported, not papered over.
 ``destroyed`` is the end; ``destroy`` there is allowed and does nothing, so that deleting twice is safe.
 """
 
@@ -39,6 +40,7 @@ class Event(StrEnum):
     RESUME = "resume"
     RESUMED = "resumed"
     GAVE_UP = "gave_up"
+    REVIVE = "revive"
     DESTROY = "destroy"
     GONE = "gone"
 
@@ -69,6 +71,7 @@ TABLE: dict[tuple[Status, Event], Status] = {
     (Status.RESUMING, Event.RESUMED): Status.ACTIVE,
     (Status.RESUMING, Event.GAVE_UP): Status.PAUSED,
     (Status.RESUMING, Event.FAILED): Status.ERROR,
+    (Status.ERROR, Event.REVIVE): Status.RESUMING,
     (Status.DESTROYING, Event.GONE): Status.DESTROYED,
     (Status.DESTROYED, Event.DESTROY): Status.DESTROYED,
     **{(status, Event.DESTROY): Status.DESTROYING for status in LIVE},

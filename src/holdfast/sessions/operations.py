@@ -8,7 +8,11 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TypeVar, cast
 
-from holdfast.errors import Unavailable
+import structlog
+
+from holdfast.errors import HoldfastError, Unavailable
+
+log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -52,3 +56,17 @@ class Operations:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def reporting(
+    what: str, start: Callable[[], Coroutine[object, object, object]], **facts: str
+) -> Callable[[], Coroutine[object, object, None]]:
+    """For ``spawn``: the same, with a failure in the log and no further. The next tick looks at it again."""
+
+    async def run() -> None:
+        try:
+            await start()
+        except HoldfastError as error:
+            log.warning(f"{what}.failed", code=error.code, error=error.message, next="tried again next tick", **facts)
+
+    return run

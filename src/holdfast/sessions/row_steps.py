@@ -1,10 +1,12 @@
 """Steps of a session's row: leases, and changes that the machine allows."""
 
+from collections.abc import Sequence
+
 from holdfast.sessions.event_kinds import TOLD
 from holdfast.sessions.live import Clock
 from holdfast.sessions.machine import LIVE, Event, Status, next_status, sources
 from holdfast.sessions.settings import SessionSettings
-from holdfast.store import SessionChange, SessionRow, SessionStore
+from holdfast.store import Note, SessionChange, SessionRow, SessionStore
 
 
 class RowSteps:
@@ -24,8 +26,10 @@ class RowSteps:
     async def release(self, row: SessionRow) -> None:
         await self._store.release_lease(row.id, owner=self._node, generation=row.generation)
 
-    async def change(self, row: SessionRow, event: Event, values: SessionChange | None = None) -> SessionRow:
-        """One step of the machine; ``values`` are set along with it."""
+    async def change(
+        self, row: SessionRow, event: Event, values: SessionChange | None = None, notes: Sequence[Note] = ()
+    ) -> SessionRow:
+        """One step of the machine; ``values`` are set, and ``notes`` taken, along with it."""
         changes: SessionChange = {**(values or {}), "status": next_status(Status(row.status), event)}
         return await self._store.change(
             row.id,
@@ -34,6 +38,7 @@ class RowSteps:
             now=self._clock(),
             values=changes,
             tell=TOLD[event],
+            notes=notes,
         )
 
     async def set(self, row: SessionRow, values: SessionChange) -> SessionRow:

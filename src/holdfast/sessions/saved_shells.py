@@ -1,12 +1,16 @@
-"""The shells of sleeping sessions, on disk: one file each, written as a whole or not at all."""
+"""The shells of sessions that sleep, or that were copied: one file each, written as a whole or not at all."""
 
 import asyncio
 import contextlib
 import os
 from pathlib import Path
 
+import structlog
+
 from holdfast.errors import DiskFull, ProtocolError, SandboxLost, Unavailable
 from holdfast.protocol import frames
+
+log = structlog.get_logger(__name__)
 
 _NO_SPACE = (28, 122)  # ENOSPC, EDQUOT
 
@@ -17,11 +21,12 @@ class SavedShells:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    async def write(self, session_id: str, saved: frames.Frame) -> None:
+    async def write(self, session_id: str, saved: frames.Frame, *, lasting: bool = True) -> None:
+        """``lasting=False``: a crash of the host may lose it, which makes it faster."""
         header = {name: value for name, value in saved[0].items() if name != "id"}
-        await asyncio.to_thread(self._write, session_id, frames.encode(header, saved[1]))
+        await asyncio.to_thread(self._write, session_id, frames.encode(header, saved[1]), lasting)
 
-    def _write(self, session_id: str, data: bytes) -> None:
+    def _write(self, session_id: str, data: bytes, lasting: bool) -> None:
         target = self._path(session_id)
         scratch = target.with_suffix(".new")
         try:
@@ -29,7 +34,8 @@ class SavedShells:
             with scratch.open("wb") as file:
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())
+                if lasting:
+                    os.fsync(file.fileno())
             scratch.rename(target)
         except OSError as error:
             with contextlib.suppress(OSError):
@@ -45,6 +51,16 @@ class SavedShells:
         except (OSError, ValueError, ProtocolError) as error:
             raise SandboxLost(f"the saved shells of {session_id} cannot be read: {error}; destroy it") from error
         return frame
+
+    async def find(self, session_id: str) -> frames.Frame | None:
+        """None where there are none, or none that can be read: fresh shells take their place."""
+        if not await asyncio.to_thread(self._path(session_id).exists):
+            return None
+        try:
+            return await self.read(session_id)
+        except SandboxLost as error:
+            log.warning("shells.unreadable", session_id=session_id, error=error.message)
+            return None
 
     async def remove(self, session_id: str) -> None:
         await asyncio.to_thread(self._path(session_id).unlink, missing_ok=True)

@@ -2,54 +2,68 @@
 
 import asyncio
 import contextlib
-import hashlib
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import structlog
 
 from holdfast.drivers.base import Driver
-from holdfast.errors import BadInput, HoldfastError, SessionGone, TooLarge, Unavailable, WrongState
+from holdfast.errors import BadInput, HoldfastError, TooLarge
 from holdfast.images.store import ImageStore
-from holdfast.keys.types import ROOT, Caller
+from holdfast.keys.types import Caller
 from holdfast.link.hub import LinkHub
 from holdfast.sessions import calls
+from holdfast.sessions.captures import Captures
 from holdfast.sessions.commands import Commands
-from holdfast.sessions.event_kinds import Kind
+from holdfast.sessions.creation import Creation
 from holdfast.sessions.files import SessionFiles
-from holdfast.sessions.ids import exec_id_for, new_exec_id, new_session_id
+from holdfast.sessions.ids import exec_id_for, new_exec_id
+from holdfast.sessions.kept import Kept
 from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.live import Clock, LiveSession, LiveSessions, in_use
 from holdfast.sessions.machine import LIVE, Reason, Status
 from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.network import Egress, NoEgress
 from holdfast.sessions.oom import judged
-from holdfast.sessions.operations import Operations
+from holdfast.sessions.operations import Operations, reporting
+from holdfast.sessions.origins import KeptOrigins
 from holdfast.sessions.owners import Owners
+from holdfast.sessions.planning import Planning
 from holdfast.sessions.pool import Pool
 from holdfast.sessions.pool_keeper import PoolKeeper
 from holdfast.sessions.ports import Ports
 from holdfast.sessions.processes import Processes
 from holdfast.sessions.reaper import Reaper
 from holdfast.sessions.reconciler import Reconciler
+from holdfast.sessions.refusals import unusable
 from holdfast.sessions.row_steps import RowSteps
 from holdfast.sessions.saved_shells import SavedShells
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.sleep import PausedAs, Sleep
-from holdfast.sessions.spec import SessionSpec, choose_image, choose_spec, choose_timeout, choose_ttl
-from holdfast.sessions.types import DEFAULT_SHELL, CreateRequest, ExecRequest, ExecResult, SessionStats, SessionView
+from holdfast.sessions.snapshots import Snapshots
+from holdfast.sessions.spec import SessionSpec, choose_timeout
+from holdfast.sessions.types import (
+    DEFAULT_SHELL,
+    CreateRequest,
+    ExecRequest,
+    ExecResult,
+    ForkRequest,
+    SessionStats,
+    SessionView,
+    SnapshotKind,
+)
 from holdfast.sessions.usage import Usage
-from holdfast.store import SessionRow, SessionStore
+from holdfast.sessions.views import Views
+from holdfast.sessions.workspaces import Workspaces
+from holdfast.store import SessionStore
 
 log = structlog.get_logger(__name__)
 
 _SAVE_SECONDS = 1.0
 _CLOSE_SECONDS = 5.0
-_HOME = "/workspace"
 _DESTROY = "destroy:"
 _WAKE = "wake:"
+_REVIVE = "revive:"
 _CAN_WAKE = (Status.ACTIVE, Status.PAUSED, Status.PAUSING, Status.RESUMING)
 """Also ``active``: the row says so a moment before it can be used."""
 
@@ -64,6 +78,7 @@ class SessionService:
         images: ImageStore,
         hub: LinkHub,
         shells: SavedShells,
+        kept: Kept,
         settings: SessionSettings,
         *,
         node: str,
@@ -73,7 +88,6 @@ class SessionService:
         egress: Egress | None = None,
     ) -> None:
         self._store = store
-        self._driver = driver
         self._images = images
         self._hub = hub
         self._settings = settings
@@ -83,8 +97,7 @@ class SessionService:
         self._live = LiveSessions()
         self._owners = Owners(store)
         self._operations = Operations()
-        self._egress: Egress = egress or NoEgress()
-        self.files = SessionFiles(self._usable, clock)
+        out: Egress = egress or NoEgress()
         rows = RowSteps(store, settings, node=node, clock=clock)
         self._lifecycle = Lifecycle(
             store,
@@ -98,7 +111,8 @@ class SessionService:
             link_key=link_key,
             clock=clock,
             metrics=metrics,
-            egress=self._egress,
+            egress=out,
+            workspaces=kept.workspace_dir,
         )
         self._sleep = Sleep(
             store,
@@ -111,22 +125,48 @@ class SessionService:
             clock=clock,
             connect_seconds=settings.connect_seconds,
         )
-        self._lifecycle.forget = self._sleep.forget
+        captures = Captures(driver, hub, self._lifecycle, rows, shells, kept.snapshot_dir)
+        self._origins = KeptOrigins(captures, self._operations)
+        self._lifecycle.origins = self._origins
+        self._lifecycle.forget = self._forget
+        self._planning = Planning(driver, images, settings, node=node, clock=clock, egress=out)
         pool = Pool(settings.pool)
         self._pool = PoolKeeper(
-            pool, self._lifecycle, self._operations, self._plan, max_live=settings.max_sessions, metrics=metrics
+            pool,
+            self._lifecycle,
+            self._operations,
+            self._planning.plain,
+            max_live=settings.max_sessions,
+            metrics=metrics,
         )
         self._reconciler = Reconciler(
             store, driver, self._lifecycle, self._sleep, self._live, self._operations, node=node, is_pooled=pool.owns
         )
-        self._usage = Usage(driver, clock)
-        metrics.live.set_function(self._live.count)
         self._reaper = Reaper(store, self._lifecycle, self._sleep, self._live, self._operations, node=node, clock=clock)
+        self._creation = Creation(
+            store,
+            kept.snapshots,
+            self._planning,
+            self._lifecycle,
+            self._pool,
+            self._reconciler,
+            captures,
+            self._operations,
+            settings,
+            metrics,
+        )
+        self._views = Views(store, self._live, Usage(driver, clock), node=node)
+        metrics.live.set_function(self._live.count)
         self._lifecycle.on_disconnect = self._on_disconnect
         self._lifecycle.on_oom = self._on_oom
+        self.files = SessionFiles(self._usable, clock)
         self.commands = Commands(self._usable, self._operations, settings, clock, self._count)
         self.processes = Processes(self._usable, clock)
         self.ports = Ports(self._usable, clock)
+        self.snapshots = Snapshots(
+            store, kept.snapshots, driver, captures, self._operations, settings, node=node, clock=clock
+        )
+        self.workspaces = Workspaces(kept.workspaces, driver, self._operations, kept.workspace_dir, node=node)
 
     # -- running -----------------------------------------------------------------------------------------------------
 
@@ -134,6 +174,7 @@ class SessionService:
     async def running(self) -> AsyncIterator[None]:
         """Take up what an earlier daemon left, then watch over it until the end."""
         await self._reconciler.tick()
+        await self._clean_kept()
         watchers = [
             asyncio.create_task(self._every(_SAVE_SECONDS, self._reaper.save_activity)),
             asyncio.create_task(self._every(self._settings.reap_interval_seconds, self._tick)),
@@ -172,6 +213,17 @@ class SessionService:
         await self._reaper.prune_events(self._clock() - self._settings.event_retention_seconds)
         await self._pool.refresh()
         await self._clean_images()
+        await self._clean_kept()
+
+    async def _clean_kept(self) -> None:
+        """What an earlier daemon, or a failure, has left half done."""
+        await self.snapshots.tick()
+        await self.workspaces.tick()
+
+    async def _forget(self, session_id: str) -> None:
+        """What is kept outside of a sandbox, when it is gone."""
+        await self._sleep.forget(session_id)
+        await self._origins.forget(session_id)
 
     async def _clean_images(self) -> None:
         """Remove trees of replaced images that no session uses any more."""
@@ -183,100 +235,31 @@ class SessionService:
         if self._pool.lost(session_id):
             return
 
-        async def investigate() -> None:
-            try:
-                await self._reconciler.investigate(session_id)
-            except HoldfastError as error:
-                log.warning("investigate.failed", session_id=session_id, error=error.message)
-
+        investigate = reporting("investigate", lambda: self._reconciler.investigate(session_id), session_id=session_id)
         self._operations.spawn(f"investigate:{session_id}", investigate)
 
     def _on_oom(self, session_id: str, kills: int) -> None:
-        async def tell() -> None:
-            try:
-                await self._lifecycle.tell_oom(session_id, kills)
-            except HoldfastError as error:
-                log.warning("oom.event.failed", session_id=session_id, error=error.message)
-
+        tell = reporting("oom.event", lambda: self._lifecycle.tell_oom(session_id, kills), session_id=session_id)
         self._operations.spawn(f"oom:{session_id}", tell)
 
     # -- sessions ----------------------------------------------------------------------------------------------------
 
     async def create(self, req: CreateRequest, *, idempotency_key: str | None, caller: Caller) -> SessionView:
-        row = await self._new_row(req, idempotency_key, caller.owner)
-        claimed = await self._claim(row, caller)
-        if claimed is not None:
-            row, is_new = claimed
-            return self._view(row) if is_new else await self._created_before(row)
-        row, is_new = await self._store.insert(
-            row, max_live=self._settings.max_sessions, max_owned=caller.max_sessions, tell=[Kind.CREATED]
-        )
-        if not is_new:
-            return await self._created_before(row)
-        with self._metrics.creates.time(), self._pool.creating():
-            return self._view(await self._operations.share(row.id, lambda: self._lifecycle.bring_up(row.id)))
+        return self._views.of(await self._creation.create(req, idempotency_key=idempotency_key, caller=caller))
 
-    async def _claim(self, row: SessionRow, caller: Caller) -> tuple[SessionRow, bool] | None:
-        """The session out of the pool, if one there fits. An operation of its own: a caller may go away meanwhile."""
-        ready = self._pool.take(row)
-        if ready is None:
-            return None
-        return await self._operations.share(
-            ready.id, lambda: self._pool.claim(ready, row, max_owned=caller.max_sessions)
-        )
-
-    async def _plan(self, image: str) -> SessionRow:
-        """For the pool: what a create that names only the image would ask for."""
-        return await self._new_row(CreateRequest(image=image), None, ROOT.owner)
-
-    async def _new_row(self, req: CreateRequest, idempotency_key: str | None, owner: str) -> SessionRow:
-        now = self._clock()
-        image = choose_image(req.image, self._settings)
-        spec = choose_spec(req, self._settings, self._driver.capabilities)
-        self._egress.check(spec.network)
-        ttl = choose_ttl(req.ttl_seconds, self._settings)
-        root = await self._images.resolve(image)
-        spec = replace(spec, layout=str(root.layout))
-        return SessionRow(
-            id=new_session_id(),
-            owner=owner,
-            status=Status.CREATING,
-            image=image,
-            node=self._node,
-            driver=self._driver.name,
-            spec=spec.to_json(),
-            metadata=dict(req.metadata),
-            cwd=_HOME,
-            ttl_seconds=ttl,
-            idempotency_key=idempotency_key,
-            idempotency_hash=_hash(req) if idempotency_key else None,
-            created_at=now,
-            expires_at=now + ttl,
-            last_activity_at=now,
-            updated_at=now,
-        )
-
-    async def _created_before(self, row: SessionRow) -> SessionView:
-        """The same request again: wait for the first one if it is still under way, and tell how it ended."""
-        if row.status == Status.CREATING:  # of this daemon, or of an earlier one
-            self._operations.spawn(row.id, lambda: self._reconciler.finish_create(row.id))
-            await self._operations.wait(row.id)
-            row = await self._store.get(row.id)
-        if row.reason == Reason.CREATE_FAILED:
-            raise Unavailable(f"the session could not be created: {row.error}; try again with another Idempotency-Key")
-        return self._view(row)
+    async def fork(
+        self, session_id: str, req: ForkRequest, /, *, idempotency_key: str | None, caller: Caller
+    ) -> tuple[SessionView, SnapshotKind]:
+        """A copy of a session as it is now, and what came back in it. The original goes on as before."""
+        row = await self._creation.fork(session_id, req, idempotency_key=idempotency_key, caller=caller)
+        return self._views.of(row), SessionSpec.from_json(row.spec).restored or SnapshotKind.FILES
 
     async def admit(self, session_id: str, caller: Caller, /) -> None:
         """Returns if the caller may know of this session; else raises ``SessionNotFound``, as if there were none."""
         await self._owners.admit(session_id, caller)
 
     async def get(self, session_id: str, /) -> SessionView:
-        return self._view(await self._store.get(session_id))
-
-    async def _with_stats(self, views: Sequence[SessionView], rows: Sequence[SessionRow]) -> list[SessionView]:
-        here = [row for row in rows if row.status == Status.ACTIVE and row.node == self._node]
-        found = dict(zip((row.id for row in here), await self._usage.of_many(here), strict=True))
-        return [replace(view, stats=found.get(view.id)) for view in views]
+        return self._views.of(await self._store.get(session_id))
 
     async def list(
         self, *, status: Sequence[Status] | None, limit: int, cursor: str | None, caller: Caller, stats: bool = False
@@ -285,18 +268,11 @@ class SessionService:
 
         ``stats``: with what the active ones use.
         """
-        owner = None if caller.sees_all else caller.owner
-        rows = await self._store.page(statuses=status or list(LIVE), limit=limit + 1, after=cursor, owner=owner)
-        more = rows[limit - 1].id if len(rows) > limit else None
-        views = [self._view(row) for row in rows[:limit]]
-        return await self._with_stats(views, rows) if stats else views, more
+        return await self._views.page(status=status, limit=limit, cursor=cursor, caller=caller, stats=stats)
 
     async def stats(self, session_id: str, /) -> SessionStats:
         """What an active session uses now. Does not count as use."""
-        row = await self._store.get(session_id)
-        if row.status != Status.ACTIVE:
-            raise _unusable(row)
-        return await self._usage.of(row)
+        return await self._views.stats(session_id)
 
     async def destroy(self, session_id: str, /) -> None:
         """From any state. Shares a destroy that is under way; waits for a create that is, so as not to race it."""
@@ -313,7 +289,7 @@ class SessionService:
         """Put it to sleep; see ``PausedAs``; None is the best way to hold no process. Refused while it is in use."""
         await self._operations.wait(session_id)
         row = await self._operations.share(session_id, lambda: self._sleep.pause(session_id, how))
-        return self._view(row)
+        return self._views.of(row)
 
     async def wake(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionView, PausedAs | None]:
         """And what came back; ``FILES`` gives up memory that was kept. Callers at the same time share one wake-up."""
@@ -321,34 +297,17 @@ class SessionService:
         if row.status in (Status.PAUSING, Status.RESUMING):
             await self._operations.wait(session_id)
         if row.status in (Status.DESTROYING, Status.DESTROYED, Status.ERROR):
-            raise _unusable(row)
+            raise unusable(row)
         row, came_as = await self._operations.share(_WAKE + session_id, lambda: self._sleep.wake(session_id, how))
-        return self._view(row), came_as
+        return self._views.of(row), came_as
 
-    def _view(self, row: SessionRow) -> SessionView:
-        """The row, with what this daemon knows better: the latest activity."""
-        spec = SessionSpec.from_json(row.spec)
-        live = self._live.get(row.id)
-        return SessionView(
-            id=row.id,
-            owner=row.owner,
-            status=Status(row.status),
-            reason=row.reason,
-            error=row.error,
-            paused_as=row.paused_as,
-            image=row.image,
-            driver=row.driver,
-            cwd=live.cwd if live else row.cwd,
-            limits=spec.limits,
-            network=spec.network,
-            writable_root=spec.writable_root,
-            sleep=spec.sleep,
-            metadata=row.metadata,
-            ttl_seconds=row.ttl_seconds,
-            created_at=row.created_at,
-            expires_at=max(live.expires_at, row.expires_at) if live else row.expires_at,
-            last_activity_at=max(live.last_activity_at, row.last_activity_at) if live else row.last_activity_at,
-        )
+    async def revive(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionView, PausedAs | None]:
+        """As ``wake``, also for one that is in error: from what is left of it, its files."""
+        row = await self._store.get(session_id)
+        if row.status != Status.ERROR:
+            return await self.wake(session_id, how)
+        row = await self._operations.share(_REVIVE + session_id, lambda: self._sleep.revive(session_id))
+        return self._views.of(row), PausedAs.FILES
 
     # -- use ---------------------------------------------------------------------------------------------------------
 
@@ -417,7 +376,7 @@ class SessionService:
             live = self._live.get(session_id)
         if live is not None:
             return live
-        raise _unusable(await self._store.get(session_id))
+        raise unusable(await self._store.get(session_id))
 
 
 def _outcome(result: ExecResult) -> str:
@@ -426,18 +385,6 @@ def _outcome(result: ExecResult) -> str:
     return "shell_ended" if result.shell_restarted else "failed" if result.exit_code else "ok"
 
 
-def _unusable(row: SessionRow) -> HoldfastError:
-    if row.status in (Status.DESTROYING, Status.DESTROYED):
-        return SessionGone(f"session {row.id} is {row.status}: {row.reason}; create a new one")
-    if row.status == Status.ERROR:
-        return WrongState(f"session {row.id} is in error ({row.reason}): {row.error}; destroy it and create a new one")
-    return WrongState(f"session {row.id} is {row.status}, not active; try again")
-
-
 def _check_path(path: str) -> None:
     if not path.startswith("/") or "\0" in path:
         raise BadInput("path: must be absolute and without NUL")
-
-
-def _hash(req: CreateRequest) -> str:
-    return hashlib.sha256(json.dumps(asdict(req), sort_keys=True, default=str).encode()).hexdigest()

@@ -33,6 +33,10 @@ class SessionSettings:
     """How long the row of a destroyed session still answers "gone" instead of "unknown"."""
     event_retention_seconds: float = 7 * 24 * 3600.0
     """How long an event can be read."""
+    max_snapshots: int = 100
+    """How many one owner may have."""
+    max_workspaces: int = 100
+    """How many one owner may have."""
     default_sleep: SleepPolicy = field(default_factory=SleepPolicy)
     pool: Mapping[str, int] = field(default_factory=dict)
     """How many sandboxes of which image are kept ready."""

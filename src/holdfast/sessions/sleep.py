@@ -20,7 +20,7 @@ from enum import StrEnum
 import structlog
 
 from holdfast.drivers.base import Driver, SandboxInfo, SandboxState
-from holdfast.errors import Conflict, DriverUnsupported, HoldfastError, WrongState
+from holdfast.errors import Conflict, DriverUnsupported, HoldfastError, SandboxNotFound, WrongState
 from holdfast.link.hub import LinkHub
 from holdfast.link.link import Link
 from holdfast.sessions.lifecycle import Lifecycle
@@ -39,6 +39,7 @@ UNDER_WAY_SECONDS = 90.0
 """A checkpoint that a dead daemon has begun ends sooner, one way or the other."""
 _LOOK_SECONDS = 0.05
 _WAY_OUT = 'to go on with its files and shells alone, restore it with {"as": "files"} (`holdfast wake ID --files`)'
+FREEZE_SECONDS = 2.0
 
 
 class PausedAs(StrEnum):
@@ -118,13 +119,14 @@ class Sleep:
         self._live.remove(row.id)
         try:
             if how is PausedAs.FROZEN:
-                await self._driver.pause(self._driver.handle_for(row.id))
+                await self._freeze(row)
             else:
                 await self._stop(row, how)
         except HoldfastError as error:
             log.warning("session.pause.failed", session_id=row.id, paused_as=how, error=error.message)
             if how is PausedAs.MEMORY and await self._is_stopped(row):
                 return await self._asleep(row, PausedAs.FILES, f"its memory was not kept: {error.message}")
+            await self._shells.remove(row.id)
             row = await self._rows.change(row, Event.GAVE_UP, {"paused_as": None})
             await self._lifecycle.listen(row.id)
             self._lifecycle.adopt_row(row)
@@ -150,6 +152,17 @@ class Sleep:
         await self._rows.release(row)
         log.info("session.paused", session_id=row.id, paused_as=row.paused_as)
         return row
+
+    async def _freeze(self, row: SessionRow) -> None:
+        """Shells are kept too, for who copies it in its sleep or finds it dead; one that cannot tell is no obstacle."""
+        link = self._hub.get(row.id)
+        if link is not None and link.connected:
+            try:
+                saved = await link.call("shells.save", {"running": True}, timeout=FREEZE_SECONDS)
+                await self._shells.write(row.id, saved, lasting=False)
+            except HoldfastError as error:
+                log.info("session.shells.not_kept", session_id=row.id, error=error.message)
+        await self._driver.pause(self._driver.handle_for(row.id))
 
     async def _stop(self, row: SessionRow, how: PausedAs) -> None:
         """First the shells, then everything else: who cannot tell its state goes on running.
@@ -194,20 +207,43 @@ class Sleep:
             await self._driver.stop(handle)
         return await self._rows.set(row, {"paused_as": PausedAs.FILES})
 
+    async def revive(self, session_id: str) -> SessionRow:
+        """From ``error`` to ``active``, with what is left of it: its files, and its shells if they were kept."""
+        self._check_ability(PausedAs.FILES)
+        async with self._lifecycle.alone(session_id):
+            row = await self._rows.lease(session_id)
+            try:
+                await self._driver.inspect(self._driver.handle_for(session_id))
+                row = await self._rows.change(row, Event.REVIVE, {"paused_as": PausedAs.FILES})
+            except (SandboxNotFound, WrongState) as error:
+                await self._rows.release(row)
+                raise WrongState(f"session {session_id} cannot be brought back: {error.message}; destroy it") from None
+            return (await self._wake_from(row))[0]
+
     async def _wake(self, row: SessionRow) -> tuple[SessionRow, PausedAs]:
-        row = await self._rows.change(row, Event.RESUME)
+        return await self._wake_from(await self._rows.change(row, Event.RESUME))
+
+    async def _wake_from(self, row: SessionRow) -> tuple[SessionRow, PausedAs]:
         try:
             came_as = await self._rouse(row)
         except HoldfastError as error:
             log.warning("session.wake.failed", session_id=row.id, paused_as=row.paused_as, error=error.message)
-            row = await self._rows.change(row, Event.GAVE_UP)
-            message = f"{error.message}; {_WAY_OUT}" if row.paused_as == PausedAs.MEMORY else error.message
-            await self._rows.note(row, f"wake: {message}")
-            await self._rows.release(row)
-            if row.paused_as == PausedAs.MEMORY:
+            has_way_out = row.paused_as == PausedAs.MEMORY
+            message = f"{error.message}; {_WAY_OUT}" if has_way_out else error.message
+            await self._give_up(row, f"wake: {message}")
+            if has_way_out:
                 raise type(error)(message) from error
             raise
         return await self._awake(row), came_as
+
+    async def _give_up(self, row: SessionRow, trouble: str) -> None:
+        """It sleeps on; or, if it was dead, it stays so. A row that is resuming has a reason only then."""
+        if row.reason is None:
+            row = await self._rows.change(row, Event.GAVE_UP)
+            await self._rows.note(row, trouble)
+        else:
+            row = await self._rows.change(row, Event.FAILED, {"paused_as": None, "error": trouble})
+        await self._rows.release(row)
 
     async def _rouse(self, row: SessionRow) -> PausedAs:
         """Whatever of it is not done yet: safe to repeat after a crash. Returns what came back."""
@@ -230,14 +266,16 @@ class Sleep:
 
     async def _load_shells(self, row: SessionRow, link: Link, spec: SessionSpec) -> None:
         await self._lifecycle.give_environment(row.id, spec.env)
-        header, body = await self._shells.read(row.id)
-        await link.call("shells.load", header, body, timeout=SHELL_SECONDS)
+        saved = await (self._shells.read(row.id) if row.reason is None else self._shells.find(row.id))
+        if saved is not None:
+            await link.call("shells.load", *saved, timeout=SHELL_SECONDS)
 
     async def _awake(self, row: SessionRow) -> SessionRow:
         now = self._clock()
         values: SessionChange = {
             "paused_as": None,
             "paused_at": None,
+            "reason": None,
             "error": None,
             "last_activity_at": now,
             "expires_at": now + row.ttl_seconds,
@@ -281,6 +319,7 @@ class Sleep:
             has_memory = fact is not None and fact.memory
             await self._asleep(row, PausedAs.FILES if how is PausedAs.MEMORY and not has_memory else how)
         elif state is SandboxState.RUNNING:
+            await self._shells.remove(row.id)
             row = await self._rows.change(row, Event.GAVE_UP, {"paused_as": None})
             await self._lifecycle.listen(row.id)
             self._lifecycle.adopt_row(row)
@@ -297,9 +336,8 @@ class Sleep:
         try:
             await self._rouse(row)
         except HoldfastError as error:
-            log.warning("session.wake.failed", session_id=row.id, error=error.message, next="it sleeps on")
-            row = await self._rows.change(row, Event.GAVE_UP)
-            await self._rows.release(row)
+            log.warning("session.wake.failed", session_id=row.id, error=error.message, next="it is as it was before")
+            await self._give_up(row, f"wake: {error.message}")
             return
         await self._awake(row)
 

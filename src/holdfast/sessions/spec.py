@@ -2,15 +2,17 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from holdfast.drivers.base import Capabilities, Limits
 from holdfast.errors import BadInput, UnknownImage
 from holdfast.sessions.network import NetworkPolicy
 from holdfast.sessions.settings import SessionSettings
-from holdfast.sessions.types import CreateRequest, SleepPolicy
+from holdfast.sessions.types import CreateRequest, SleepPolicy, SnapshotKind
 
 _MAX_ENV_BYTES = 128 << 10
+KEPT_SECONDS = 50 * 365 * 24 * 3600
+"""The time to live of a session that somebody else ends: longer than anything here lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,14 @@ class SessionSpec:
     sleep: SleepPolicy = field(default_factory=SleepPolicy)
     layout: str | None = None
     """The tree of its image that it was made from; set when it is made."""
+    fork_of: str | None = None
+    """The session that it is a copy of."""
+    renewed: tuple[str, ...] = ()
+    """Variables that it has from its own environment, and not from the saved shells that it starts with."""
+    restored: SnapshotKind | None = None
+    """What came back of what it was made from; set when it is made."""
+    workspace: str | None = None
+    """The name of its workspace."""
 
     def to_json(self) -> str:
         return json.dumps({**asdict(self), "network": self.network.to_wire()})
@@ -38,6 +48,10 @@ class SessionSpec:
             env=fields["env"],
             sleep=SleepPolicy(**fields.get("sleep", {})),
             layout=fields.get("layout"),
+            fork_of=fields.get("fork_of"),
+            renewed=tuple(fields.get("renewed", ())),
+            restored=SnapshotKind(fields["restored"]) if fields.get("restored") else None,
+            workspace=fields.get("workspace"),
         )
 
 
@@ -60,6 +74,30 @@ def choose_spec(request: CreateRequest, settings: SessionSettings, able: Capabil
         writable_root=writable,
         env=dict(request.env),
         sleep=_choose_sleep(request.sleep, settings, able),
+    )
+
+
+def continued(request: CreateRequest, base: SessionSpec, image: str) -> CreateRequest:
+    """The wish for a session that goes on from ``base``: what it does not say is as it was there.
+
+    Raises ``BadInput`` for a smaller disk, and for a root that is writable where the other one was not: the files in
+    it belong to somebody else then.
+    """
+    if request.disk_mb is not None and request.disk_mb < base.limits.disk_mb:
+        raise BadInput(f"limits.disk_mb: the snapshot's disk has {base.limits.disk_mb} MB; ask for no less")
+    if request.writable_root not in (None, base.writable_root):
+        raise BadInput(f"writable_root: must be {str(base.writable_root).lower()}, as when the snapshot was taken")
+    return replace(
+        request,
+        image=request.image or image,
+        env={**base.env, **request.env},
+        cpus=request.cpus or base.limits.cpus,
+        memory_mb=request.memory_mb or base.limits.memory_mb,
+        pids=request.pids or base.limits.pids,
+        disk_mb=request.disk_mb or base.limits.disk_mb,
+        network=request.network or base.network,
+        writable_root=base.writable_root,
+        sleep=request.sleep or base.sleep,
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from holdfast.drivers.base import Limits
 from holdfast.sessions.machine import Status
@@ -35,6 +36,65 @@ class CreateRequest:
     writable_root: bool | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     sleep: SleepPolicy | None = None
+    snapshot: str | None = None
+    """The name or id of what it starts from, instead of an empty disk."""
+    workspace: str | None = None
+    """The name of the workspace that it has at ``/workspace``."""
+    kept: bool = False
+    """Somebody else decides when it ends: a thread does. Not for callers from outside."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForkRequest:
+    """A wish for a copy of a session; what is None is as in the original."""
+
+    metadata: Mapping[str, str] | None = None
+    ttl_seconds: int | None = None
+
+
+class SnapshotKind(StrEnum):
+    """What is kept of a session, and what came back of it."""
+
+    FILES = "files"
+    MEMORY = "memory"
+
+
+class SnapshotStatus(StrEnum):
+    WRITING = "writing"
+    READY = "ready"
+    DELETING = "deleting"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotView:
+    """A snapshot as its owner may see it."""
+
+    id: str
+    name: str
+    owner: str
+    status: SnapshotStatus
+    kind: SnapshotKind
+    session_id: str
+    image: str
+    driver: str
+    limits: Limits
+    writable_root: bool
+    size_bytes: int | None
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceView:
+    """A workspace as its owner may see it. ``session_id`` is who holds it."""
+
+    id: str
+    name: str
+    owner: str
+    session_id: str | None
+    disk_mb: int
+    size_bytes: int
+    created_at: float
+    last_used_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +136,11 @@ class SessionView:
     created_at: float
     expires_at: float
     last_activity_at: float
+    snapshot_id: str | None = None
+    """The snapshot that it was made from."""
+    forked_from: str | None = None
+    """The session that it is a copy of."""
+    workspace: str | None = None
     stats: SessionStats | None = None
     """Only where they were asked for, and of an active session."""
 

@@ -3,22 +3,73 @@
 Nothing here knows what a status means. The session service decides; the store only refuses to let two deciders win.
 """
 
-from holdfast.store.events import EventPage, EventRow, EventStore
+from holdfast.store.events import EventPage, EventRow, EventStore, Note
 from holdfast.store.keys import KeyRow, KeyStore
-from holdfast.store.sessions import SessionChange, SessionRow, SessionStore
+from holdfast.store.session_rows import SessionChange, SessionRow
+from holdfast.store.sessions import SessionStore
+from holdfast.store.snapshots import SnapshotRow, SnapshotStore
 from holdfast.store.store import Store
+from holdfast.store.thread_leases import Idle
+from holdfast.store.thread_rows import (
+    DEFAULT_CHANNEL,
+    ChannelRow,
+    FileKind,
+    Lease,
+    Line,
+    MessageRow,
+    MessageStatus,
+    Mode,
+    NewMessage,
+    NodeRow,
+    Put,
+    RequestRow,
+    SleepState,
+    ThreadEventPage,
+    ThreadEventRow,
+    ThreadFileRow,
+    ThreadRow,
+    TurnRow,
+    TurnState,
+)
 from holdfast.store.webhooks import Cursor, WebhookCursors
+from holdfast.store.workspaces import Wish, WorkspaceRow, WorkspaceStore
 
 __all__ = [
+    "DEFAULT_CHANNEL",
+    "ChannelRow",
     "Cursor",
     "EventPage",
     "EventRow",
     "EventStore",
+    "FileKind",
+    "Idle",
     "KeyRow",
     "KeyStore",
+    "Lease",
+    "Line",
+    "MessageRow",
+    "MessageStatus",
+    "Mode",
+    "NewMessage",
+    "NodeRow",
+    "Note",
+    "Put",
+    "RequestRow",
     "SessionChange",
     "SessionRow",
     "SessionStore",
+    "SleepState",
+    "SnapshotRow",
+    "SnapshotStore",
     "Store",
+    "ThreadEventPage",
+    "ThreadEventRow",
+    "ThreadFileRow",
+    "ThreadRow",
+    "TurnRow",
+    "TurnState",
     "WebhookCursors",
+    "Wish",
+    "WorkspaceRow",
+    "WorkspaceStore",
 ]

@@ -28,6 +28,16 @@ class EventRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """An event that is about to be written, along with the change that it tells of."""
+
+    kind: str
+    session_id: str
+    data: Mapping[str, object]
+    owner: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class EventPage:
     """Events after a number, and what the log looked like in the moment of reading them."""
 

@@ -13,7 +13,10 @@ _HOLDFAST: Final = 0x486F6C00
 
 MIGRATE: Final = _HOLDFAST + 1
 INSERT: Final = _HOLDFAST + 2
+"""Also held by whoever takes away what an insert counts on: a snapshot, a workspace."""
 LEASE: Final = _HOLDFAST + 3
+THREAD: Final = _HOLDFAST + 6
+NODE: Final = _HOLDFAST + 7
 
 
 def hold(connection: sa.Connection, what: int, which: str = "") -> None:

@@ -4,77 +4,37 @@ Times are unix seconds and always come from the caller. A guard stands in the WH
 never reads, thinks and then writes.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
-from typing import NoReturn, TypedDict, TypeVar
+from collections.abc import Collection, Sequence
+from dataclasses import fields
+from typing import TypeVar
 
 import sqlalchemy as sa
 
-from holdfast.errors import Conflict, IdempotencyMismatch, SessionNotFound, StaleRow, TooManySessions
+from holdfast.store import snapshots, workspaces
 from holdfast.store.database import Database, Work
-from holdfast.store.events import EventStore, append
+from holdfast.store.events import EventStore, Note, append
 from holdfast.store.locks import INSERT, LEASE, hold
+from holdfast.store.session_rows import (
+    SELECT,
+    SessionChange,
+    SessionRow,
+    by_key,
+    get,
+    no_session,
+    refuse_held,
+    refuse_over,
+    refuse_over_own,
+    refuse_stale,
+    row_of,
+)
 from holdfast.store.tables import LIVE
 from holdfast.store.tables import sessions as table
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRow:
-    """One row, column by column. ``spec`` is JSON that only the session service understands.
-
-    ``node`` is the host whose daemon made the sandbox; only that one can look at it. ``owner`` is for whom it was made.
-    """
-
-    id: str
-    owner: str
-    status: str
-    reason: str | None = None
-    error: str | None = None
-    image: str
-    node: str
-    driver: str
-    handle: str | None = None
-    spec: str
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    cwd: str
-    ttl_seconds: int
-    paused_as: str | None = None
-    paused_at: float | None = None
-    generation: int = 0
-    lease_owner: str | None = None
-    lease_expires_at: float | None = None
-    idempotency_key: str | None = None
-    idempotency_hash: str | None = None
-    created_at: float
-    expires_at: float
-    last_activity_at: float
-    updated_at: float
-
-
-class SessionChange(TypedDict, total=False):
-    """The columns that ``change`` may set. Leases have their own methods; the rest is fixed at insert."""
-
-    status: str
-    reason: str | None
-    error: str | None
-    handle: str | None
-    spec: str
-    metadata: Mapping[str, str]
-    cwd: str
-    ttl_seconds: int
-    paused_as: str | None
-    paused_at: float | None
-    expires_at: float
-    last_activity_at: float
-
+from holdfast.store.tables import snapshots as snapshot_table
 
 T = TypeVar("T")
 
 _COLUMNS = tuple(column.name for column in fields(SessionRow))
-_SELECT = sa.select(table)
 _INSERT = sa.insert(table).returning(table)
-_COUNT_LIVE = sa.select(sa.func.count()).select_from(table).where(table.c.status.in_(LIVE))
 
 
 class SessionStore:
@@ -93,7 +53,13 @@ class SessionStore:
         self.events = EventStore(database)
 
     async def insert(
-        self, row: SessionRow, *, max_live: int | None, max_owned: int | None = None, tell: Sequence[str] = ()
+        self,
+        row: SessionRow,
+        *,
+        max_live: int | None,
+        max_owned: int | None = None,
+        tell: Sequence[str] = (),
+        workspace: workspaces.Wish | None = None,
     ) -> tuple[SessionRow, bool]:
         """Add a row, unless its owner's idempotency key is already there; returns the stored row and whether it is new.
 
@@ -101,19 +67,25 @@ class SessionStore:
         differs. Raises ``TooManySessions`` if ``max_live`` rows, or ``max_owned`` rows of this owner, are not destroyed
         yet; counting and inserting are atomic, so the limits hold for all daemons together. Raises ``Conflict``
         if the id is taken.
+
+        The snapshot that it is made from must be ready (``SnapshotNotFound``). ``workspace`` is made if there is none
+        of that name; it raises ``Conflict``, naming the session that holds it.
         """
 
         def work(connection: sa.Connection) -> tuple[SessionRow, bool]:
             hold(connection, INSERT)
-            existing = _by_key(connection, row)
+            existing = by_key(connection, row)
             if existing is not None:
                 return existing, False
             if max_owned is not None:
-                _refuse_over_own(connection, row.owner, max_owned)
+                refuse_over_own(connection, row.owner, max_owned)
             if max_live is not None:
-                _refuse_over(connection, max_live)
-            values = {name: getattr(row, name) for name in _COLUMNS}
-            stored = _row(connection.execute(_INSERT, values).one())
+                refuse_over(connection, max_live)
+            if row.snapshot_id is not None:
+                snapshots.refuse_unready(connection, row.snapshot_id)
+            held = row.workspace_id if workspace is None else workspaces.take(connection, workspace, row)
+            values = {name: getattr(row, name) for name in _COLUMNS} | {"workspace_id": held}
+            stored = row_of(connection.execute(_INSERT, values).one())
             _tell(connection, tell, stored, row.created_at)
             return stored, True
 
@@ -121,7 +93,7 @@ class SessionStore:
 
     async def get(self, id: str) -> SessionRow:
         """The row; raises ``SessionNotFound``."""
-        return await self._database.read(lambda connection: _get(connection, id))
+        return await self._database.read(lambda connection: get(connection, id))
 
     async def owner(self, id: str) -> str:
         """For whom the session was made; raises ``SessionNotFound``."""
@@ -138,7 +110,7 @@ class SessionStore:
 
         None: all statuses; all owners.
         """
-        query = _SELECT.order_by(table.c.id.desc()).limit(limit)
+        query = SELECT.order_by(table.c.id.desc()).limit(limit)
         if statuses is not None:
             query = query.where(table.c.status.in_(statuses))
         if owner is not None:
@@ -149,12 +121,12 @@ class SessionStore:
 
     async def by_status(self, statuses: Collection[str], *, node: str) -> list[SessionRow]:
         """Every row of this node in one of ``statuses``, oldest first."""
-        mine = _SELECT.where(table.c.status.in_(statuses), table.c.node == node)
+        mine = SELECT.where(table.c.status.in_(statuses), table.c.node == node)
         return await self._all(mine.order_by(table.c.id))
 
     async def expired(self, *, statuses: Collection[str], node: str, now: float, limit: int) -> list[SessionRow]:
         """This node's rows in one of ``statuses`` whose time is up, longest overdue first. Claim each before acting."""
-        overdue = _SELECT.where(table.c.status.in_(statuses), table.c.node == node, table.c.expires_at <= now)
+        overdue = SELECT.where(table.c.status.in_(statuses), table.c.node == node, table.c.expires_at <= now)
         return await self._all(overdue.order_by(table.c.expires_at).limit(limit))
 
     async def change(
@@ -166,21 +138,24 @@ class SessionStore:
         now: float,
         values: SessionChange,
         tell: Sequence[str] = (),
+        notes: Sequence[Note] = (),
     ) -> SessionRow:
         """Set ``values`` if the row is in one of ``statuses`` and, unless None, still of this ``generation``.
 
         Returns the row as it is afterwards. Raises ``SessionNotFound`` if there is none and ``StaleRow`` if it
-        has moved on; the message says to where.
+        has moved on; the message says to where. ``notes`` are events about others that come with it.
         """
         guards: list[sa.ColumnElement[bool]] = [table.c.status.in_(statuses)]
         if generation is not None:
             guards.append(table.c.generation == generation)
 
         def work(connection: sa.Connection) -> SessionRow:
-            changed = _update(connection, id, guards, values, now, tell)
-            return changed or _refuse_stale(connection, id)
+            changed = _update(connection, id, guards, values, now, tell) or refuse_stale(connection, id)
+            for note in notes:
+                append(connection, note.kind, note.session_id, at=now, data=note.data, owner=note.owner)
+            return changed
 
-        return await self._write(work, tell)
+        return await self._write(work, [*tell, *(note.kind for note in notes)])
 
     async def claim_expired(
         self, id: str, *, statuses: Collection[str], now: float, values: SessionChange, tell: Sequence[str] = ()
@@ -214,7 +189,7 @@ class SessionStore:
         def work(connection: sa.Connection) -> SessionRow:
             hold(connection, LEASE, id)
             found = (connection.execute(update)).one_or_none()
-            return _row(found) if found is not None else _refuse_held(connection, id)
+            return row_of(found) if found is not None else refuse_held(connection, id)
 
         return await self._database.write(work)
 
@@ -227,7 +202,7 @@ class SessionStore:
 
         def work(connection: sa.Connection) -> None:
             if (connection.execute(update)).rowcount == 0:
-                _refuse_stale(connection, id)
+                refuse_stale(connection, id)
 
         await self._database.write(work)
 
@@ -258,8 +233,9 @@ class SessionStore:
         return await self._database.write(work)
 
     async def referenced_images(self, *, node: str) -> set[str]:
-        """The images of this node's rows that are not destroyed: these may not be deleted."""
-        query = sa.select(table.c.image).where(table.c.status.in_(LIVE), table.c.node == node).distinct()
+        """The images of this node's live sessions and of its snapshots: these may not be deleted."""
+        of_sessions = sa.select(table.c.image).where(table.c.status.in_(LIVE), table.c.node == node)
+        query = of_sessions.union(sa.select(snapshot_table.c.image).where(snapshot_table.c.node == node))
 
         def work(connection: sa.Connection) -> set[str]:
             return set(connection.scalars(query))
@@ -276,7 +252,7 @@ class SessionStore:
 
     async def _all(self, query: sa.Select[tuple[object, ...]]) -> list[SessionRow]:
         def work(connection: sa.Connection) -> list[SessionRow]:
-            return [_row(found) for found in connection.execute(query)]
+            return [row_of(found) for found in connection.execute(query)]
 
         return await self._database.read(work)
 
@@ -304,67 +280,8 @@ def _touch() -> sa.Update:
 _TOUCH = _touch()
 
 
-def _row(found: sa.Row[tuple[object, ...]]) -> SessionRow:
-    return SessionRow(**found._mapping)
-
-
 def _ours(id: str, owner: str, generation: int) -> sa.Update:
     return sa.update(table).where(table.c.id == id, table.c.lease_owner == owner, table.c.generation == generation)
-
-
-def _find(connection: sa.Connection, id: str) -> SessionRow | None:
-    found = (connection.execute(_SELECT.where(table.c.id == id))).one_or_none()
-    return None if found is None else _row(found)
-
-
-def _get(connection: sa.Connection, id: str) -> SessionRow:
-    row = _find(connection, id)
-    if row is None:
-        raise no_session(id)
-    return row
-
-
-def no_session(id: str) -> SessionNotFound:
-    """Also said of a session that is somebody else's: the two must look the same."""
-    return SessionNotFound(f"there is no session {id}")
-
-
-def _by_key(connection: sa.Connection, row: SessionRow) -> SessionRow | None:
-    if row.idempotency_key is None:
-        return None
-    query = _SELECT.where(table.c.owner == row.owner, table.c.idempotency_key == row.idempotency_key)
-    found = (connection.execute(query)).one_or_none()
-    if found is None:
-        return None
-    existing = _row(found)
-    if existing.idempotency_hash != row.idempotency_hash:
-        raise IdempotencyMismatch(
-            f"the idempotency key was already used for session {existing.id} with another request; use a new key"
-        )
-    return existing
-
-
-def _refuse_over(connection: sa.Connection, max_live: int) -> None:
-    live = _count_live(connection)
-    if live >= max_live:
-        raise TooManySessions(
-            f"there are {live} live sessions and the daemon's limit (max_sessions) is {max_live}; destroy one, wait "
-            "for one to expire, or raise the limit in the configuration"
-        )
-
-
-def _refuse_over_own(connection: sa.Connection, owner: str, max_owned: int) -> None:
-    owned = _count_live(connection, table.c.owner == owner)
-    if owned >= max_owned:
-        raise TooManySessions(
-            f"{owner} has {owned} live sessions and the limit of this key is {max_owned}; destroy one or wait for one "
-            "to expire"
-        )
-
-
-def _count_live(connection: sa.Connection, *of: sa.ColumnElement[bool]) -> int:
-    count = sa.select(sa.func.count()).select_from(table).where(table.c.status.in_(LIVE), *of)
-    return connection.execute(count).scalar_one()
 
 
 def _update(
@@ -379,7 +296,7 @@ def _update(
     found = (connection.execute(update)).one_or_none()
     if found is None:
         return None
-    row = _row(found)
+    row = row_of(found)
     _tell(connection, tell, row, now)
     return row
 
@@ -395,17 +312,3 @@ def _tell(connection: sa.Connection, kinds: Sequence[str], row: SessionRow, now:
     }
     for kind in kinds:
         append(connection, kind, row.id, at=now, data=data, owner=row.owner)
-
-
-def _refuse_stale(connection: sa.Connection, id: str) -> NoReturn:
-    row = _get(connection, id)
-    raise StaleRow(
-        f"session {id} was changed by someone else: it is now {row.status}, generation {row.generation}, "
-        f"leased by {row.lease_owner or 'nobody'}"
-    )
-
-
-def _refuse_held(connection: sa.Connection, id: str) -> NoReturn:
-    row = _get(connection, id)
-    until = datetime.fromtimestamp(row.lease_expires_at or 0.0, UTC).isoformat(timespec="milliseconds")
-    raise Conflict(f"session {id} is leased by {row.lease_owner} until {until}; try again then")

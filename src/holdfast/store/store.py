@@ -8,9 +8,20 @@ from holdfast.errors import ConfigError
 from holdfast.store.database import Database, database_for
 from holdfast.store.engine import parse_url
 from holdfast.store.keys import KeyStore
+from holdfast.store.messages import MessageStore
 from holdfast.store.migrate import migrate
+from holdfast.store.nodes import NodeStore
 from holdfast.store.sessions import SessionStore
+from holdfast.store.snapshots import SnapshotStore
+from holdfast.store.thread_events import ThreadEvents
+from holdfast.store.thread_files import ThreadFiles
+from holdfast.store.thread_leases import ThreadLeases
+from holdfast.store.thread_requests import ThreadRequests
+from holdfast.store.thread_watch import ThreadWatch
+from holdfast.store.threads import ThreadStore
+from holdfast.store.turns import TurnStore
 from holdfast.store.webhooks import WebhookCursors
+from holdfast.store.workspaces import WorkspaceStore
 
 
 class Store:
@@ -19,9 +30,20 @@ class Store:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.sessions = SessionStore(database)
+        self.snapshots = SnapshotStore(database, self.sessions.events)
+        self.workspaces = WorkspaceStore(database)
         self.keys = KeyStore(database)
         self.events = self.sessions.events
         self.webhooks = WebhookCursors(database)
+        self.nodes = NodeStore(database)
+        self.watch = ThreadWatch(database)
+        self.threads = ThreadStore(database, self.watch)
+        self.leases = ThreadLeases(database, self.watch)
+        self.messages = MessageStore(database, self.watch)
+        self.turns = TurnStore(database, self.watch)
+        self.thread_events = ThreadEvents(database, self.watch)
+        self.thread_requests = ThreadRequests(database, self.watch)
+        self.thread_files = ThreadFiles(database)
 
     @classmethod
     async def open(cls, url: str) -> Self:

@@ -95,6 +95,8 @@ sessions = sa.Table(
     sa.Column("lease_expires_at", sa.Double),
     sa.Column("idempotency_key", sa.Text),
     sa.Column("idempotency_hash", sa.Text),
+    sa.Column("snapshot_id", sa.Text),
+    sa.Column("workspace_id", sa.Text),
     sa.Column("created_at", sa.Double, nullable=False),
     sa.Column("expires_at", sa.Double, nullable=False),
     sa.Column("last_activity_at", sa.Double, nullable=False),
@@ -105,6 +107,46 @@ sessions = sa.Table(
     sa.Index(None, "status", "id"),  # page, by_status, the count of live rows
     sa.Index(None, "status", "expires_at"),  # expired
     sa.Index(None, "status", "updated_at"),  # prune_destroyed
+    sa.Index(None, "snapshot_id", "status"),  # who is being made from it
+    sa.Index(None, "workspace_id", "status"),  # who holds it
+)
+
+snapshots = sa.Table(
+    "snapshots",
+    metadata,
+    sa.Column("id", ID_TEXT, primary_key=True),
+    sa.Column("name", ID_TEXT, nullable=False),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("session_id", sa.Text, nullable=False),
+    sa.Column("image", sa.Text, nullable=False),
+    sa.Column("node", sa.Text, nullable=False),
+    sa.Column("driver", sa.Text, nullable=False),
+    sa.Column("spec", sa.Text, nullable=False),
+    sa.Column("size_bytes", sa.BigInteger),
+    sa.Column("idempotency_key", sa.Text),
+    sa.Column("idempotency_hash", sa.Text),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.CheckConstraint("status IN ('writing', 'ready', 'deleting')", name="status"),
+    sa.CheckConstraint("kind IN ('files', 'memory')", name="kind"),
+    sa.UniqueConstraint("owner", "name"),
+    sa.UniqueConstraint("owner", "idempotency_key"),
+)
+
+workspaces = sa.Table(
+    "workspaces",
+    metadata,
+    sa.Column("id", ID_TEXT, primary_key=True),
+    sa.Column("name", ID_TEXT, nullable=False),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("node", sa.Text, nullable=False),
+    sa.Column("disk_mb", sa.BigInteger, nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("last_used_at", sa.Double, nullable=False),
+    sa.CheckConstraint("status IN ('ready', 'deleting')", name="status"),
+    sa.UniqueConstraint("owner", "name"),
 )
 
 keys = sa.Table(

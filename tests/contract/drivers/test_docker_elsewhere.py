@@ -19,12 +19,12 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 
 # What differs from the setting that runs the whole suite: ids and mounts.
-SUITE = "answers or writable or nobody or setuid or reboot or host or resist"
-USERS_SUITE = "answers or keeps or resist or who_commands or token_is or memory_is or destroyed"
+SUITE = "answers or writable or nobody or setuid or reboot or host or resist or workspace_too"
+USERS_SUITE = "answers or keeps or resist or who_commands or token_is or memory_is or destroyed or moment or too"
 
 pytestmark = [
     pytest.mark.skipif(bool(unusable_dockerd()), reason=unusable_dockerd() or "none"),
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(900),
 ]
 
 

@@ -10,6 +10,7 @@ from holdfast.drivers.conformance import DriverConformance, Harness
 from holdfast.drivers.conformance.harness import Sandbox
 from holdfast.drivers.fake import FakeDriver, FakeWorld
 from holdfast.link.hub import LinkHub
+from support.places import made
 
 pytestmark = pytest.mark.anyio
 
@@ -33,6 +34,9 @@ class FakeHarness(Harness):
 
     def leftovers(self, session_id: str) -> list[str]:
         return [f"{path}" for path in self._links.glob(session_id)]
+
+    def keep_dir(self) -> Path:
+        return made(self._links.parent / "keep")
 
     async def kill_runner(self, sandbox: Sandbox) -> None:
         assert isinstance(sandbox.driver, FakeDriver)

@@ -1,19 +1,96 @@
 """The OCI driver, with each runtime, on real containers. Needs what ``holdfast doctor`` asks for."""
 
-from collections.abc import AsyncIterator
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from unittest import SkipTest
 
 import pytest
 
-from holdfast.drivers.conformance import DriverConformance
-from support.oci_harness import OciHarness, open_harness
+from holdfast.drivers.base import Driver, ImageRoot
+from holdfast.drivers.conformance import DriverConformance, Harness
+from holdfast.drivers.oci import OciDriver
+from holdfast.drivers.oci_config import ID_BASE
+from holdfast.errors import RuntimeUnavailable
+from holdfast.images.store import ImageStore
+from holdfast.link.hub import LinkHub
+from support.leftovers import leftovers
+from support.places import full_dir, made
 
 pytestmark = pytest.mark.anyio
 
 
+class OciHarness(Harness):
+    def __init__(self, root: Path, runtime: str, image: ImageRoot, bundles: Path) -> None:
+        self.image = image
+        self.state_dir = root / "s"
+        self._root = root
+        self._bundles = bundles
+        self.runtime = runtime
+
+    async def make_driver(self) -> Driver:
+        return await self._prepared(self.state_dir)
+
+    async def make_stranger(self) -> Driver:
+        return await self._prepared(self._root / "other")
+
+    async def _prepared(self, state_dir: Path) -> Driver:
+        state_dir.mkdir(0o711, exist_ok=True)
+        if not (state_dir / "runtime-bundle").is_symlink():  # making one takes longer than a test
+            (state_dir / "runtime-bundle").symlink_to(self._bundles)
+        driver = OciDriver(state_dir, runtime=self.runtime)
+        await driver.prepare()
+        return driver
+
+    def make_hub(self) -> LinkHub:
+        return LinkHub(self._root / "l")
+
+    def leftovers(self, session_id: str) -> list[str]:
+        return leftovers(session_id, self._root)
+
+    def keep_dir(self) -> Path:
+        return made(self._root / "keep")
+
+    def full_dir(self) -> Path | None:
+        return full_dir(self._root / "full")
+
+
+@pytest.fixture(scope="session")
+def shared() -> Iterator[Path]:
+    """Where the runtime bundle and the image are that all tests use."""
+    root = Path(tempfile.mkdtemp(prefix="hf-", dir="/var/tmp"))
+    root.chmod(0o711)  # sandboxes run under other ids and must be able to pass through
+    (root / "bundles").mkdir()
+    try:
+        yield root
+    finally:
+        shutil.rmtree(root)
+
+
 @pytest.fixture(params=["runc", "crun"])
-async def harness(request: pytest.FixtureRequest) -> AsyncIterator[OciHarness]:
-    async with open_harness(request.param) as harness:
+async def harness(request: pytest.FixtureRequest, shared: Path) -> AsyncIterator[OciHarness]:
+    root = Path(tempfile.mkdtemp(prefix="hf-", dir="/var/tmp"))
+    root.chmod(0o711)
+    try:
+        store = ImageStore(shared / "images", id_base=ID_BASE if os.geteuid() == 0 else None)
+        harness = OciHarness(root, request.param, await store.resolve("host"), shared / "bundles")
+        try:
+            await (await harness.make_driver()).close()
+        except RuntimeUnavailable as reason:
+            raise SkipTest(f"{request.param}: {reason}") from None  # one line for all tests, unlike pytest.skip
         yield harness
+    finally:
+        unmount_below(root)
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def unmount_below(root: Path) -> None:
+    """Mounts that outlive a daemon on purpose must not outlive the test."""
+    mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    for mount in reversed([mount for mount in mounts if mount.startswith(f"{root}/")]):
+        os.spawnlp(os.P_WAIT, "umount", "umount", "--lazy", mount)
 
 
 class TestOciDriver(DriverConformance):

@@ -24,6 +24,7 @@ from holdfast.drivers.process import ProcessDriver
 from holdfast.errors import RuntimeUnavailable
 from holdfast.link.hub import LinkHub
 from support.leftovers import leftovers
+from support.places import made
 
 pytestmark = pytest.mark.anyio
 
@@ -71,6 +72,9 @@ class ProcessHarness(Harness):
 
     def leftovers(self, session_id: str) -> list[str]:
         return leftovers(session_id, self.root)
+
+    def keep_dir(self) -> Path:
+        return made(self.root / "keep")
 
     def facts(self, session_id: str) -> Path:
         return self.state_dir / "process" / session_id / "runner.json"

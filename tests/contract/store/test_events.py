@@ -12,6 +12,7 @@ from contract.store.rows import NOW, a_row
 from holdfast.errors import HoldfastError, StaleRow, TooManySessions
 from holdfast.store import EventPage, EventRow, SessionRow, Store
 from holdfast.store.tables import session_events as table
+from support.waiting import linger
 
 pytestmark = pytest.mark.anyio
 
@@ -229,7 +230,7 @@ async def test_an_uncommitted_event_holds_back_the_later_ones(store: Store, othe
     second = asyncio.create_task(record(other, "second"))
     for _ in range(20):
         assert (await everything(other)).newest == 0
-        await asyncio.sleep(0.005)
+        await linger(0.005)
     assert not second.done()
     release.set()
     await asyncio.gather(first, second)
@@ -239,7 +240,7 @@ async def test_an_uncommitted_event_holds_back_the_later_ones(store: Store, othe
 async def test_a_cancelled_change_is_told_or_did_not_happen(store: Store) -> None:
     for n in range(1, 61):
         task = asyncio.create_task(store.sessions.insert(a_row(n), max_live=None, tell=["created"]))
-        await asyncio.sleep(n * 0.0001)
+        await asyncio.sleep(n * 0.0001)  # the moment of the fault
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task

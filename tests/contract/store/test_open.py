@@ -25,6 +25,7 @@ from holdfast.store.engine import parse_url
 from holdfast.store.tables import metadata
 from support.postgres import Postgres
 from support.store_child import open_and_insert
+from support.waiting import linger
 
 pytestmark = pytest.mark.anyio
 
@@ -60,7 +61,19 @@ async def test_the_constraints_have_the_names_of_the_tables(store: Store) -> Non
         inspector = sa.inspect(connection)
         return {check["name"] for name in metadata.tables for check in inspector.get_check_constraints(name)}
 
-    assert await store._database.read(names) == {"ck_sessions_status", "ck_keys_scope", "ck_event_log_one_row"}
+    assert await store._database.read(names) == {
+        "ck_event_log_one_row",
+        "ck_keys_scope",
+        "ck_messages_mode",
+        "ck_messages_status",
+        "ck_sessions_status",
+        "ck_snapshots_kind",
+        "ck_snapshots_status",
+        "ck_thread_files_kind",
+        "ck_threads_sleep_state",
+        "ck_turns_state",
+        "ck_workspaces_status",
+    }
 
 
 def test_there_is_one_line_of_revisions() -> None:
@@ -257,7 +270,7 @@ async def test_ping_answers_until_the_store_is_closed(store: Store) -> None:
 async def test_close_waits_for_what_is_under_way(url: str) -> None:
     store = await Store.open(url)
     inserts = [asyncio.create_task(store.sessions.insert(a_row(n), max_live=None)) for n in range(10)]
-    await asyncio.sleep(0.01)
+    await linger(0.01)
     await store.close()
     done = [task.exception() is None for task in inserts if await asyncio.wait([task])]
     store = await Store.open(url)

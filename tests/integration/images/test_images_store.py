@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import BadInput, Conflict, DiskFull, HoldfastError, ImageInUse, ImageNotFound, UnknownImage
 from holdfast.images.store import _NAME, ImageInfo, ImageStore
+from support.waiting import until
 from unit.images.tars import ID_BASE, ROOT_DIRS, Member, make_tar
 
 pytestmark = pytest.mark.anyio
@@ -203,9 +204,7 @@ async def test_a_cancelled_import_leaves_nothing(store: ImageStore, root: Path, 
     with anyio.move_on_after(0.05) as scope:
         await store.import_("big", big)
     assert scope.cancelled_caught
-    with anyio.fail_after(10):
-        while leftovers(root):  # noqa: ASYNC110 the thread cleans up after itself and tells nobody
-            await anyio.sleep(0.02)
+    await until(lambda: not leftovers(root), "the thread has cleaned up after itself")
     assert not (root / "big").exists()
 
 
@@ -299,10 +298,10 @@ async def test_the_host_image_is_kept_fresh_and_is_quick(tmp_path: Path, root: P
     store = ImageStore(root, id_base=ID_BASE, host_root=fake)
     first = await store.resolve("host")
     (fake / "etc/timezone").write_text("Europe/Vienna\n")
-    started = time.perf_counter()
+    began = time.process_time()
     for _ in range(100):
         assert await store.resolve("host") is first
-    assert (time.perf_counter() - started) / 100 < 0.002
+    assert (time.process_time() - began) / 100 < 0.002
     store = ImageStore(root, id_base=ID_BASE, host_root=fake)
     second = await store.resolve("host")
     assert (second.layout / "etc/timezone").read_text() == "Europe/Vienna\n"

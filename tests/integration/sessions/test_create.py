@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+from collections.abc import Sequence
 
 import pytest
 
@@ -22,8 +23,9 @@ from holdfast.errors import (
 from holdfast.keys.types import ROOT
 from holdfast.sessions.machine import Event, Reason, Status
 from holdfast.sessions.types import CreateRequest
-from holdfast.store import SessionChange, SessionRow
+from holdfast.store import Note, SessionChange, SessionRow
 from support.house import DEFAULTS, House, new, run, tick, until
+from support.waiting import linger
 
 pytestmark = pytest.mark.anyio
 
@@ -111,13 +113,15 @@ async def test_a_sandbox_that_dies_as_soon_as_it_is_made(house: House) -> None:
     async with house.daemon() as service:
         original = service._lifecycle._rows.change
 
-        async def die_first(row: SessionRow, event: Event, values: SessionChange | None = None) -> SessionRow:
+        async def die_first(
+            row: SessionRow, event: Event, values: SessionChange | None = None, notes: Sequence[Note] = ()
+        ) -> SessionRow:
             if event is Event.STARTED:
                 await house.driver.kill(row.id)
                 link = service._hub.get(row.id)
                 assert link is not None
                 await until(lambda: not link.connected, "it has hung up")
-            return await original(row, event, values)
+            return await original(row, event, values, notes)
 
         service._lifecycle._rows.change = die_first  # type: ignore[method-assign]  # the moment that is tested
         session_id = await new(service)
@@ -143,7 +147,7 @@ async def test_callers_with_one_key_share_one_attempt(house: House) -> None:
         callers = [asyncio.create_task(new(service, "one")) for _ in range(5)]
         await until(lambda: house.count("create") == 1, "the create is under way")
         callers.append(asyncio.create_task(new(service, "one")))
-        await asyncio.sleep(0.05)
+        await linger()
         house.driver.release("create")
         ids = await asyncio.gather(*callers)
         assert len(set(ids)) == 1
@@ -206,7 +210,7 @@ async def test_exec_waits_for_a_create_that_is_under_way(house: House) -> None:
         await until(lambda: house.count("create") == 1, "the create is under way")
         [row] = await house.rows()
         waiting = asyncio.create_task(run(service, row.id, "echo at last"))
-        await asyncio.sleep(0.05)
+        await linger()
         assert not waiting.done()
         house.driver.release("create")
         assert (await waiting).stdout == b"at last\n"
@@ -221,7 +225,7 @@ async def test_destroy_during_create(house: House) -> None:
         await until(lambda: house.count("create") == 1, "the create is under way")
         [row] = await house.rows()
         ending = asyncio.create_task(service.destroy(row.id))
-        await asyncio.sleep(0.05)
+        await linger()
         house.driver.release("create")
         await ending
         await asyncio.gather(caller, return_exceptions=True)
@@ -254,7 +258,7 @@ async def test_the_key_of_a_create_that_nobody_has_finished_yet(house: House) ->
         "ses_half",
         service,
         idempotency_key="one",
-        idempotency_hash=(await service._new_row(CreateRequest(), "one", ROOT.owner)).idempotency_hash,
+        idempotency_hash=(await service._planning.session(CreateRequest(), "one", ROOT.owner)).idempotency_hash,
     )
     house.driver.inject("list", error=DriverTransient("blind"))
     async with service.running():

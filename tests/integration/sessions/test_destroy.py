@@ -8,6 +8,7 @@ from holdfast.drivers.fake import Moment
 from holdfast.errors import DriverTransient, RuntimeUnavailable, SessionGone, SessionNotFound
 from holdfast.sessions.machine import LIVE, Reason, Status
 from support.house import House, new, run, tick, until
+from support.waiting import linger
 
 pytestmark = pytest.mark.anyio
 
@@ -78,7 +79,7 @@ async def test_asked_while_the_tick_destroys_it(house: House) -> None:
         await service._tick()
         await until(lambda: house.count("destroy") == 2, "the tick tries again")
         caller = asyncio.create_task(service.destroy(session_id))
-        await asyncio.sleep(0.05)
+        await linger()
         house.driver.release("destroy")
         await caller
         assert await house.is_in(session_id, Status.DESTROYED)
@@ -97,7 +98,7 @@ async def test_asked_while_the_tick_fails_to_destroy_it(house: House) -> None:
         await service._tick()
         await until(lambda: house.count("destroy") == 2, "the tick tries again")
         caller = asyncio.create_task(service.destroy(session_id))
-        await asyncio.sleep(0.05)
+        await linger()
         house.driver._faults["destroy"][-2].released.set()
         with pytest.raises(DriverTransient):
             await caller

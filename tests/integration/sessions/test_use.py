@@ -21,6 +21,7 @@ from holdfast.sessions.machine import Reason, Status
 from holdfast.sessions.types import ExecRequest
 from holdfast.store import SessionRow, SessionStore
 from support.house import DEFAULTS, House, new, run, tick, until
+from support.waiting import linger
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +41,7 @@ async def test_a_link_cut_in_the_middle_of_a_command(house: House) -> None:
         await until(lambda: house.busy(session_id), "the command runs")
         for _ in range(3):
             house.driver.cut_link(session_id)
-            await asyncio.sleep(0.05)
+            await linger()  # it is cut again while it dials, or when it has
         result = await task
         assert result.stdout == b"whole\n"
         assert commands(house, session_id) == 1
@@ -65,7 +66,7 @@ async def test_a_queued_caller_that_goes_away_is_never_run(house: House) -> None
         first = asyncio.create_task(run(service, session_id, "sleep 0.2"))
         await until(lambda: house.busy(session_id), "the first command runs")
         queued = asyncio.create_task(run(service, session_id, "echo never"))
-        await asyncio.sleep(0.02)
+        await linger()
         queued.cancel()
         await asyncio.gather(queued, return_exceptions=True)
         await first
@@ -226,7 +227,7 @@ async def test_asked_to_destroy_what_is_expiring(house: House) -> None:
         await service._tick()
         await until(lambda: house.count("destroy") == 1, "it is being destroyed")
         caller = asyncio.create_task(service.destroy(session_id))
-        await asyncio.sleep(0.05)
+        await linger()
         house.driver.release("destroy")
         await caller
         row = await house.row(session_id)

@@ -19,6 +19,7 @@ from holdfast.sessions.webhooks import WebhookMetrics, Webhooks, WebhookSettings
 from holdfast.store import Store
 from support.house import Clock, until
 from support.receiver import SECRET, Delivery, Receiver
+from support.waiting import linger
 
 pytestmark = pytest.mark.anyio
 
@@ -190,7 +191,7 @@ async def test_waiting_is_kept_over_a_restart(
     async with world.daemon(target, node="node_b") as daemon:
         await world.happen(daemon, "active")  # wakes it, but it is not its time
         for _ in range(20):
-            await asyncio.sleep(0.005)
+            await linger(0.005)
             assert receiver.taken == []
         world.clock.now += 41
         await world.happen(daemon, "destroyed")

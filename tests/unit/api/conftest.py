@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from fakes.api_server import KEY
 from fakes.events import FakeEvents
 from fakes.file_service import FakeFiles
+from fakes.kept_services import FakeSnapshots, FakeWorkspaces
 from fakes.key_store import key_ring
 from fakes.session_service import FakeCommands, FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
@@ -63,6 +64,8 @@ def app(
         keys=keys,
         settings=settings,
         images=FakeImages(),
+        snapshots=FakeSnapshots(sessions),
+        workspaces=FakeWorkspaces(sessions),
         commands=FakeCommands(sessions),
         events=events,
         files=files,

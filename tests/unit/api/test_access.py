@@ -12,6 +12,7 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from fakes.api_server import KEY
 from fakes.events import FakeEvents
 from fakes.file_service import FakeFiles
+from fakes.kept_services import FakeSnapshots, FakeWorkspaces
 from fakes.key_store import key_ring
 from fakes.session_service import FakeCommands, FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
@@ -32,6 +33,8 @@ def whole() -> FastAPI:
         keys=key_ring(KEY),
         settings=ApiSettings(),
         images=FakeImages(),
+        snapshots=FakeSnapshots(sessions),
+        workspaces=FakeWorkspaces(sessions),
         commands=FakeCommands(sessions),
         processes=Processes(_no_session, time.time),
         ports=Ports(_no_session, time.time),

@@ -9,6 +9,7 @@ from starlette.types import Message
 from holdfast.api import sse
 from holdfast.api.sse import Event, EventStream
 from holdfast.errors import SandboxLost
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -68,9 +69,7 @@ async def test_a_comment_now_and_then_while_nothing_happens(monkeypatch: pytest.
         yield Event("b", "{}")
 
     serving = asyncio.create_task(EventStream(slow())(SCOPE, client.receive, client.send))
-    async with asyncio.timeout(10):
-        while client.text.count(": keep-alive\n\n") < 3:  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.005)
+    await until(lambda: client.text.count(": keep-alive\n\n") >= 3, "it is kept alive")
     go_on.set()
     await serving
     assert client.text.startswith("event: a\n") and client.text.endswith("event: b\ndata: {}\n\n")

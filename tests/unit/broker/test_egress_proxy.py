@@ -18,6 +18,7 @@ from holdfast.broker.metrics import EgressMetrics
 from holdfast.broker.upstream import Stream, Upstream
 from holdfast.sessions.host_pattern import Address
 from holdfast.sessions.network import NetworkPolicy
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -280,9 +281,7 @@ async def test_a_request_whose_caller_vanishes_is_given_up() -> None:
     async with serving(make) as server:
         async with proxy(f"a.example:{server.port}").caller() as caller:
             caller[1].write(f"GET http://a.example:{server.port}/ HTTP/1.1\r\nHost: a\r\n\r\n".encode())
-            async with asyncio.timeout(10):
-                while not server.heads:  # noqa: ASYNC110 - what is waited for has no event
-                    await asyncio.sleep(0.005)
+            await until(lambda: bool(server.heads), "the server is asked")
         await until_nobody(server)
 
 
@@ -306,17 +305,13 @@ async def test_a_server_that_never_reads_keeps_no_descriptor(monkeypatch: pytest
             with pytest.raises(ConnectionError):  # nothing has moved for too long
                 await caller[0].read()
             caller[1].transport.abort()
-        async with asyncio.timeout(10):
-            while len(list(Path("/proc/self/fd").iterdir())) > before + 1:  # noqa: ASYNC110 - one is the server's own
-                await asyncio.sleep(0.005)
+        await until(lambda: len(list(Path("/proc/self/fd").iterdir())) <= before + 1, "only the server's own is left")
         never.set()
         await until_nobody(server)
 
 
 async def until_nobody(server: Server) -> None:
-    async with asyncio.timeout(10):
-        while server.open:  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.005)
+    await until(lambda: not server.open, "nobody is connected")
 
 
 # --- refusals ---

@@ -10,7 +10,14 @@ import pytest
 from holdfast.drivers.base import Handle, ImageRoot, Limits, Network, SandboxSpec, SandboxState
 from holdfast.drivers.conformance.harness import get_result, run_command
 from holdfast.drivers.fake import FakeDriver, FakeWorld
-from holdfast.errors import DriverTransient, ExecNotFound, IdempotencyMismatch, SandboxLost, SandboxNotFound
+from holdfast.errors import (
+    DriverTransient,
+    ExecNotFound,
+    IdempotencyMismatch,
+    SandboxLost,
+    SandboxNotFound,
+    SnapshotBroken,
+)
 from holdfast.link.hub import LinkHub
 from holdfast.link.link import Link
 
@@ -182,3 +189,16 @@ async def test_its_language(scene: Scene, command: str, exit_code: int, stdout: 
     link = await scene.start()
     result = await run_command(link, command, stdin=b"input", env={"NAME": "value"})
     assert (result.exit_code, result.stdout) == (exit_code, stdout)
+
+
+async def test_a_snapshot_that_fails_half_way_is_no_snapshot(scene: Scene, tmp_path: Path) -> None:
+    await scene.start()
+    scene.driver.inject("snapshot", error=DriverTransient("the disk is slow"), moment="middle")
+    with pytest.raises(DriverTransient):
+        await scene.driver.snapshot(scene.handle, tmp_path / "one")
+    assert (tmp_path / "one.new").exists()
+    with pytest.raises(SnapshotBroken):
+        await scene.driver.restore(scene.spec, tmp_path / "one")
+    await scene.driver.forget_snapshot(tmp_path / "one")
+    assert not (tmp_path / "one.new").exists()
+    assert ("snapshot", SESSION) in scene.driver.calls

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from holdfast.errors import BadInput
 from holdfast.images.budget import Budget
 from holdfast.images.importer import Imported, import_root
+from holdfast.images.layers import LayersFound
 from holdfast.images.tree import Meta, Tree, split
 from unit.images.tars import ID_BASE, REQUIRED, ROOT_DIRS, Member, folder, hardlink, make_tar, symlink
 
@@ -120,8 +121,6 @@ def test_a_single_directory_around_the_root_is_stripped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        ([Member("manifest.json", data=b"[]"), folder("blobs")], "docker export"),
-        ([Member("oci-layout", data=b"{}"), folder("blobs")], "docker export"),
         ([Member("src/main.c", data=b"")], "not a root file system"),
         ([folder("a"), folder("a/usr"), folder("b")], "not a root file system"),
         ([symlink("a", "/")], "not a root file system"),
@@ -131,6 +130,21 @@ def test_a_single_directory_around_the_root_is_stripped(tmp_path: Path) -> None:
 )
 def test_what_is_no_root_file_system(tmp_path: Path, members: list[Member], message: str) -> None:
     assert message in refuse(tmp_path, make_tar(tmp_path / "root.tar", members))
+
+
+@pytest.mark.parametrize(
+    ("names", "transport"),
+    [
+        (["manifest.json"], "docker-archive"),
+        (["oci-layout"], "oci-archive"),
+        (["manifest.json", "oci-layout"], "docker-archive"),
+    ],
+)
+def test_what_is_made_of_layers(tmp_path: Path, names: list[str], transport: str) -> None:
+    source = make_tar(tmp_path / "root.tar", [folder("blobs"), *(Member(name, data=b"{}") for name in names)])
+    with pytest.raises(LayersFound) as found:
+        load(tmp_path, source)
+    assert found.value.source == f"{transport}:{source}"
 
 
 def test_sources_that_are_nothing(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from holdfast.link.hub import MAX_CONNECTIONS, LinkHub
 from holdfast.link.link import Link
 from holdfast.protocol import frames
 from holdfast.protocol.messages import VERSION
+from support.waiting import linger, until
 
 pytestmark = pytest.mark.anyio
 
@@ -139,7 +140,7 @@ async def test_silence_is_hung_up_on(hub: LinkHub, link: Link, monkeypatch: pyte
     async with dialled(hub) as silent:
         assert await silent.hear() is None
     async with runner(hub) as alive:
-        await asyncio.sleep(0.15)
+        await linger(0.15)  # longer than it may be silent before
         assert link.connected, "who has said hello may be silent"
         alive.say({"op": "unknown"})
 
@@ -320,9 +321,7 @@ async def test_callers_are_handed_to_who_takes_them(hub: LinkHub, link: Link) ->
     first = {"op": "stream", "v": VERSION, "token": TOKEN, "stream": "x"}
     async with dialled(hub) as caller:
         caller.writer.write(frames.encode({**first, "listen": "egress"}) + b"GET")
-        async with asyncio.timeout(5):
-            while not taken:  # noqa: ASYNC110 - what is waited for has no event
-                await asyncio.sleep(0.005)
+        await until(lambda: bool(taken), "the caller is handed over")
         reader, writer = taken[0]
         assert await reader.readexactly(3) == b"GET"
         writer.write(b"200")

@@ -2,6 +2,9 @@
 
 import json
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -53,3 +56,17 @@ def test_absurd_depth_is_a_value_error(depth: int) -> None:
 def test_what_does_not_fit_is_refused(value: object) -> None:
     with pytest.raises(TypeError):
         compact_json.encode({"x": value})
+
+
+def test_garbage_is_a_value_error_also_where_nobody_has_imported_json() -> None:
+    """As in the runner: the accelerator's own error is in a module that is not there."""
+    source = str(Path(compact_json.__file__).parents[2])
+    probe = (
+        f"import sys; sys.path.insert(0, {source!r}); from holdfast.protocol import compact_json\n"
+        "assert 'json' not in sys.modules\n"
+        "for data in (b'{\"a\"', b'[1', b'\"x', b'{\"a\":', b'nul', b''):\n"
+        "    try: compact_json.decode(data)\n"
+        "    except ValueError: continue\n"
+        "    raise AssertionError(data)\n"
+    )
+    subprocess.run([sys.executable, "-I", "-S", "-c", probe], check=True, timeout=60)

@@ -3,7 +3,6 @@
 import os
 import socket
 
-import anyio
 import pytest
 
 from fakes.api_server import RunningApi, running_api
@@ -11,6 +10,7 @@ from fakes.session_service import FakeSessions
 from holdfast import errors
 from holdfast.api import ApiSettings
 from holdfast.sdk import Client, CommandFailed, Limits, request_id
+from support.waiting import linger, until
 
 pytestmark = pytest.mark.anyio
 
@@ -156,9 +156,8 @@ async def test_a_client_that_leaves_makes_no_noise(capsys: pytest.CaptureFixture
                 key = b"Authorization: Bearer " + api.key.encode()
                 length = len(body) if body.endswith(b"}") else 1000
                 peer.sendall((head % route).encode() + key + b"\r\nContent-Length: %d\r\n\r\n" % length + body)
-                await anyio.sleep(0.05)
-        await anyio.sleep(0.4)
-        assert len(api.sessions.results) == 1  # the command ran to its end all the same
+                await linger()  # it has begun with what there is
+        await until(lambda: len(api.sessions.results) == 1, "the command ran to its end all the same")
     seen = capsys.readouterr()
     assert "Traceback" not in seen.out + seen.err
     assert "unexpected" not in seen.out

@@ -14,7 +14,7 @@ from holdfast.sdk import Client, SessionEvent, SyncClient
 from holdfast.sdk import session_events as module
 from holdfast.sdk.portal import iterate
 from support.daemon import wait_for
-from support.house import until
+from support.waiting import linger, until
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +32,7 @@ async def test_the_past_and_the_present(api: RunningApi, client: Client) -> None
         assert first.data == {"status": "creating", "metadata": {"a": "b"}}
         assert first.at is not None and first.at.isoformat() == "2023-11-14T22:13:21.250000+00:00"
         coming = asyncio.create_task(anext(events))
-        await asyncio.sleep(0.02)
+        await linger()
         assert not coming.done()
         api.events.add("error")
         assert (await coming).kind == "error", "an event of that name is no failure of the stream"

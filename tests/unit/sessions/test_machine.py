@@ -65,8 +65,9 @@ def test_what_is_being_destroyed_cannot_turn_back() -> None:
     assert reachable(Status.DESTROYING) == {Status.DESTROYING, Status.DESTROYED}
 
 
-def test_an_error_is_left_only_by_destroying() -> None:
-    assert {event for status, event in TABLE if status is Status.ERROR} == {Event.DESTROY}
+def test_an_error_is_left_only_on_request() -> None:
+    assert {event for status, event in TABLE if status is Status.ERROR} == {Event.DESTROY, Event.REVIVE}
+    assert sources(Event.REVIVE) == {Status.ERROR}
 
 
 def test_only_gone_and_destroy_lead_to_destroyed() -> None:

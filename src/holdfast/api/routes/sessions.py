@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from holdfast.api.caller import CallerOf
+from holdfast.api.kept_models import ForkIn, SessionForked
 from holdfast.api.models import (
     HibernateIn,
     SessionCreate,
@@ -101,15 +102,20 @@ def router(service: SessionService, settings: ApiSettings) -> APIRouter:
         how = PausedAs(wish.as_) if wish and wish.as_ else None
         return reply(SessionOut.of(await service.pause(session_id, how)))
 
-    async def wake(session_id: SessionId, wish: WakeIn | None = None) -> Response:
-        """Any use wakes a session too. The answer says what came back.
+    async def resume(session_id: SessionId) -> Response:
+        """Any use wakes a session too. The answer says what came back."""
+        return reply(SessionWoken.of_wake(*await service.wake(session_id)))
+
+    async def restore(session_id: SessionId, wish: WakeIn | None = None) -> Response:
+        """Also one that is in error, if its files are still there: under the same id, with fresh processes.
 
         `{"as": "files"}` gives up memory that was kept: the way out if it cannot be restored.
         """
         how = PausedAs.FILES if wish and wish.as_ else None
-        return reply(SessionWoken.of_wake(*await service.wake(session_id, how)))
+        return reply(SessionWoken.of_wake(*await service.revive(session_id, how)))
 
-    for verb, what in (("resume", "Let a frozen session go on"), ("restore", "Bring back a stopped session")):
+    wakers = {"resume": (resume, "Let a frozen session go on"), "restore": (restore, "Bring back a stopped session")}
+    for verb, (wake, what) in wakers.items():
         routes.add_api_route(
             f"/v1/sessions/{{session_id}}/{verb}",
             wake,
@@ -119,6 +125,20 @@ def router(service: SessionService, settings: ApiSettings) -> APIRouter:
             summary=what,
             name=verb,
         )
+
+    @routes.post(
+        "/v1/sessions/{session_id}/fork",
+        status_code=201,
+        response_model=SessionForked,
+        responses=failures(404, 409, 410, 413, 422, 429, 502, 503),
+        summary="Copy a session",
+    )
+    async def fork(
+        session_id: SessionId, caller: CallerOf, key: IdempotencyKey, body: ForkIn | None = None
+    ) -> Response:
+        """A new session with its files, shells, environment and policies as they are now. It goes on as before."""
+        made = await service.fork(session_id, (body or ForkIn()).request(), idempotency_key=key, caller=caller)
+        return reply(SessionForked.of_fork(*made), 201, {"Location": f"/v1/sessions/{made[0].id}"})
 
     @routes.delete(
         "/v1/sessions/{session_id}",

@@ -18,13 +18,24 @@ from holdfast.drivers.conformance.isolation import IsolationConformance
 from holdfast.drivers.conformance.lifecycle import LifecycleConformance
 from holdfast.drivers.conformance.limits import LimitsConformance
 from holdfast.drivers.conformance.links import LinkConformance
+from holdfast.drivers.conformance.memory import MemoryConformance
 from holdfast.drivers.conformance.sleep import SleepConformance
+from holdfast.drivers.conformance.snapshots import SnapshotConformance
 from holdfast.drivers.conformance.stats import StatsConformance
+from holdfast.drivers.conformance.workspaces import WorkspaceConformance
 
 __all__ = ["DriverConformance", "Harness"]
 
 
 class DriverConformance(
-    LifecycleConformance, LinkConformance, IsolationConformance, LimitsConformance, StatsConformance, SleepConformance
+    LifecycleConformance,
+    LinkConformance,
+    IsolationConformance,
+    LimitsConformance,
+    StatsConformance,
+    SleepConformance,
+    MemoryConformance,
+    SnapshotConformance,
+    WorkspaceConformance,
 ):
     """All of it."""

@@ -6,11 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import SkipTest
 
 from holdfast.drivers.base import Driver, Handle, ImageRoot, Limits, Network, SandboxSpec
-from holdfast.errors import DriverUnsupported, SandboxLost
+from holdfast.errors import DriverUnsupported, FileMissing, SandboxLost
 from holdfast.protocol.messages import STDERR, STDOUT, unpack_segments
 
 if TYPE_CHECKING:
@@ -46,6 +47,14 @@ class Harness(ABC):
     @abstractmethod
     def leftovers(self, session_id: str) -> list[str]:
         """All that still belongs to a session on this machine (processes, files, mounts, …), in words."""
+
+    @abstractmethod
+    def keep_dir(self) -> Path:
+        """An empty directory for snapshots and named workspaces: where a daemon would keep them, or equally good."""
+
+    def full_dir(self) -> Path | None:
+        """One in which there is no room for a snapshot; None where such a place cannot be had here."""
+        return None
 
     async def kill_runner(self, sandbox: "Sandbox") -> None:
         """End the runner behind the driver's back. Override it where it can be done more brutally."""
@@ -149,10 +158,10 @@ async def open_hub(harness: Harness) -> AsyncIterator["LinkHub"]:
         await hub.shut_down()
 
 
-async def start(driver: Driver, hub: "LinkHub", spec: SandboxSpec) -> Sandbox:
-    """Listen, create, and wait until the runner has dialled."""
+async def start(driver: Driver, hub: "LinkHub", spec: SandboxSpec, source: Path | None = None) -> Sandbox:
+    """Listen, create (or restore from ``source``), and wait until the runner has dialled."""
     link = await hub.listen(spec.session_id, spec.token)
-    handle = await driver.create(spec)
+    handle = await (driver.create(spec) if source is None else driver.restore(spec, source))
     await link.wait_connected(PATIENCE_SECONDS)
     return Sandbox(driver, spec, handle, link)
 
@@ -165,7 +174,9 @@ async def clean_up(harness: Harness, driver: Driver, hub: "LinkHub", spec: Sandb
 
 
 @asynccontextmanager
-async def sandboxes(harness: Harness, count: int, **changes: object) -> AsyncIterator[list[Sandbox]]:
+async def sandboxes(
+    harness: Harness, count: int, source: Path | None = None, /, **changes: object
+) -> AsyncIterator[list[Sandbox]]:
     """Sandboxes whose runners have dialled. They are destroyed at the end, and must leave nothing behind."""
     async with AsyncExitStack() as stack:
         hub = await stack.enter_async_context(open_hub(harness))
@@ -175,15 +186,28 @@ async def sandboxes(harness: Harness, count: int, **changes: object) -> AsyncIte
         for _ in range(count):
             spec = new_spec(harness, hub, **changes)
             stack.push_async_callback(clean_up, harness, driver, hub, spec)
-            made.append(await start(driver, hub, spec))
+            made.append(await start(driver, hub, spec, source))
         yield made
 
 
 @asynccontextmanager
-async def sandbox(harness: Harness, **changes: object) -> AsyncIterator[Sandbox]:
+async def sandbox(harness: Harness, source: Path | None = None, /, **changes: object) -> AsyncIterator[Sandbox]:
     """One of them."""
-    async with sandboxes(harness, 1, **changes) as made:
+    async with sandboxes(harness, 1, source, **changes) as made:
         yield made[0]
+
+
+async def write(box: Sandbox, path: str, content: bytes) -> None:
+    """By the link: also where there is no real shell."""
+    await box.link.call("fs.write", {"path": path, "mode": None}, content, timeout=PATIENCE_SECONDS)
+
+
+async def read(box: Sandbox, path: str) -> bytes | None:
+    """None where there is no such file."""
+    try:
+        return (await box.link.call("fs.read", {"path": path, "limit": 1 << 16}, timeout=PATIENCE_SECONDS))[1]
+    except FileMissing:
+        return None
 
 
 def assert_nothing_left(harness: Harness, session_id: str) -> None:

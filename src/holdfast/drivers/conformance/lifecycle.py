@@ -212,7 +212,12 @@ class LifecycleConformance:
                 await driver.pause(handle)
         if not driver.capabilities.snapshot:
             with raised(DriverUnsupported):
-                await driver.snapshot(handle, harness.image.layout)
+                await driver.snapshot(handle, harness.keep_dir() / "one")
+            with raised(DriverUnsupported):
+                await driver.forget_snapshot(harness.keep_dir() / "one")
+        if not driver.capabilities.workspace:
+            with raised(DriverUnsupported):
+                await driver.remove_workspace(harness.keep_dir() / "one")
 
 
 async def is_stopped(box: Sandbox) -> bool:

@@ -1,0 +1,215 @@
+"""What the suite needs from the author of an adapter, and what its tests are written with."""
+
+import asyncio
+import contextlib
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from unittest import SkipTest
+
+from holdfast.agents.base import START, Agent, AgentSessionId, Cursor, Place, Prompt, Said, Told
+from holdfast.errors import HoldfastError
+from holdfast.protocol.turn_events import Kind, StopReason
+
+PATIENCE_SECONDS = 30.0
+"""How long a test waits for something that must happen. Only a failure takes that long."""
+
+
+class Wishes:
+    """How the agent is brought to do something: a line of a prompt. As the scripted agent's language has it.
+
+    Override them for an agent that wants to be asked in another way; None skips the tests that need it.
+    """
+
+    def say(self, text: str) -> str | None:
+        return f"say {text}"
+
+    def run(self, command: str) -> str | None:
+        """A tool call. Commands are ``echo``, ``sleep`` and ``exit``, which the fake's shell knows too."""
+        return f"run {command}"
+
+    def write(self, path: str, text: str) -> str | None:
+        return f"write {path} {text}"
+
+    def wait_for(self, path: str) -> str | None:
+        """Go on when that file is there."""
+        return f"wait-for {path}"
+
+    def ask(self, question: str, options: Sequence[str]) -> str | None:
+        """Ask, and tell the answer in the text."""
+        return " | ".join([f"ask {question}", *options])
+
+    def recall(self, text: str) -> str | None:
+        """Answer ``yes`` or ``no``: was that said in this conversation?"""
+        return f"recall {text}"
+
+    def fail(self) -> str | None:
+        """End the turn with an error."""
+        return "fail no_model the model is on fire"
+
+    def crash(self) -> str | None:
+        """The agent's process dies at once."""
+        return "crash"
+
+    def hang(self) -> str | None:
+        """The agent's process stands still for ever, and answers nobody."""
+        return "hang"
+
+    def noise(self) -> str | None:
+        """Something on the way that is no part of the protocol."""
+        return "garbage"
+
+
+class Harness(ABC):
+    """One test's surroundings: a session service with sandboxes, and the agent in them."""
+
+    wishes: Wishes = Wishes()
+    can_sleep: bool = True
+    """Whether sandboxes can be stopped and started."""
+
+    @abstractmethod
+    def make_agent(self) -> Agent:
+        """An adapter. Each call is as if another daemon had been started."""
+
+    @abstractmethod
+    async def new_session(self) -> Place:
+        """A new sandbox, and in it the default channel."""
+
+    @abstractmethod
+    def home(self, place: Place) -> str:
+        """A directory in the sandbox for the tests' files."""
+
+    @abstractmethod
+    async def write_file(self, place: Place, path: str, data: bytes) -> None: ...
+
+    @abstractmethod
+    async def read_file(self, place: Place, path: str) -> bytes | None:
+        """None if there is none."""
+
+    @abstractmethod
+    async def kill_agent(self, place: Place) -> None:
+        """KILL its process, behind the adapter's back; returns when it is gone."""
+
+    @abstractmethod
+    async def lose_sessions(self, place: Place) -> None:
+        """Let the agent lose all of its conversations; its process is not running."""
+
+    @abstractmethod
+    async def sleep_and_wake(self, place: Place) -> None:
+        """Stop the sandbox, keep its files, start it again."""
+
+
+@dataclass(slots=True)
+class Talk:
+    """A conversation under test."""
+
+    harness: Harness
+    agent: Agent
+    place: Place
+    session: AgentSessionId
+
+    def another_daemon(self) -> "Talk":
+        """The same conversation, as the next daemon sees it."""
+        return Talk(self.harness, self.harness.make_agent(), self.place, self.session)
+
+    def path(self, name: str) -> str:
+        return f"{self.harness.home(self.place)}/{name}"
+
+    async def touch(self, name: str) -> None:
+        await self.harness.write_file(self.place, self.path(name), b"")
+
+    async def prompt(self, *lines: str | None) -> str:
+        """Give it a prompt of these lines; returns the prompt's id."""
+        prompt_id = f"trn_{secrets.token_hex(8)}"
+        await self.agent.prompt(self.place, self.session, Prompt(prompt_id, script(*lines)))
+        return prompt_id
+
+    async def read(self, prompt_id: str, after: Cursor = START) -> list[Told]:
+        """The rest of its turn, to the end."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            return [told async for told in self.agent.events(self.place, self.session, prompt_id, after)]
+
+    async def turn(self, *lines: str | None) -> list[Told]:
+        """A whole turn."""
+        return await self.read(await self.prompt(*lines))
+
+    async def read_until(self, prompt_id: str, kind: Kind) -> Told:
+        """The first event of this kind; then the reader goes away."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            async with contextlib.aclosing(self.agent.events(self.place, self.session, prompt_id, START)) as events:
+                async for told in events:
+                    if told.event.kind is kind:
+                        return told
+        raise AssertionError(f"the turn ended without any {kind.value}")
+
+    async def breaks(self, prompt_id: str) -> tuple[list[Told], HoldfastError]:
+        """What is told up to the error that ends the stream."""
+        seen: list[Told] = []
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            try:
+                async for told in self.agent.events(self.place, self.session, prompt_id, START):
+                    seen.append(told)
+            except HoldfastError as error:
+                return seen, error
+        raise AssertionError(f"the stream ended without an error, after {len(seen)} events")
+
+
+@contextlib.asynccontextmanager
+async def talk(harness: Harness, history: Sequence[Said] = ()) -> AsyncIterator[Talk]:
+    """A running agent in a new sandbox, and a conversation with it."""
+    place = await harness.new_session()
+    agent = harness.make_agent()
+    await agent.start(place)
+    try:
+        yield Talk(harness, agent, place, await agent.create_session(place, history))
+    finally:
+        with contextlib.suppress(HoldfastError):
+            await agent.stop(place)
+
+
+def script(*lines: str | None) -> str:
+    """A prompt of these wishes; skips the test if one of them cannot be had."""
+    wanted = [line for line in lines if line is not None]
+    need(len(wanted) == len(lines), "this agent cannot be brought to do that")
+    return "\n".join(wanted)
+
+
+def text_of(turn: Sequence[Told]) -> str:
+    """The answer: all deltas that are no thoughts."""
+    deltas = [told.event.data for told in turn if told.event.kind is Kind.TEXT_DELTA]
+    return "".join(str(data["text"]) for data in deltas if not data.get("thought"))
+
+
+def reason_of(turn: Sequence[Told]) -> StopReason:
+    """How it ended; and that it says so once, and at last."""
+    ends = [told.event for told in turn if told.event.kind is Kind.FINALIZE]
+    assert len(ends) == 1, f"a turn ends once, not {len(ends)} times"
+    assert turn[-1].event is ends[0], f"after its end came {turn[-1].event}"
+    return StopReason(str(ends[0].data["reason"]))
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]], what: str) -> None:
+    """Wait for something that must come true."""
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not await condition():  # noqa: ASYNC110 - what is waited for is outside this process
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise AssertionError(f"this never came true: {what}") from None
+
+
+async def raises(kind: type[HoldfastError], call: Awaitable[object]) -> HoldfastError:
+    """The error of this kind that a call ends with."""
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await call
+    except kind as error:
+        return error
+    raise AssertionError(f"this was expected to raise {kind.__name__}")
+
+
+def need(available: bool, reason: str) -> None:
+    """Skip a test, loudly: pytest understands unittest's exception."""
+    if not available:
+        raise SkipTest(reason)

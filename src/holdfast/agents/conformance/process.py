@@ -1,0 +1,63 @@
+"""The agent's process: started, found healthy or not, stopped."""
+
+import asyncio
+
+from holdfast.agents.conformance.harness import Harness, raises, reason_of, talk
+from holdfast.errors import AgentDown
+from holdfast.protocol.turn_events import Kind, StopReason
+
+HEALTH_SECONDS = 8.0
+"""Five, and the way there and back on a busy machine."""
+
+
+class ProcessConformance:
+    """start, health, stop."""
+
+    async def test_nothing_is_healthy_before_it_is_started(self, harness: Harness) -> None:
+        place, agent = await harness.new_session(), harness.make_agent()
+        await raises(AgentDown, agent.health(place))
+        await agent.stop(place)
+        await agent.start(place)
+        await agent.health(place)
+        await agent.stop(place)
+
+    async def test_start_and_stop_may_be_repeated(self, harness: Harness) -> None:
+        async with talk(harness) as one:
+            prompt_id = await one.prompt(harness.wishes.wait_for(one.path("go")), harness.wishes.say("still here"))
+            for daemon in (one, one.another_daemon()):
+                await asyncio.gather(*(daemon.agent.start(one.place) for _ in range(3)))
+            await one.touch("go")
+            assert reason_of(await one.read(prompt_id)) is StopReason.END_TURN  # the same process all the time
+            for _ in range(2):
+                await one.agent.stop(one.place)
+                await raises(AgentDown, one.agent.health(one.place))
+            await one.agent.start(one.place)
+            await one.agent.resume_session(one.place, one.session)
+
+    async def test_stop_in_mid_turn_is_told(self, harness: Harness) -> None:
+        async with talk(harness) as one:
+            prompt_id = await one.prompt(harness.wishes.say("begun"), harness.wishes.wait_for(one.path("never")))
+            await one.read_until(prompt_id, Kind.TEXT_DELTA)
+            await one.agent.stop(one.place)
+            _seen, error = await one.breaks(prompt_id)
+            assert isinstance(error, AgentDown), error
+
+    async def test_one_that_hangs_is_found_out_and_replaced(self, harness: Harness) -> None:
+        async with talk(harness) as one:
+            prompt_id = await one.prompt(harness.wishes.say("begun"), harness.wishes.hang())
+            await one.read_until(prompt_id, Kind.TEXT_DELTA)
+            loop = asyncio.get_running_loop()
+            begun = loop.time()
+
+            async def until_down() -> None:
+                while True:  # it may answer for a moment before it hangs
+                    await one.agent.health(one.place)
+
+            await raises(AgentDown, until_down())
+            assert loop.time() - begun < HEALTH_SECONDS + 1, "a hanging agent was waited for too long"
+            _seen, error = await one.breaks(prompt_id)
+            assert isinstance(error, AgentDown), error
+            await one.agent.start(one.place)
+            await one.agent.health(one.place)
+            assert reason_of(await one.read(prompt_id)) is StopReason.ERROR
+            assert reason_of(await one.turn(harness.wishes.say("and on"))) is StopReason.END_TURN

@@ -1,0 +1,100 @@
+"""What dies and comes back: the agent, its sandbox, its memory."""
+
+import asyncio
+
+from holdfast.agents.base import Prompt, Said
+from holdfast.agents.conformance.harness import Harness, need, raises, reason_of, script, talk, text_of
+from holdfast.errors import AgentDown, AgentSessionMissing
+from holdfast.protocol.turn_events import Kind, StopReason
+
+
+class RecoveryConformance:
+    """A conversation outlives whatever carried it; a death is told at once."""
+
+    async def test_a_conversation_outlives_the_agents_process(self, harness: Harness) -> None:
+        async with talk(harness) as one:
+            prompt_id = await one.prompt(harness.wishes.say("the number is 4711"))
+            turn = await one.read(prompt_id)
+            await harness.kill_agent(one.place)
+            await raises(AgentDown, one.agent.health(one.place))
+            assert await one.agent.accepted(one.place, one.session, prompt_id)
+            assert not await one.agent.accepted(one.place, one.session, "trn_never")
+            await one.agent.start(one.place)
+            await one.agent.resume_session(one.place, one.session)
+            assert await one.read(prompt_id) == turn
+            assert "yes" in text_of(await one.turn(harness.wishes.recall("the number is 4711")))
+
+    async def test_a_conversation_outlives_a_sleep_of_the_sandbox(self, harness: Harness) -> None:
+        need(harness.can_sleep, "these sandboxes cannot be stopped and started")
+        async with talk(harness) as one:
+            prompt_id = await one.prompt(harness.wishes.say("the number is 4711"))
+            turn = await one.read(prompt_id)
+            await harness.sleep_and_wake(one.place)
+            await raises(AgentDown, one.agent.health(one.place))
+            other = one.another_daemon()
+            await other.agent.start(one.place)
+            await other.agent.resume_session(one.place, one.session)
+            assert await other.read(prompt_id) == turn
+            assert "yes" in text_of(await other.turn(harness.wishes.recall("the number is 4711")))
+
+    async def test_a_crash_in_mid_turn_is_told(self, harness: Harness) -> None:
+        async with talk(harness) as one:
+            prompt_id = await one.prompt(harness.wishes.say("before the crash"), harness.wishes.crash())
+            seen, error = await one.breaks(prompt_id)
+            assert isinstance(error, AgentDown), error
+            assert "before the crash" in text_of(seen)
+            await one.agent.start(one.place)
+            rest = await one.read(prompt_id, seen[-1].cursor)
+            assert reason_of(rest) in (StopReason.ERROR, StopReason.END_TURN)
+            assert await one.read(prompt_id) == [*seen, *rest]
+            assert reason_of(await one.turn(harness.wishes.say("and on"))) is StopReason.END_TURN
+
+    async def test_a_reader_is_told_of_the_agents_death_at_once(self, harness: Harness) -> None:
+        async with talk(harness) as one:
+            prompt_id = await one.prompt(harness.wishes.say("begun"), harness.wishes.wait_for(one.path("never")))
+            await one.read_until(prompt_id, Kind.TEXT_DELTA)
+            reading = asyncio.ensure_future(one.breaks(prompt_id))
+            await harness.kill_agent(one.place)
+            _seen, error = await reading
+            assert isinstance(error, AgentDown), error
+
+    async def test_a_prompt_is_not_run_again_after_a_crash(self, harness: Harness) -> None:
+        async with talk(harness) as one:
+            path = one.path("runs")
+            prompt = Prompt("trn_crash", script(harness.wishes.write(path, "first"), harness.wishes.crash()))
+            await one.agent.prompt(one.place, one.session, prompt)
+            await one.breaks(prompt.id)
+            await harness.write_file(one.place, path, b"untouched")
+            await one.agent.prompt(one.place, one.session, prompt)  # accepted before, with or without its process
+            await one.agent.start(one.place)
+            await one.agent.prompt(one.place, one.session, prompt)
+            await one.read(prompt.id)
+            assert await harness.read_file(one.place, path) == b"untouched"
+
+    async def test_nothing_is_accepted_by_an_agent_that_is_not_there(self, harness: Harness) -> None:
+        async with talk(harness) as one:
+            await harness.kill_agent(one.place)
+            prompt = Prompt("trn_down", script(harness.wishes.say("hello")))
+            await raises(AgentDown, one.agent.prompt(one.place, one.session, prompt))
+            assert not await one.agent.accepted(one.place, one.session, prompt.id)
+            await one.agent.start(one.place)
+            await one.agent.prompt(one.place, one.session, prompt)
+            assert reason_of(await one.read(prompt.id)) is StopReason.END_TURN
+
+    async def test_a_lost_conversation_is_missing_and_history_makes_up_for_it(self, harness: Harness) -> None:
+        async with talk(harness) as one:
+            await one.turn(harness.wishes.say("the number is 4711"))
+            await harness.kill_agent(one.place)
+            await harness.lose_sessions(one.place)
+            await one.agent.start(one.place)
+            await raises(AgentSessionMissing, one.agent.resume_session(one.place, one.session))
+            await raises(AgentSessionMissing, one.agent.prompt(one.place, one.session, Prompt("p", "say hello")))
+            await raises(AgentSessionMissing, one.agent.accepted(one.place, one.session, "p"))
+            history = [Said("user", "remember 4711"), Said("agent", "the number is 4711")]
+            one.session = await one.agent.create_session(one.place, history)
+            assert "yes" in text_of(await one.turn(harness.wishes.recall("remember 4711")))
+            assert "yes" in text_of(await one.turn(harness.wishes.recall("the number is 4711")))
+
+    async def test_another_sandbox_does_not_know_the_conversation(self, harness: Harness) -> None:
+        async with talk(harness) as one, talk(harness) as other:
+            await raises(AgentSessionMissing, other.agent.resume_session(other.place, one.session))

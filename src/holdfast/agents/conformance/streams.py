@@ -1,0 +1,71 @@
+"""Events: each exactly once per cursor, for every reader."""
+
+import asyncio
+import contextlib
+
+from holdfast.agents.base import START, Told
+from holdfast.agents.conformance.harness import Harness, reason_of, talk
+from holdfast.protocol.turn_events import StopReason
+
+
+class StreamConformance:
+    """events."""
+
+    async def test_reading_on_from_every_cursor_gives_exactly_the_rest(self, harness: Harness) -> None:
+        async with talk(harness) as one:
+            prompt_id = await one.prompt(
+                harness.wishes.say("one two three"), harness.wishes.noise(), harness.wishes.run("echo four")
+            )
+            turn = await one.read(prompt_id)
+            cursors = [START, *(told.cursor for told in turn)]
+            assert len(set(cursors)) == len(cursors), f"each event has a cursor of its own: {cursors}"
+            for count, cursor in enumerate(cursors[:-1]):
+                assert await one.another_daemon().read(prompt_id, cursor) == turn[count:]
+
+    async def test_readers_that_come_and_go_see_each_event_once(self, harness: Harness) -> None:
+        """The turn goes on meanwhile; each reader takes one event and is cut off, as by a daemon that dies."""
+        async with talk(harness) as one:
+            prompt_id = await one.prompt(
+                harness.wishes.say("one two three four"), harness.wishes.run("echo five; sleep 0.05; echo six")
+            )
+            seen: list[Told] = []
+            async with asyncio.timeout(60):
+                while not seen or seen[-1].event.kind != "message.finalize":
+                    after = seen[-1].cursor if seen else START
+                    events = one.agent.events(one.place, one.session, prompt_id, after)
+                    async with contextlib.aclosing(events):
+                        seen.append(await anext(events))
+            assert seen == await one.read(prompt_id)
+            assert reason_of(seen) is StopReason.END_TURN
+
+    async def test_two_readers_see_the_same(self, harness: Harness) -> None:
+        async with talk(harness) as one:
+            prompt_id = await one.prompt(harness.wishes.wait_for(one.path("go")), harness.wishes.say("to all of you"))
+            readers = [asyncio.ensure_future(one.another_daemon().read(prompt_id)) for _ in range(3)]
+            await one.touch("go")
+            first, *others = await asyncio.gather(*readers)
+            assert reason_of(first) is StopReason.END_TURN
+            assert all(other == first for other in others)
+            assert await one.read(prompt_id) == first
+
+    async def test_a_reader_who_is_early_sees_it_as_it_happens(self, harness: Harness) -> None:
+        async with talk(harness) as one:
+            prompt_id = await one.prompt(
+                harness.wishes.say("before"), harness.wishes.wait_for(one.path("go")), harness.wishes.say("after")
+            )
+            text = ""
+            async with asyncio.timeout(30):
+                async for told in one.agent.events(one.place, one.session, prompt_id, START):
+                    text += str(told.event.data.get("text", ""))
+                    if text.strip() == "before":  # only now: had it been told late, we would wait for ever
+                        await one.touch("go")
+            assert text.split() == ["before", "after"]
+
+    async def test_it_goes_on_while_nobody_reads(self, harness: Harness) -> None:
+        async with talk(harness) as one:
+            prompt_id = await one.prompt(harness.wishes.write(one.path("done"), "yes"), harness.wishes.say("done"))
+
+            async with asyncio.timeout(30):
+                while await harness.read_file(one.place, one.path("done")) is None:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert reason_of(await one.another_daemon().read(prompt_id)) is StopReason.END_TURN

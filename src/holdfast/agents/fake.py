@@ -1,0 +1,260 @@
+"""An agent in memory, for the fake driver: fails, hangs, forgets and dies on demand. Knows the scripted language.
+
+world = FakeAgentWorld(machines)        # the FakeWorld of the driver; outlives adapters, as sandboxes do
+agent = FakeAgent(world)
+agent.inject("prompt", error=AgentFailed("the reply was lost"), moment="after")     # it was accepted all the same
+agent.inject("events", error=AgentDown("gone"), moment="middle", at=2)              # after two events
+world.kill(session_id)                                                              # its process dies
+"""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from holdfast.agents.base import Abilities, Agent, AgentSessionId, Cursor, Place, Prompt, Said, Told
+from holdfast.agents.fake_world import FakeAgentSession, FakeAgentWorld, FakeHome, FakeTurn
+from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, HoldfastError
+from holdfast.protocol.turn_events import Kind
+
+Moment = Literal["before", "middle", "after"]
+"""When a fault strikes: before anything was done, between two events (``events`` only), or when all is done."""
+
+
+@dataclass(slots=True)
+class _Fault:
+    error: HoldfastError | None
+    hang: bool
+    times: int | None
+    moment: Moment
+    at: int
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class FakeAgent(Agent):
+    """One daemon's view of a world. ``calls`` lists each call as (method, session id)."""
+
+    name = "fake"
+
+    def __init__(
+        self, world: FakeAgentWorld, *, deadline_seconds: float = 5.0, abilities: Abilities | None = None
+    ) -> None:
+        self.world = world
+        self.calls: list[tuple[str, str]] = []
+        self._deadline = deadline_seconds
+        self._abilities = abilities or Abilities(steer=True, revert=True, models=("fake-1", "fake-2"))
+        self._faults: dict[str, list[_Fault]] = {}
+
+    # -- what a test does ----------------------------------------------------------------------------------------------
+
+    def inject(
+        self,
+        method: str,
+        *,
+        error: HoldfastError | None = None,
+        hang: bool = False,
+        times: int | None = 1,
+        moment: Moment = "before",
+        at: int = 0,
+    ) -> None:
+        """Let the next ``times`` calls (None: all) of a method fail with ``error``, or hang until ``release``.
+
+        A call that hangs ends at its deadline, as it does with a real agent; ``events`` has none. ``at`` is after how
+        many events of one reader a fault in the middle strikes.
+        """
+        if method.startswith("_") or not callable(getattr(Agent, method, None)):
+            raise ValueError(f"the fake has no method {method!r}")
+        self._faults.setdefault(method, []).append(_Fault(error, hang, times, moment, at))
+
+    def release(self, method: str) -> None:
+        """Let the calls of a method that hang go on, and take its faults away."""
+        for fault in self._faults.pop(method, []):
+            fault.released.set()
+
+    # -- the contract --------------------------------------------------------------------------------------------------
+
+    @property
+    def abilities(self) -> Abilities:
+        return self._abilities
+
+    async def start(self, place: Place) -> None:
+        async with self._call("start", place) as home:
+            if not home.alive or (home.process is not None and home.process.hangs):
+                self.world.start(home)
+
+    async def health(self, place: Place) -> None:
+        async with self._call("health", place) as home:
+            await self._answering(home)
+
+    async def create_session(self, place: Place, history: Sequence[Said] = ()) -> AgentSessionId:
+        async with self._call("create_session", place) as home:
+            await self._answering(home)
+            session = AgentSessionId(f"fake_{secrets.token_hex(8)}")
+            home.sessions[session] = FakeAgentSession([(one.role, one.text) for one in history])
+        return session
+
+    async def resume_session(self, place: Place, session: AgentSessionId) -> None:
+        async with self._call("resume_session", place) as home:
+            await self._answering(home)
+            _find(home, session)
+
+    async def prompt(self, place: Place, session: AgentSessionId, prompt: Prompt) -> None:
+        async with self._call("prompt", place) as home:
+            known = _find(home, session)
+            if prompt.id in known.turns:
+                return
+            await self._answering(home)
+            if known.running() is not None:
+                raise AgentFailed("a turn is running in this session; wait for its end")
+            self.world.run(place.session_id, home, known, prompt)
+
+    async def accepted(self, place: Place, session: AgentSessionId, prompt_id: str) -> bool:
+        async with self._call("accepted", place) as home:
+            return prompt_id in _find(home, session).turns
+
+    async def events(
+        self, place: Place, session: AgentSessionId, prompt_id: str, after: Cursor
+    ) -> AsyncGenerator[Told, None]:
+        await self._strike("events", "before", place)
+        home = await self._home(place)
+        turn, position = _turn(home, session, prompt_id), int(after or "0")
+        seen = 0
+        while True:
+            for event in turn.log[position:]:
+                await self._strike("events", "middle", place, at=seen)
+                position, seen = position + 1, seen + 1
+                yield Told(Cursor(str(position)), event)
+                if event.kind is Kind.FINALIZE:
+                    await self._strike("events", "after", place)
+                    return
+            await self._strike("events", "middle", place, at=seen)
+            if position == len(turn.log):
+                await self._wait_for_news(place, home, turn)
+
+    async def abort(self, place: Place, session: AgentSessionId, prompt_id: str) -> None:
+        async with self._call("abort", place) as home:
+            await self._answering(home)
+            turn = _find(home, session).turns.get(prompt_id)
+            if turn is not None:
+                turn.aborted = True
+
+    async def answer(self, place: Place, session: AgentSessionId, question_id: str, answer: str) -> None:
+        async with self._call("answer", place) as home:
+            await self._answering(home)
+            for turn in _find(home, session).turns.values():
+                future = turn.answers.get(question_id)
+                if future is not None:
+                    if not future.done():
+                        future.set_result(answer)
+                    return
+            raise AgentFailed(f"the agent has asked no question {question_id}")
+
+    async def steer(self, place: Place, session: AgentSessionId, prompt: Prompt) -> None:
+        if not self._abilities.steer:
+            await super().steer(place, session, prompt)
+        async with self._call("steer", place) as home:
+            await self._answering(home)
+            known = _find(home, session)
+            if prompt.id in known.steered:
+                return
+            turn = known.running()
+            if turn is None:
+                raise AgentFailed("no turn is running in this session; send the message with mode queue")
+            known.steered.add(prompt.id)
+            turn.tell(turn.script.steered(prompt.text))
+
+    async def revert(self, place: Place, session: AgentSessionId, prompt_id: str) -> None:
+        if not self._abilities.revert:
+            await super().revert(place, session, prompt_id)
+        async with self._call("revert", place) as home:
+            await self._answering(home)
+            known = _find(home, session)
+            if known.running() is not None:
+                raise AgentFailed("a turn is running in this session; abort it first")
+            if prompt_id not in known.turns:
+                raise AgentFailed(f"the agent has had no prompt {prompt_id}")
+            self.world.revert(home, known, prompt_id)
+
+    async def stop(self, place: Place) -> None:
+        async with self._call("stop", place) as home:
+            if home.process is not None:
+                home.process.die()
+
+    # -- the way there -------------------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def _call(self, method: str, place: Place) -> AsyncIterator[FakeHome]:
+        try:
+            async with asyncio.timeout(self._deadline):
+                await self._strike(method, "before", place)
+                yield await self._home(place)
+                await self._strike(method, "after", place)
+        except TimeoutError:
+            kind = AgentFailed if method in ("prompt", "accepted") else AgentDown
+            raise kind(f"the agent did not answer {method} within {self._deadline} s; start it again") from None
+
+    async def _home(self, place: Place) -> FakeHome:
+        """By way of the sandbox's link, as with a real agent: one that sleeps is woken, one that is gone is told."""
+        await place.sandbox.ports.list(place.session_id)
+        try:
+            return self.world.home(place.session_id, place.channel)
+        except LookupError as error:
+            raise AgentFailed(str(error)) from error
+
+    async def _answering(self, home: FakeHome) -> None:
+        if not home.alive:
+            raise AgentDown("the agent's process is not there; start it")
+        if home.process is not None and home.process.hangs:
+            try:
+                async with asyncio.timeout(self._deadline / 2):
+                    await asyncio.get_running_loop().create_future()
+            except TimeoutError:
+                raise AgentDown("the agent does not answer; start it again") from None
+
+    async def _wait_for_news(self, place: Place, home: FakeHome, turn: FakeTurn) -> None:
+        """Returns when there may be more. Silence of an agent that does not answer is not waited for."""
+        if not home.alive:
+            await self._home(place)  # if the whole sandbox is gone, that is what is told
+            raise AgentDown("the agent died in the middle of the turn; start it")
+        try:
+            async with asyncio.timeout(self._deadline):
+                await turn.news()
+        except TimeoutError:
+            await self._answering(home)
+
+    async def _strike(self, method: str, moment: Moment, place: Place, *, at: int = 0) -> None:
+        if moment == "before":
+            self.calls.append((method, place.session_id))
+        fault = self._take_fault(method, moment, at)
+        await asyncio.sleep(0)
+        if fault is None:
+            return
+        if fault.hang:
+            await fault.released.wait()
+        if fault.error is not None:
+            raise fault.error
+
+    def _take_fault(self, method: str, moment: Moment, at: int) -> _Fault | None:
+        for fault in self._faults.get(method, []):
+            if fault.moment != moment or fault.at != at or fault.times == 0:
+                continue
+            if fault.times is not None:
+                fault.times -= 1
+            return fault
+        return None
+
+
+def _find(home: FakeHome, session: AgentSessionId) -> FakeAgentSession:
+    known = home.sessions.get(session)
+    if known is None:
+        raise AgentSessionMissing(f"the agent has no session {session}; make a new one")
+    return known
+
+
+def _turn(home: FakeHome, session: AgentSessionId, prompt_id: str) -> FakeTurn:
+    turn = _find(home, session).turns.get(prompt_id)
+    if turn is None:
+        raise AgentFailed(f"the agent has had no prompt {prompt_id}")
+    return turn

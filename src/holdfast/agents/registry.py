@@ -1,0 +1,47 @@
+"""The agents that a daemon offers, by name. An adapter is imported when it is first asked for."""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from holdfast.agents.base import Agent
+from holdfast.errors import BadInput, ConfigError
+
+KNOWN: Final[Mapping[str, str]] = {
+    "scripted": "holdfast.agents.scripted.adapter:ScriptedAgent",
+}
+"""Where each adapter is. Its class is called without arguments."""
+
+
+class AgentRegistry:
+    """Those of one daemon. ``default`` is for threads that name none: the first, unless it is given."""
+
+    def __init__(self, names: Sequence[str], default: str | None = None) -> None:
+        unknown = sorted(set(names) - set(KNOWN))
+        if unknown:
+            raise ConfigError(f"agents: there is no {', '.join(unknown)}; known are {', '.join(sorted(KNOWN))}")
+        if default is not None and default not in names:
+            raise ConfigError(f"default_agent: {default} is not among agents")
+        self.names = tuple(names)
+        self.default = default if default is not None else next(iter(names), None)
+        self._agents: dict[str, Agent] = {}
+
+    def add(self, agent: Agent) -> None:
+        """One that was made elsewhere, under its own name; a test's fake, say."""
+        self._agents[agent.name] = agent
+        if agent.name not in self.names:
+            self.names = (*self.names, agent.name)
+        self.default = self.default or agent.name
+
+    def get(self, name: str | None = None) -> Agent:
+        """The one of this name, or the default; always the same object."""
+        name = name if name is not None else self.default
+        if name is None or name not in self.names:
+            offered = ", ".join(self.names) or "none; add some to the setting agents"
+            raise BadInput(f"agent: {name or 'no default'} is not offered here; there is {offered}")
+        if name not in self._agents:
+            module, _, cls = KNOWN[name].partition(":")
+            agent = getattr(importlib.import_module(module), cls)()
+            assert isinstance(agent, Agent)
+            self._agents[name] = agent
+        return self._agents[name]

@@ -1,0 +1,234 @@
+"""The adapter of the scripted agent: a program of our own in the sandbox that does what the prompt's text says.
+
+It needs no model and no network, and keeps the whole contract: threads are tested with it, and a new installation is
+tried out with it. The language is in ``inside/script.py``, what the program keeps on disk in ``inside/disk.py``.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import re
+import secrets
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+from holdfast.agents.base import Abilities, Agent, AgentSessionId, Cursor, Place, Prompt, Said, Told
+from holdfast.agents.scripted import package, process
+from holdfast.agents.scripted.log import TurnLog, read_file
+from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, FileMissing, ProcessNotFound
+from holdfast.sessions.follow import Attached, Chunk
+from holdfast.sessions.processes import ProcessView
+
+_SESSION = re.compile(r"scr_[0-9a-f]{32}")
+_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+_REMEMBERED_ROOTS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long the agent may take, in seconds."""
+
+    health: float = 5.0
+    request: float = 20.0
+    quiet: float = 15.0
+    """How long a turn may be silent before the agent is asked whether it lives."""
+
+
+class ScriptedAgent(Agent):
+    """One daemon's adapter. What it remembers (where homes are) it could find out again."""
+
+    name = "scripted"
+
+    def __init__(self, patience: Patience | None = None) -> None:
+        self._patience = patience or Patience()
+        self._roots: dict[str, str] = {}
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+
+    @property
+    def abilities(self) -> Abilities:
+        return Abilities(steer=True, revert=True, models=("scripted-1", "scripted-2"))
+
+    # -- the process ---------------------------------------------------------------------------------------------------
+
+    async def start(self, place: Place) -> None:
+        async with self._locks.setdefault((place.session_id, place.channel), asyncio.Lock()):
+            view, generation = await process.find(place)
+            if view is not None and view.running:
+                try:
+                    await process.ask(place, view, "ping", {}, self._patience.health)
+                    return
+                except AgentDown:
+                    await process.end(place, view)
+            view = await process.launch(place, await self._root(place), generation + 1)
+            await self._wait_ready(place, view)
+
+    async def _wait_ready(self, place: Place, view: ProcessView) -> None:
+        try:
+            await process.ask(place, view, "ping", {}, process.START_SECONDS)
+        except AgentDown as error:
+            now = await place.sandbox.processes.get(place.session_id, view.process_id)
+            if now.running:
+                raise
+            why = await process.complaint(place, now)
+            raise AgentFailed(f"the agent ended as soon as it was started, with {now.exit_code}: {why}") from error
+
+    async def health(self, place: Place) -> None:
+        try:
+            async with asyncio.timeout(self._patience.health):
+                await self._ask(place, "ping", {}, self._patience.health)
+        except TimeoutError:
+            raise AgentDown(f"the agent did not answer within {self._patience.health:.0f} s; start it again") from None
+
+    async def stop(self, place: Place) -> None:
+        view, _ = await process.find(place)
+        if view is not None and view.running:
+            await process.end(place, view)
+
+    async def _ask(self, place: Place, op: str, fields: process.Json, seconds: float | None = None) -> None:
+        view, _ = await process.find(place)
+        if view is None or not view.running:
+            raise AgentDown("the agent's process is not there; start it")
+        await process.ask(place, view, op, fields, seconds or self._patience.request)
+
+    async def _root(self, place: Place) -> str:
+        known = self._roots.get(place.session_id)
+        if known is None:
+            if len(self._roots) >= _REMEMBERED_ROOTS:
+                self._roots.clear()
+            known = self._roots[place.session_id] = await process.root(place)
+        return known
+
+    # -- sessions ------------------------------------------------------------------------------------------------------
+
+    async def create_session(self, place: Place, history: Sequence[Said] = ()) -> AgentSessionId:
+        session = AgentSessionId(f"scr_{secrets.token_hex(16)}")
+        said = [[one.role, one.text] for one in history]
+        await self._ask(place, "create", {"session": session, "history": said})
+        return session
+
+    async def resume_session(self, place: Place, session: AgentSessionId) -> None:
+        _check(session)
+        await self._ask(place, "resume", {"session": session})
+
+    # -- turns ---------------------------------------------------------------------------------------------------------
+
+    async def prompt(self, place: Place, session: AgentSessionId, prompt: Prompt) -> None:
+        _check(session)
+        fields = {
+            "session": session,
+            "prompt": prompt.id,
+            "name": _name(prompt.id),
+            "text": prompt.text,
+            "model": prompt.model,
+            "attachments": list(prompt.attachments),
+        }
+        try:
+            await self._ask(place, "prompt", fields)
+        except AgentDown:
+            await self.stop(place)  # so that nobody is left who could still take it up
+            if not await self.accepted(place, session, prompt.id):
+                raise
+
+    async def accepted(self, place: Place, session: AgentSessionId, prompt_id: str) -> bool:
+        _check(session)
+        try:
+            content = await read_file(place, f"{await self._home(place)}/sessions/{session}.jsonl")
+        except FileMissing:
+            raise AgentSessionMissing(f"the agent has no session {session}; make a new one") from None
+        notes = map(process.parse, content.split(b"\n"))
+        return any(note is not None and note.get("prompt") == prompt_id for note in notes)
+
+    async def _home(self, place: Place) -> str:
+        return f"{await self._root(place)}/scripted/{package.channel_name(place.channel)}"
+
+    async def events(
+        self, place: Place, session: AgentSessionId, prompt_id: str, after: Cursor
+    ) -> AsyncGenerator[Told, None]:
+        if not await self.accepted(place, session, prompt_id):
+            raise AgentFailed(f"the agent has had no prompt {prompt_id}")
+        key = f"{session}/{_name(prompt_id)}"
+        log = TurnLog(place, f"{await self._home(place)}/turns/{key}.log", key, after)
+        while True:
+            view, _ = await process.find(place)
+            for told in await log.rest():
+                yield told
+            if log.ended:
+                return
+            if view is None or not view.running:
+                raise AgentDown("the agent died in the middle of the turn; start it")
+            async with contextlib.aclosing(self._follow(place, view, log)) as following:
+                async for told in following:
+                    yield told
+            if log.ended:
+                return
+
+    async def _follow(self, place: Place, view: ProcessView, log: TurnLog) -> AsyncGenerator[Told, None]:
+        """What the process tells of the turn, to the turn's end or its own."""
+        lines = process.Lines()
+        output = place.sandbox.processes.follow(place.session_id, view.process_id, offset=view.written)
+        async with contextlib.aclosing(_or_silence(output, self._patience.quiet)) as items:
+            async for item in items:
+                if isinstance(item, ProcessView):
+                    return
+                if item is None:
+                    await self.health(place)
+                if item is None or isinstance(item, Attached):  # from here on nothing escapes us; what came before?
+                    for told in await log.rest():
+                        yield told
+                for note in lines.feed(item) if isinstance(item, Chunk) else []:
+                    for told in await log.take(note):
+                        yield told
+                if log.ended:
+                    return
+
+    async def abort(self, place: Place, session: AgentSessionId, prompt_id: str) -> None:
+        _check(session)
+        await self._ask(place, "abort", {"session": session, "prompt": prompt_id})
+
+    async def answer(self, place: Place, session: AgentSessionId, question_id: str, answer: str) -> None:
+        _check(session)
+        await self._ask(place, "answer", {"session": session, "question": question_id, "answer": answer})
+
+    async def steer(self, place: Place, session: AgentSessionId, prompt: Prompt) -> None:
+        _check(session)
+        await self._ask(place, "steer", {"session": session, "prompt": prompt.id, "text": prompt.text})
+
+    async def revert(self, place: Place, session: AgentSessionId, prompt_id: str) -> None:
+        _check(session)
+        await self._ask(place, "revert", {"session": session, "prompt": prompt_id})
+
+
+async def _or_silence(
+    output: AsyncGenerator[Attached | Chunk | ProcessView, None], seconds: float
+) -> AsyncGenerator[Attached | Chunk | ProcessView | None, None]:
+    """The same, and None each time that nothing came for so long."""
+    async with contextlib.aclosing(output):
+        while True:
+            coming = asyncio.ensure_future(anext(output, None))
+            try:
+                while not (await asyncio.wait([coming], timeout=seconds))[0]:
+                    yield None
+                item = coming.result()
+            except ProcessNotFound:
+                return
+            finally:
+                if not coming.done():
+                    coming.cancel()
+                    await asyncio.wait([coming])
+            if item is None:
+                return
+            yield item
+
+
+def _check(session: AgentSessionId) -> None:
+    """It becomes part of a path."""
+    if not _SESSION.fullmatch(session):
+        raise AgentSessionMissing(f"{session[:100]!r} is no session of the scripted agent; make a new one")
+
+
+def _name(prompt_id: str) -> str:
+    """Of any id, a name for its files."""
+    if _SAFE.fullmatch(prompt_id):
+        return prompt_id
+    return f"x-{hashlib.sha256(prompt_id.encode('utf-8', 'surrogatepass')).hexdigest()}"

@@ -1,0 +1,67 @@
+"""One turn's log of events in the sandbox, read from a place on: by its file, or as it is told while it grows."""
+
+from holdfast.agents.base import Cursor, Place, Told
+from holdfast.agents.scripted.process import Json, parse
+from holdfast.errors import AgentFailed, FileMissing
+from holdfast.protocol.turn_events import Kind, TurnEvent, check
+
+
+async def read_file(place: Place, path: str, start: int = 0) -> bytes:
+    """From that place to the end as it is now."""
+    async with place.sandbox.files.download(place.session_id, path) as download:
+        count = download.entry.size - start
+        return b"".join([piece async for piece in download.read(start, count)]) if count > 0 else b""
+
+
+class TurnLog:
+    """A reader's view. Its cursors are numbers of bytes in the file, each the end of a line."""
+
+    def __init__(self, place: Place, path: str, key: str, after: Cursor) -> None:
+        if after and not (after.isascii() and after.isdigit()):
+            raise AgentFailed(f"{after!r} is no cursor of the scripted agent")
+        self._place = place
+        self._path = path
+        self._key = key
+        self._position = int(after or "0")
+        self.ended = False
+
+    async def rest(self) -> list[Told]:
+        """All that is in the file from here on. A line that is being written is left for later."""
+        try:
+            data = await read_file(self._place, self._path, self._position)
+        except FileMissing:  # accepted a moment ago
+            return []
+        found = []
+        for line in data[: data.rfind(b"\n") + 1].splitlines(keepends=True):
+            self._position += len(line)
+            event = _event(parse(line))
+            if event is not None:
+                found.append(self._told(event))
+        return found
+
+    async def take(self, note: Json) -> list[Told]:
+        """What the agent has told on its output: the next event itself, or that there is something to read."""
+        start, end = note.get("start"), note.get("end")
+        if note.get("turn") != self._key or not isinstance(end, int) or end <= self._position:
+            return []
+        told = note.get("event")
+        event = _event(told) if isinstance(told, dict) else None
+        if start != self._position or event is None:
+            return await self.rest()
+        self._position = end
+        return [self._told(event)]
+
+    def _told(self, event: TurnEvent) -> Told:
+        self.ended = self.ended or event.kind is Kind.FINALIZE
+        return Told(Cursor(str(self._position)), event)
+
+
+def _event(told: Json | None) -> TurnEvent | None:
+    """Checked: it comes from a sandbox. What is no event is nobody's business."""
+    match told:
+        case {"kind": str(kind), "data": dict(data)}:
+            try:
+                return check(TurnEvent(Kind(kind), data))
+            except ValueError:
+                return None
+    return None

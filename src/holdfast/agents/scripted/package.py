@@ -1,0 +1,67 @@
+"""The program as one file to put into a sandbox, and the line that starts it there."""
+
+import functools
+import hashlib
+import io
+import re
+import shlex
+import zipfile
+from pathlib import Path
+
+import holdfast
+
+_PACKAGE = Path(holdfast.__file__).parent
+_INSIDE = "agents/scripted/inside"
+_MODULES = ("protocol/compact_json.py", *(f"{_INSIDE}/{name}.py" for name in ("script", "disk", "command", "main")))
+_PARENTS = ("", "protocol/", "agents/", "agents/scripted/", f"{_INSIDE}/")
+_NEVER = (1980, 1, 1, 0, 0, 0)  # the same content gives the same file
+_MARK = re.compile(r"holdfast-scripted:([0-9a-f]{16}):([0-9]{1,9})$")
+
+
+@functools.cache
+def program() -> bytes:
+    """An archive that Python imports from; not compressed, since the runtime bundle's Python cannot unpack."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for parent in _PARENTS:
+            archive.writestr(zipfile.ZipInfo(f"holdfast/{parent}__init__.py", _NEVER), b"")
+        for module in _MODULES:
+            archive.writestr(zipfile.ZipInfo(f"holdfast/{module}", _NEVER), (_PACKAGE / module).read_bytes())
+    return buffer.getvalue()
+
+
+@functools.cache
+def program_name() -> str:
+    return f"scripted-{hashlib.sha256(program()).hexdigest()[:16]}.zip"
+
+
+def channel_name(channel: str) -> str:
+    """Of any text, a name for a directory."""
+    return hashlib.sha256(channel.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def mark(channel: str, generation: int) -> str:
+    """What an agent's process is found by in the list of processes; the newest generation is the one that counts."""
+    return f"holdfast-scripted:{channel_name(channel)}:{generation}"
+
+
+def generation_of(command: str, channel: str) -> int | None:
+    """The generation of the agent that was started by this command line; None if it is none of this channel."""
+    found = _MARK.search(command)
+    return int(found[2]) if found and found[1] == channel_name(channel) else None
+
+
+def start_line(archive: str, home: str, mark: str) -> str:
+    """For bash: with the runtime bundle's Python, which is the same in every image, or with the image's own."""
+    code = f"import sys; sys.path.insert(0, {archive!r}); from {_module()} import main; main()"
+    python = f"-I -S -X frozen_modules=on -c {shlex.quote(code)} {shlex.quote(home)} {mark}"
+    bundle = "/.holdfast"
+    return (
+        f'for loader in {bundle}/lib/ld*.so*; do [ -x "$loader" ] && '
+        f'exec "$loader" --library-path {bundle}/lib {bundle}/bin/python {python}; done; '
+        f"exec python3 {python}"
+    )
+
+
+def _module() -> str:
+    return f"holdfast.{_INSIDE.replace('/', '.')}.main"

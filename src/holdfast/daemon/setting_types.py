@@ -1,0 +1,30 @@
+"""Types of settings that several parts of the configuration use."""
+
+import json
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, StringConstraints
+
+
+def no_bool(value: object) -> object:
+    # YAML's "yes" where a number belongs is a mistake, but to Python True is 1.
+    if isinstance(value, bool):
+        raise ValueError("must be a number")
+    return value
+
+
+def split(value: object) -> object:
+    """The environment has only text: a list is written as JSON or with commas."""
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("["):
+        try:
+            return json.loads(value)
+        except ValueError:
+            raise ValueError('must be a comma-separated list or a JSON list such as ["a", "b"]') from None
+    return [item.strip() for item in value.split(",") if item.strip()]
+
+
+Int = Annotated[int, BeforeValidator(no_bool)]
+Float = Annotated[float, BeforeValidator(no_bool), Field(allow_inf_nan=False)]
+Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]

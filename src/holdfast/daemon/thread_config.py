@@ -1,0 +1,48 @@
+"""Types of the settings of threads: which agents there are, when threads go to sleep, where their files are."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from holdfast.daemon.setting_types import Float, Name, split
+
+DEFAULT = "default"
+"""The platform that stands for all others in ``thread_idle``."""
+
+
+def _from_json(value: object) -> object:
+    """The environment has only text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise ValueError('must be JSON such as {"default": {"pause_after_seconds": 1800}}') from None
+
+
+_Seconds = Annotated[Float, Field(gt=0)] | None
+
+
+class IdleConfig(BaseModel):
+    """After how many seconds without activity; null: never."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pause_after_seconds: _Seconds = 30 * 60.0
+    hibernate_after_seconds: _Seconds = 3 * 3600.0
+    destroy_after_seconds: _Seconds = 7 * 24 * 3600.0
+
+
+def _absolute(path: Path) -> Path:
+    path = path.expanduser()
+    if not path.is_absolute():
+        raise ValueError("must be an absolute path (or begin with ~)")
+    return path
+
+
+AgentNames = Annotated[tuple[Name, ...], BeforeValidator(split)]
+ThreadIdle = Annotated[Mapping[str, IdleConfig], BeforeValidator(_from_json)]
+FilesDir = Annotated[Path, AfterValidator(_absolute)]

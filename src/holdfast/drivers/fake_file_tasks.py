@@ -1,0 +1,112 @@
+"""Work on the files of a fake runner: the tasks of a real one that whole files need, over the same stream.
+
+A file is an entry of a dictionary. Folders are there when something is in them, or when they were made.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+
+from holdfast.errors import FileMissing, HoldfastError, ProtocolError
+from holdfast.protocol import frames
+
+_CHUNK = 1 << 16
+
+
+class FakeFileTasks:
+    """``files`` gives the dictionary as it is now: a sandbox that was stopped gets it back from before."""
+
+    def __init__(self, files: Callable[[], dict[str, bytes]]) -> None:
+        self._now = files
+        self._folders: set[str] = set()
+        self._changed: dict[str, tuple[bytes, float]] = {}
+
+    @property
+    def _files(self) -> dict[str, bytes]:
+        return self._now()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        frames_in = _Frames(reader)
+        wish, _body = await frames_in.next()
+        try:
+            await self._do(wish, frames_in, writer)
+        except HoldfastError as error:
+            writer.write(frames.encode({"error": {"code": error.code, "message": error.message}}))
+        await writer.drain()
+        writer.write_eof()
+        await reader.read()  # until the host has all of it
+
+    async def _do(self, wish: frames.Header, stream: "_Frames", writer: asyncio.StreamWriter) -> None:
+        path = str(wish.get("path"))
+        match wish.get("task"):
+            case "get":
+                content = self._content(path)
+                writer.write(frames.encode({"entry": self._entry(path)}))
+                part, _ = await stream.next()
+                start, count = part.get("start"), part.get("count")
+                assert isinstance(start, int) and isinstance(count, int)
+                writer.write(content[start : start + count])
+            case "put":
+                content = b""
+                while not (frame := await stream.next())[0].get("end"):
+                    content += bytes(frame[1])
+                self._files[path] = content
+                writer.write(frames.encode({"entry": self._entry(path)}))
+            case "stat":
+                writer.write(frames.encode({"entry": self._entry(path)}))
+            case "mkdir":
+                self._folders.add(path)
+                writer.write(frames.encode({"entry": self._entry(path)}))
+            case "list":
+                self._list(path, writer)
+            case task:
+                raise ProtocolError(f"this runner does not know the task {task!r}")
+
+    def _list(self, top: str, writer: asyncio.StreamWriter) -> None:
+        below = sorted(path for path in self._files if path.startswith(f"{top}/"))
+        if not below and top not in self._folders:
+            raise FileMissing(f"{top}: No such file or directory")
+        if below:
+            writer.write(frames.encode({}, b"\n".join(json.dumps(self._entry(path)).encode() for path in below)))
+        writer.write(frames.encode({"end": True, "after": None}))
+
+    def _content(self, path: str) -> bytes:
+        if path not in self._files:
+            raise FileMissing(f"{path}: No such file or directory")
+        return self._files[path]
+
+    def _entry(self, path: str) -> frames.Header:
+        content = self._files.get(path, b"")
+        if path not in self._files and path not in self._folders:
+            raise FileMissing(f"{path}: No such file or directory")
+        seen = self._changed.get(path)
+        if seen is None or seen[0] != content:
+            seen = self._changed[path] = (content, time.time())
+        return {
+            "path": path,
+            "kind": "file" if path in self._files else "directory",
+            "size": len(content),
+            "mode": 0o644,
+            "uid": 0,
+            "gid": 0,
+            "mtime_ns": int(seen[1] * 1e9),
+            "inode": 1,
+        }
+
+
+class _Frames:
+    """What the host sends, frame by frame."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+        self._decoder = frames.Decoder()
+        self._ready: list[tuple[frames.Header, bytes]] = []
+
+    async def next(self) -> tuple[frames.Header, bytes]:
+        while not self._ready:
+            data = await self._reader.read(_CHUNK)
+            if not data:
+                raise asyncio.IncompleteReadError(b"", None)
+            self._ready += [(header, bytes(body)) for header, body in self._decoder.feed(data)]
+        return self._ready.pop(0)

@@ -1,0 +1,40 @@
+"""What the drivers share that keep their sandboxes' files in a ``Space`` on this host: how new ones get theirs."""
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from holdfast.drivers.base import Driver, Handle, SandboxSpec
+from holdfast.drivers.snapshot_facts import SnapshotFacts
+from holdfast.drivers.space import Space, Spaces
+
+FillSpace = Callable[[Space], Awaitable[None]]
+"""How a new sandbox's space gets its first content."""
+
+
+class SpaceDriver(Driver):
+    """``snapshot`` is each driver's own: it knows which process is the sandbox's first, and what else to keep."""
+
+    @property
+    @abstractmethod
+    def _spaces(self) -> Spaces:
+        """Valid after ``prepare``."""
+
+    @abstractmethod
+    async def _make(self, spec: SandboxSpec, fill_space: FillSpace) -> Handle:
+        """``create``, but for the content of its space."""
+
+    async def create(self, spec: SandboxSpec) -> Handle:
+        return await self._make(spec, lambda space: space.create(spec, self))
+
+    async def restore(self, spec: SandboxSpec, source: Path, *, consume: bool = False) -> Handle:
+        facts = await asyncio.to_thread(SnapshotFacts.read, source)
+        facts.check(spec, self, limited=self._spaces.limited)
+        return await self._make(spec, lambda space: space.restore(spec, self, source, consume=consume))
+
+    async def forget_snapshot(self, source: Path) -> None:
+        await self._spaces.forget_snapshot(source)
+
+    async def remove_workspace(self, workspace: Path) -> None:
+        await self._spaces.remove_workspace(workspace)

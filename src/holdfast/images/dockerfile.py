@@ -1,0 +1,77 @@
+"""A recipe, with all that it builds upon, as a Dockerfile: for those who build with Docker. Pure.
+
+What the host lends to a build of ours is Docker's business there. Docker's Debian stands for a recipe that begins,
+which has a little more in it than the variant ``apt``.
+"""
+
+import base64
+import shlex
+import textwrap
+
+from holdfast.images.layout import HOME, USER_ID
+from holdfast.images.recipe import Recipe, RecipeFile
+
+_EOF = "END_OF_COMMAND"
+
+
+def text(recipe: Recipe) -> str:
+    chain = recipe.chain()
+    lines = [
+        f"# Made by `holdfast image dockerfile {recipe.name}`, from the recipe; do not edit.",
+        f"FROM debian:{recipe.suite}-slim",
+    ]
+    for part in chain:
+        lines += ["", f"# {part.name}", *_part(part)]
+    lines += ["", *_session(recipe)]
+    return "\n".join(lines) + "\n"
+
+
+def _part(recipe: Recipe) -> list[str]:
+    above = recipe.parent.env if recipe.parent else {}
+    added = {name: value for name, value in recipe.env.items() if above.get(name) != value}
+    lines = [f"ENV {name}={_quoted(value)}" for name, value in added.items()]
+    if recipe.packages:
+        lines.append(
+            "RUN apt-get update \\\n"
+            " && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \\\n"
+            + "".join(f"    {shlex.quote(package)} \\\n" for package in recipe.packages)
+            + " && rm -rf /var/lib/apt/lists/*"
+        )
+    lines += [_file(file) for file in recipe.files]
+    if recipe.pip:
+        lines.append(f"RUN python3 -m pip install --break-system-packages --no-cache-dir {shlex.join(recipe.pip)}")
+    if recipe.npm:
+        lines.append(f"RUN npm install --global --prefix /usr/local --no-audit --no-fund {shlex.join(recipe.npm)}")
+    lines += [_run(command) for command in recipe.commands]
+    return lines
+
+
+def _session(recipe: Recipe) -> list[str]:
+    return [
+        "# the session's user",
+        f"RUN useradd --uid {USER_ID} --user-group --home-dir {HOME} --create-home --shell /bin/bash {recipe.user}",
+        f"WORKDIR {HOME}",
+        f"USER {recipe.user}",
+    ]
+
+
+def _run(command: str) -> str:
+    """One that has several lines takes BuildKit, which is Docker's own builder since version 23."""
+    if "\n" not in command:
+        return f"RUN set -eu; {command}"
+    return f"RUN <<'{_EOF}' sh -eu\n{textwrap.dedent(command).strip()}\n{_EOF}"
+
+
+def _file(file: RecipeFile) -> str:
+    """With its content in it, so that a Dockerfile needs no files beside it."""
+    path = shlex.quote(file.path)
+    content = base64.b64encode(file.content).decode()
+    return (
+        f"RUN mkdir -p {shlex.quote(file.path.rpartition('/')[0] or '/')} "
+        f"&& echo {content} | base64 -d >{path} && chmod {file.mode:o} {path}"
+    )
+
+
+def _quoted(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
+    return f'"{escaped}"'

@@ -1,0 +1,94 @@
+"""The one vocabulary in which an agent's work is told, from the agent's adapter to the client's screen.
+
+An event is a kind and a small JSON object. The same object is stored, sent over SSE and WebSocket, and handed out by
+the SDK; nobody on the way translates it. ``KINDS`` says which fields a kind has; more may be there, and readers ignore
+what they do not know.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Kind(StrEnum):
+    MESSAGE_CREATE = "message.create"
+    TEXT_DELTA = "message.part.text-delta"
+    TOOL_UPDATE = "message.part.tool-update"
+    FINALIZE = "message.finalize"
+    STATUS = "agent.status"
+    QUESTION = "question"
+    QUESTION_CLOSED = "question.closed"
+    ERROR = "error"
+    MODELS = "models"
+    TITLE = "title"
+    FILES_CHANGED = "files-changed"
+    RESOLVED = "thread.resolved"
+    REVERTED = "turn.reverted"
+
+
+class ToolState(StrEnum):
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    ERROR = "error"
+
+
+class AgentStatus(StrEnum):
+    IDLE = "idle"
+    THINKING = "thinking"
+    TOOL_CALLING = "tool_calling"
+    STREAMING = "streaming"
+    ERROR = "error"
+
+
+class StopReason(StrEnum):
+    """How a turn ended; every turn ends in one of these, and says so exactly once."""
+
+    END_TURN = "end_turn"
+    ERROR = "error"
+    CANCELED = "canceled"
+
+
+@dataclass(frozen=True)
+class TurnEvent:
+    """One thing that happened. ``data`` holds what ``KINDS`` names for its kind."""
+
+    kind: Kind
+    data: Mapping[str, object]
+
+
+KINDS: Final[Mapping[Kind, tuple[str, ...]]] = {
+    Kind.MESSAGE_CREATE: ("message_id", "role"),
+    Kind.TEXT_DELTA: ("message_id", "part_id", "text"),
+    Kind.TOOL_UPDATE: ("message_id", "tool_id", "name", "state"),
+    Kind.FINALIZE: ("message_id", "reason"),
+    Kind.STATUS: ("status",),
+    Kind.QUESTION: ("question_id", "text"),
+    Kind.QUESTION_CLOSED: ("question_id", "answer"),
+    Kind.ERROR: ("code", "message"),
+    Kind.MODELS: ("models",),
+    Kind.TITLE: ("title",),
+    Kind.FILES_CHANGED: ("paths",),
+    Kind.RESOLVED: ("how", "session_id"),
+    Kind.REVERTED: ("turn_ids",),
+}
+"""The fields that are always there. Others that have a meaning:
+
+=========================  ===========================================================================================
+message.create             ``text`` and ``author`` of a user's message
+message.part.text-delta    ``thought``: true where it is the agent's thinking and not its answer
+message.part.tool-update   ``input`` (object), ``output`` (text so far, cut), ``title``, ``exit_code``
+message.finalize           ``error``: {code, message} where the reason is ``error``; ``usage``; ``artifacts``
+question                   ``options``: [{id, label}]; ``deadline``: seconds since the epoch; ``default``
+thread.resolved            ``why``, in words; told by the host where more was needed than to use what was there
+=========================  ===========================================================================================
+"""
+
+
+def check(event: TurnEvent) -> TurnEvent:
+    """The event itself; raises ``ValueError`` if a field of its kind is missing."""
+    missing = [name for name in KINDS[event.kind] if name not in event.data]
+    if missing:
+        raise ValueError(f"{event.kind.value} without {', '.join(missing)}")
+    return event

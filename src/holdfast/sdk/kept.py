@@ -1,0 +1,76 @@
+"""What outlives sessions, as the caller manages it: ``client.snapshots`` and ``client.workspaces``."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import quote
+
+from holdfast.sdk.results import Limits, of_wire
+from holdfast.sdk.transport import Transport
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInfo:
+    """A session's files and shells at one moment. Without a name of its own, its id is its name."""
+
+    id: str
+    name: str
+    owner: str
+    status: str
+    kind: str
+    """``files``, or ``memory``: with all processes."""
+    session_id: str
+    image: str
+    driver: str
+    limits: Limits
+    writable_root: bool
+    size_bytes: int | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceInfo:
+    """A directory that outlives sessions. ``session_id`` is who has it now."""
+
+    id: str
+    name: str
+    owner: str
+    session_id: str | None
+    disk_mb: int
+    size_bytes: int
+    created_at: datetime
+    last_used_at: datetime
+
+
+class Snapshots:
+    """By name or id. ``session.snapshot`` takes one, ``client.create_session(snapshot=…)`` starts from one."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def list(self) -> list[SnapshotInfo]:
+        """Newest first."""
+        data = await self._transport.call("GET", "/v1/snapshots")
+        return [of_wire(SnapshotInfo, one) for one in data["snapshots"]]
+
+    async def get(self, name: str) -> SnapshotInfo:
+        return of_wire(SnapshotInfo, await self._transport.call("GET", f"/v1/snapshots/{quote(name, safe='')}"))
+
+    async def remove(self, name: str) -> None:
+        """Sessions that were made from it do not need it any more."""
+        await self._transport.call("DELETE", f"/v1/snapshots/{quote(name, safe='')}")
+
+
+class Workspaces:
+    """By name or id. ``client.create_session(workspace=…)`` makes one, if there is none of that name."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def list(self) -> list[WorkspaceInfo]:
+        """By name."""
+        data = await self._transport.call("GET", "/v1/workspaces")
+        return [of_wire(WorkspaceInfo, one) for one in data["workspaces"]]
+
+    async def remove(self, name: str) -> None:
+        """With all its files. Refused while a session has it."""
+        await self._transport.call("DELETE", f"/v1/workspaces/{quote(name, safe='')}")

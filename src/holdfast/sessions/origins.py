@@ -1,0 +1,76 @@
+"""Where the files and shells of a new session come from: a snapshot, or the session that it is a copy of.
+
+A fork is made of a snapshot that is good for one sandbox and belongs to nobody else: its id follows from the session's,
+it has no row, and it goes when the session is up. An attempt that was cut off takes it anew, because the sandbox before
+may have used it up.
+"""
+
+from holdfast.link.link import Link
+from holdfast.protocol import frames
+from holdfast.sessions.captures import Captures
+from holdfast.sessions.ids import fork_id_for
+from holdfast.sessions.operations import Operations, reporting
+from holdfast.sessions.origin import Origin, Restored
+from holdfast.sessions.sleep import SHELL_SECONDS
+from holdfast.sessions.spec import SessionSpec
+from holdfast.sessions.types import DEFAULT_SHELL, SnapshotKind
+from holdfast.store import SessionRow
+
+OWN_VARIABLES = ("SANDBOX_ID",)
+"""What a driver tells each sandbox about itself; a copy has its own."""
+
+FORGET = "forget:"
+
+
+class KeptOrigins:
+    """An ``Origins`` of the life cycle."""
+
+    def __init__(self, captures: Captures, operations: Operations) -> None:
+        self._captures = captures
+        self._operations = operations
+
+    async def prepare(self, row: SessionRow, /) -> Origin | None:
+        fork_of = SessionSpec.from_json(row.spec).fork_of
+        if fork_of is not None:
+            id = fork_id_for(row.id)
+            await self._captures.forget(id)
+            await self._captures.take(id, fork_of, memory=True, lasting=False)
+            return Origin(self._captures.path(id), consume=True)
+        if row.snapshot_id is not None:
+            return Origin(self._captures.path(row.snapshot_id), consume=False)
+        return None
+
+    async def complete(self, row: SessionRow, link: Link, /) -> Restored | None:
+        id = self._id(row)
+        if id is None:
+            return None
+        kind, (header, body) = await self._captures.beside(id)
+        if kind is SnapshotKind.MEMORY or "shells" not in header:  # they are among the processes that came back
+            return Restored(kind, _directory(header) or link.home)
+        renew = [*OWN_VARIABLES, *SessionSpec.from_json(row.spec).renewed]
+        await link.call("shells.load", {**header, "renew": renew}, body, timeout=SHELL_SECONDS)
+        return Restored(kind, _directory(header) or link.home)
+
+    def _id(self, row: SessionRow) -> str | None:
+        return fork_id_for(row.id) if SessionSpec.from_json(row.spec).fork_of else row.snapshot_id
+
+    def done(self, row: SessionRow, /) -> None:
+        if SessionSpec.from_json(row.spec).fork_of is not None:
+            id = fork_id_for(row.id)
+            self._operations.spawn(
+                FORGET + id, reporting("fork.forget", lambda: self._captures.forget(id), snapshot_id=id)
+            )
+
+    async def forget(self, session_id: str) -> None:
+        """When the session is destroyed, however far it had come."""
+        await self._operations.wait(FORGET + fork_id_for(session_id))
+        await self._captures.forget(fork_id_for(session_id))
+
+
+def _directory(header: frames.Header) -> str | None:
+    """Of the main shell, in what was saved."""
+    listed = header.get("shells")
+    for one in listed if isinstance(listed, list) else []:
+        if isinstance(one, dict) and one.get("name") == DEFAULT_SHELL and isinstance(one.get("cwd"), str):
+            return str(one["cwd"])
+    return None

@@ -1,0 +1,129 @@
+"""From a wish to the row that a session begins with: every choice is made here, and every refusal."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+
+from holdfast.drivers.base import Driver
+from holdfast.errors import BadInput, DriverUnsupported
+from holdfast.images.store import ImageStore
+from holdfast.keys.types import ROOT
+from holdfast.sessions.ids import new_session_id, new_workspace_id
+from holdfast.sessions.live import Clock
+from holdfast.sessions.machine import Status
+from holdfast.sessions.names import check_name
+from holdfast.sessions.network import Egress, NetworkPolicy
+from holdfast.sessions.settings import SessionSettings
+from holdfast.sessions.spec import KEPT_SECONDS, SessionSpec, choose_image, choose_spec, choose_ttl, continued
+from holdfast.sessions.types import CreateRequest, ForkRequest
+from holdfast.store import SessionRow, SnapshotRow, Wish
+
+_HOME = "/workspace"
+_LATER_FIELDS = ("snapshot", "workspace")
+"""Left out of the hash where they are not given, so that requests of an earlier version have the same one."""
+
+
+class Planning:
+    """Rows for sessions of this node."""
+
+    def __init__(
+        self, driver: Driver, images: ImageStore, settings: SessionSettings, *, node: str, clock: Clock, egress: Egress
+    ) -> None:
+        self._driver = driver
+        self._images = images
+        self._settings = settings
+        self._node = node
+        self._clock = clock
+        self._egress = egress
+
+    async def plain(self, image: str) -> SessionRow:
+        """For the pool: what a create that names only the image would ask for."""
+        return await self.session(CreateRequest(image=image), None, ROOT.owner)
+
+    async def session(
+        self, req: CreateRequest, idempotency_key: str | None, owner: str, snapshot: SnapshotRow | None = None
+    ) -> SessionRow:
+        hash = _hash(req)
+        renewed: Sequence[str] = ()
+        if snapshot is not None:
+            self._check_place(snapshot)
+            base = SessionSpec.from_json(snapshot.spec)
+            renewed = [*req.env, *self._proxies(base.network, req.network)]
+            req = continued(req, base, snapshot.image)
+        spec = choose_spec(req, self._settings, self._driver.capabilities)
+        spec = replace(spec, renewed=tuple(renewed), workspace=self._workspace(req))
+        ttl = KEPT_SECONDS if req.kept else choose_ttl(req.ttl_seconds, self._settings)
+        row = await self._row(spec, choose_image(req.image, self._settings), owner, ttl)
+        return replace(
+            row,
+            metadata=dict(req.metadata),
+            snapshot_id=None if snapshot is None else snapshot.id,
+            idempotency_key=idempotency_key,
+            idempotency_hash=hash if idempotency_key else None,
+        )
+
+    async def fork(self, original: SessionRow, req: ForkRequest, idempotency_key: str | None, owner: str) -> SessionRow:
+        """A copy of ``original``, as it is when the copy is made. Its workspace is copied, and not shared."""
+        spec = replace(SessionSpec.from_json(original.spec), fork_of=original.id, workspace=None, renewed=())
+        ttl = original.ttl_seconds if req.ttl_seconds is None else choose_ttl(req.ttl_seconds, self._settings)
+        row = await self._row(spec, choose_image(original.image, self._settings), owner, ttl)
+        return replace(
+            row,
+            metadata=dict(original.metadata if req.metadata is None else req.metadata),
+            cwd=original.cwd,
+            idempotency_key=idempotency_key,
+            idempotency_hash=_hash(req, "fork", original.id) if idempotency_key else None,
+        )
+
+    def wish(self, row: SessionRow) -> Wish | None:
+        """The workspace that this row is to have."""
+        spec = SessionSpec.from_json(row.spec)
+        if spec.workspace is None:
+            return None
+        return Wish(spec.workspace, new_workspace_id(), spec.limits.disk_mb, self._settings.max_workspaces)
+
+    async def _row(self, spec: SessionSpec, image: str, owner: str, ttl: int) -> SessionRow:
+        self._egress.check(spec.network)
+        root = await self._images.resolve(image)
+        now = self._clock()
+        return SessionRow(
+            id=new_session_id(),
+            owner=owner,
+            status=Status.CREATING,
+            image=image,
+            node=self._node,
+            driver=self._driver.name,
+            spec=replace(spec, layout=str(root.layout), restored=None).to_json(),
+            cwd=_HOME,
+            ttl_seconds=ttl,
+            created_at=now,
+            expires_at=now + ttl,
+            last_activity_at=now,
+            updated_at=now,
+        )
+
+    def _check_place(self, snapshot: SnapshotRow) -> None:
+        if snapshot.node != self._node:
+            raise BadInput(f"snapshot: {snapshot.name} is on another machine, {snapshot.node}; make the session there")
+        if snapshot.driver != self._driver.name:
+            raise BadInput(f"snapshot: {snapshot.name} was taken with driver {snapshot.driver}; this is another one")
+
+    def _proxies(self, before: NetworkPolicy, wanted: NetworkPolicy | None) -> set[str]:
+        """The variables that tell of a way out, where that is not what the saved shells remember."""
+        if wanted is None or wanted == before:
+            return set()
+        return {*self._egress.environment(before), *self._egress.environment(wanted)}
+
+    def _workspace(self, req: CreateRequest) -> str | None:
+        if req.workspace is None:
+            return None
+        if not self._driver.capabilities.workspace:
+            raise DriverUnsupported(f"the {self._driver.name} driver has no named workspaces here")
+        return check_name("workspace", req.workspace)
+
+
+def _hash(req: CreateRequest | ForkRequest, *more: str) -> str:
+    fields = asdict(req)
+    kept = {name: value for name, value in fields.items() if value is not None or name not in _LATER_FIELDS}
+    return hashlib.sha256(json.dumps([kept, *more] if more else kept, sort_keys=True, default=str).encode()).hexdigest()

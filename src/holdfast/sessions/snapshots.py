@@ -1,0 +1,189 @@
+"""Snapshots that callers asked for: rows and files, kept in step.
+
+A row comes before its files and goes after them. Whatever is cut off in between is found at the next start, or on the
+next tick, and removed: half of a snapshot is no snapshot.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+
+import structlog
+
+from holdfast.drivers.base import Driver
+from holdfast.errors import HoldfastError, SnapshotNotFound, Unavailable
+from holdfast.keys.types import Caller
+from holdfast.sessions.captures import USABLE, Captures
+from holdfast.sessions.event_kinds import Kind
+from holdfast.sessions.ids import fork_id_for, new_snapshot_id, session_of_fork
+from holdfast.sessions.lifecycle import told_of
+from holdfast.sessions.live import Clock
+from holdfast.sessions.machine import Status
+from holdfast.sessions.names import check_name
+from holdfast.sessions.operations import Operations, reporting
+from holdfast.sessions.origins import FORGET
+from holdfast.sessions.refusals import unusable
+from holdfast.sessions.settings import SessionSettings
+from holdfast.sessions.spec import SessionSpec
+from holdfast.sessions.types import SnapshotKind, SnapshotStatus, SnapshotView
+from holdfast.store import Note, SessionRow, SessionStore, SnapshotRow, SnapshotStore
+
+log = structlog.get_logger(__name__)
+
+_ON_THE_WAY = (Status.CREATING, Status.PAUSING, Status.RESUMING)
+
+
+class Snapshots:
+    """One node's snapshots, and those of others to look at."""
+
+    def __init__(
+        self,
+        sessions: SessionStore,
+        store: SnapshotStore,
+        driver: Driver,
+        captures: Captures,
+        operations: Operations,
+        settings: SessionSettings,
+        *,
+        node: str,
+        clock: Clock,
+    ) -> None:
+        self._sessions = sessions
+        self._store = store
+        self._driver = driver
+        self._captures = captures
+        self._operations = operations
+        self._settings = settings
+        self._node = node
+        self._clock = clock
+
+    async def create(
+        self, session_id: str, name: str | None, /, *, idempotency_key: str | None, caller: Caller
+    ) -> SnapshotView:
+        """Keep what this session is now, under a name. It goes on as before, and may go away."""
+        self._captures.check_ability()
+        if name is not None:
+            check_name("name", name)
+        session = await self._sessions.get(session_id)
+        if session.status in _ON_THE_WAY:
+            await self._operations.wait(session_id)
+            session = await self._sessions.get(session_id)
+        if session.status not in USABLE:
+            raise unusable(session)
+        planned = self._row(session, name, idempotency_key, caller.owner)
+        row, is_new = await self._operations.share(planned.id, lambda: self._make(planned))
+        return _view(row) if is_new else await self._made_before(row)
+
+    async def _make(self, planned: SnapshotRow) -> tuple[SnapshotRow, bool]:
+        """One operation from before there is a row: the tick takes a row that nobody works on for a dead daemon's."""
+        row, is_new = await self._store.insert(planned, max_owned=self._settings.max_snapshots)
+        return (await self._write(row), True) if is_new else (row, False)
+
+    def _row(self, session: SessionRow, name: str | None, key: str | None, owner: str) -> SnapshotRow:
+        id = new_snapshot_id()
+        return SnapshotRow(
+            id=id,
+            name=name or id,
+            owner=owner,
+            status=SnapshotStatus.WRITING,
+            kind=SnapshotKind.FILES,
+            session_id=session.id,
+            image=session.image,
+            node=self._node,
+            driver=self._driver.name,
+            spec=session.spec,
+            idempotency_key=key,
+            idempotency_hash=_hash(session.id, name) if key else None,
+            created_at=self._clock(),
+        )
+
+    async def _write(self, row: SnapshotRow) -> SnapshotRow:
+        try:
+            kind = await self._captures.take(row.id, row.session_id)
+            size = await self._captures.size(row.id)
+            session = await self._sessions.get(row.session_id)
+            data = told_of(session) | {"snapshot_id": row.id, "name": row.name}
+            note = Note(Kind.SNAPSHOT, session.id, data, session.owner)
+            row = await self._store.finish(row.id, kind=kind, size_bytes=size, now=self._clock(), notes=[note])
+        except HoldfastError:
+            await self._remove(row.id)
+            raise
+        log.info("snapshot.created", snapshot_id=row.id, session_id=row.session_id, size_bytes=row.size_bytes)
+        return row
+
+    async def _made_before(self, row: SnapshotRow) -> SnapshotView:
+        """The same request again: wait for the first one if it is still under way."""
+        await self._operations.wait(row.id)
+        try:
+            row = await self._store.get(row.id, owner=row.owner)
+        except SnapshotNotFound:
+            raise Unavailable("the snapshot could not be taken; try again") from None
+        if row.status != SnapshotStatus.READY:
+            raise Unavailable(f"snapshot {row.name} is {row.status}; try again")
+        return _view(row)
+
+    async def list(self, *, caller: Caller) -> Sequence[SnapshotView]:
+        """What the caller may see, newest first."""
+        return [_view(row) for row in await self._store.all(owner=None if caller.sees_all else caller.owner)]
+
+    async def get(self, reference: str, /, *, caller: Caller) -> SnapshotView:
+        return _view(await self._store.get(reference, owner=caller.owner, everybodys=caller.sees_all))
+
+    async def delete(self, reference: str, /, *, caller: Caller) -> None:
+        """Refused while a session is being made from it. Sessions that were made from it do not need it any more."""
+        row = await self._store.get(reference, owner=caller.owner, everybodys=caller.sees_all)
+        await self._operations.wait(row.id)
+        await self._operations.share(row.id, lambda: self._remove(row.id))
+
+    async def _remove(self, id: str) -> None:
+        """Safe to repeat: who finds half of it goes on."""
+        await self._store.begin_removal(id)
+        await self._captures.forget(id)
+        await self._store.remove(id)
+        log.info("snapshot.removed", snapshot_id=id)
+
+    async def tick(self) -> None:
+        """Remove what nobody is working on and nobody can use.
+
+        The directory is read before the rows: whatever is in it had its row by then.
+        """
+        if not self._driver.capabilities.snapshot:
+            return
+        found = await self._captures.ids()
+        rows = await self._store.all(node=self._node)
+        for row in rows:
+            if row.status != SnapshotStatus.READY:
+                self._spawn(row.id, row.id, partial(self._remove, row.id))
+        creating = await self._sessions.by_status([Status.CREATING], node=self._node)
+        known = {row.id for row in rows} | {fork_id_for(row.id) for row in creating}
+        for id in found - known:
+            busy = (id, session_of_fork(id), FORGET + id)
+            if not any(self._operations.running(key) for key in busy):
+                log.warning("snapshot.stray.removed", snapshot_id=id)
+                self._spawn(FORGET + id, id, partial(self._captures.forget, id))
+
+    def _spawn(self, key: str, id: str, work: Callable[[], Coroutine[object, object, None]]) -> None:
+        self._operations.spawn(key, reporting("snapshot.remove", work, snapshot_id=id))
+
+
+def _view(row: SnapshotRow) -> SnapshotView:
+    spec = SessionSpec.from_json(row.spec)
+    return SnapshotView(
+        id=row.id,
+        name=row.name,
+        owner=row.owner,
+        status=SnapshotStatus(row.status),
+        kind=SnapshotKind(row.kind),
+        session_id=row.session_id,
+        image=row.image,
+        driver=row.driver,
+        limits=spec.limits,
+        writable_root=spec.writable_root,
+        size_bytes=row.size_bytes,
+        created_at=row.created_at,
+    )
+
+
+def _hash(session_id: str, name: str | None) -> str:
+    return hashlib.sha256(json.dumps(["snapshot", session_id, name]).encode()).hexdigest()

@@ -1,0 +1,64 @@
+"""Named workspaces: directories that outlive sessions. A session has one from its create to its end."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from holdfast.drivers.base import Driver
+from holdfast.keys.types import Caller
+from holdfast.sessions.operations import Operations, reporting
+from holdfast.sessions.types import WorkspaceView
+from holdfast.store import WorkspaceRow, WorkspaceStore
+
+log = structlog.get_logger(__name__)
+
+_DELETING = "deleting"
+
+
+class Workspaces:
+    """One node's workspaces, below ``root``, and those of others to look at."""
+
+    def __init__(self, store: WorkspaceStore, driver: Driver, operations: Operations, root: Path, *, node: str) -> None:
+        self._store = store
+        self._driver = driver
+        self._operations = operations
+        self._root = root
+        self._node = node
+
+    async def list(self, *, caller: Caller) -> Sequence[WorkspaceView]:
+        """What the caller may see, by name."""
+        rows = await self._store.all(owner=None if caller.sees_all else caller.owner)
+        return [await self._view(row) for row in rows if row.status != _DELETING]
+
+    async def delete(self, reference: str, /, *, caller: Caller) -> None:
+        """With all its files. Refused while a session has it."""
+        row = await self._store.get(reference, owner=caller.owner, everybodys=caller.sees_all)
+        await self._operations.share(row.id, lambda: self._remove(row.id))
+
+    async def _remove(self, id: str) -> None:
+        """Safe to repeat: who finds half of it goes on."""
+        await self._store.begin_removal(id)
+        await self._driver.remove_workspace(self._root / id)
+        await self._store.remove(id)
+        log.info("workspace.removed", workspace_id=id)
+
+    async def tick(self) -> None:
+        """Finish removals that were cut off. A directory without a row is left alone: it may be somebody's work."""
+        for row in await self._store.all(node=self._node):
+            if row.status == _DELETING:
+                work = reporting("workspace.remove", partial(self._remove, row.id), workspace_id=row.id)
+                self._operations.spawn(row.id, work)
+
+    async def _view(self, row: WorkspaceRow) -> WorkspaceView:
+        return WorkspaceView(
+            id=row.id,
+            name=row.name,
+            owner=row.owner,
+            session_id=row.session_id,
+            disk_mb=row.disk_mb,
+            size_bytes=await self._driver.measure(self._root / row.id) if row.node == self._node else 0,
+            created_at=row.created_at,
+            last_used_at=row.last_used_at,
+        )

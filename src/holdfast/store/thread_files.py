@@ -1,0 +1,86 @@
+"""Files that came with messages and files that turns left behind: where they are, and whose."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import sqlalchemy as sa
+
+from holdfast.errors import FileMissing
+from holdfast.store.database import Database
+from holdfast.store.thread_guard import clock, enter_any
+from holdfast.store.thread_rows import ThreadFileRow
+from holdfast.store.thread_tables import UNUSED
+from holdfast.store.thread_tables import thread_files as table
+
+_COLUMNS = sa.select(*(table.c[name] for name in ThreadFileRow.__dataclass_fields__))
+
+
+class ThreadFiles:
+    """The files of threads; only what is said of them, the bytes are elsewhere. Raises what ``ThreadStore`` raises."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, row: ThreadFileRow) -> ThreadFileRow:
+        """Note a file whose bytes are in place; an id that is there already is returned as it is.
+
+        Raises ``ThreadNotFound``. An upload has no turn until a turn takes its message up.
+        """
+        values = {name: getattr(row, name) for name in ThreadFileRow.__dataclass_fields__}
+
+        def work(connection: sa.Connection) -> ThreadFileRow:
+            entered = enter_any(connection, row.thread_id)
+            there = connection.execute(_COLUMNS.where(table.c.id == row.id)).one_or_none()
+            if there is not None:
+                return _row(there)
+            added = sa.insert(table).values(values | {"created_at": entered.now})
+            connection.execute(added)
+            return replace(row, created_at=entered.now)
+
+        return await self._database.write(work)
+
+    async def get(self, thread_id: str, id: str) -> ThreadFileRow:
+        """The file of this thread; raises ``FileMissing``, also if it is another thread's."""
+        found = await self._all(_COLUMNS.where(table.c.thread_id == thread_id, table.c.id == id))
+        if not found:
+            raise FileMissing(f"there is no file {id} in thread {thread_id}")
+        return found[0]
+
+    async def of_thread(self, thread_id: str, *, kind: str | None = None) -> list[ThreadFileRow]:
+        """All files of a thread, oldest first."""
+        return await self._all(_ordered(table.c.thread_id == thread_id, kind))
+
+    async def of_turn(self, turn_id: str, *, kind: str | None = None) -> list[ThreadFileRow]:
+        """What came with a turn's messages, and what it left behind."""
+        return await self._all(_ordered(table.c.turn_id == turn_id, kind))
+
+    async def some(self, thread_id: str, ids: Collection[str]) -> list[ThreadFileRow]:
+        """Those of these ids that there are, in the order asked for."""
+        found = await self._all(_COLUMNS.where(table.c.thread_id == thread_id, table.c.id.in_(ids)))
+        by_id = {row.id: row for row in found}
+        return [by_id[id] for id in ids if id in by_id]
+
+    async def remove_unused(self, *, older_than: float) -> list[str]:
+        """Forget uploads that no message has named for so many seconds; returns their paths, for removal."""
+
+        def work(connection: sa.Connection) -> list[str]:
+            old = table.c.created_at <= clock(connection) - older_than
+            gone = sa.delete(table).where(sa.text(UNUSED), old).returning(table.c.path)
+            return list(connection.scalars(gone))
+
+        return await self._database.write(work)
+
+    async def _all(self, query: sa.Select[tuple[object, ...]]) -> list[ThreadFileRow]:
+        def work(connection: sa.Connection) -> list[ThreadFileRow]:
+            return [_row(found) for found in connection.execute(query)]
+
+        return await self._database.read(work)
+
+
+def _row(found: sa.Row[tuple[object, ...]]) -> ThreadFileRow:
+    return ThreadFileRow(**found._mapping)
+
+
+def _ordered(of: sa.ColumnElement[bool], kind: str | None) -> sa.Select[tuple[object, ...]]:
+    query = _COLUMNS.where(of).order_by(table.c.created_at, table.c.id)
+    return query if kind is None else query.where(table.c.kind == kind)

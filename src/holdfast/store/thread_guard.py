@@ -1,0 +1,172 @@
+"""What every write to a thread has in common: the clock, the lease's guard, and the numbers of its events.
+
+A write begins by updating the thread's row, which stays locked until the transaction ends. So all that is written to
+one thread happens one after the other, and what is read after that is how things are, in every table.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn, TypeVar
+
+import sqlalchemy as sa
+
+from holdfast.errors import StaleRow, ThreadNotFound
+from holdfast.protocol.turn_events import TurnEvent, check
+from holdfast.store.database import Database, Work
+from holdfast.store.thread_rows import ChannelRow, Lease, ThreadRow
+from holdfast.store.thread_tables import OPEN, QUEUED, UNENDED, messages, thread_requests, turns
+from holdfast.store.thread_tables import thread_channels as channels
+from holdfast.store.thread_tables import thread_events as log
+from holdfast.store.thread_tables import threads as table
+from holdfast.store.thread_watch import ThreadWatch
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """A thread whose row this transaction holds, and what time it is."""
+
+    row: ThreadRow
+    now: float
+
+
+def clock(connection: sa.Connection) -> sa.ColumnElement[float]:
+    """The one clock: the server's where daemons on several machines meet, else this machine's."""
+    if connection.dialect.name == "postgresql":
+        return sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double)
+    return sa.literal(time.time(), sa.Double)
+
+
+def thread_row(found: sa.Row[tuple[object, ...]]) -> ThreadRow:
+    return ThreadRow(**found._mapping)
+
+
+def no_thread(id: str) -> ThreadNotFound:
+    """Also said of a thread that is somebody else's: the two must look the same."""
+    return ThreadNotFound(f"there is no thread {id}")
+
+
+async def written(database: Database, watch: ThreadWatch, thread_id: str, work: Work[T]) -> T:
+    """Do the work and wake who listens; also after an error, for the commit whose answer is lost has happened."""
+    try:
+        return await database.write(work)
+    finally:
+        watch.ring(thread_id)
+
+
+def enter(connection: sa.Connection, lease: Lease, *, events: int = 0, **values: object) -> Entered:
+    """Lock the thread's row if the lease holds, and take numbers for so many events. Raises ``StaleRow``."""
+    guards = (table.c.lease_owner == lease.owner, table.c.generation == lease.generation)
+    entered = _update(connection, lease.thread_id, guards, {"last_seq": table.c.last_seq + events, **values})
+    return entered or refuse_stale(connection, lease)
+
+
+def enter_any(connection: sa.Connection, thread_id: str, **values: object) -> Entered:
+    """Lock the row without a lease, to bring something for its holder. Raises ``ThreadNotFound``."""
+    entered = _update(connection, thread_id, (table.c.deleted_at.is_(None),), values)
+    if entered is None:
+        raise no_thread(thread_id)
+    return entered
+
+
+def lock(connection: sa.Connection, thread_id: str) -> None:
+    """Lock the row and leave it as it is. For a predicate over several tables: Postgres evaluates those as they were
+    when the statement began, so the statement must begin after the wait for the lock."""
+    connection.execute(sa.select(table.c.id).where(table.c.id == thread_id).with_for_update())
+
+
+def append(
+    connection: sa.Connection,
+    entered: Entered,
+    events: Sequence[TurnEvent],
+    *,
+    channel: str,
+    turn_id: str | None = None,
+    numbered: bool = False,
+) -> int:
+    """Add events to a thread that was entered; returns the newest number. ``numbered``: ``enter`` took the numbers."""
+    newest = entered.row.last_seq
+    if not numbered and events:
+        counted = {"last_seq": table.c.last_seq + len(events)}
+        update = sa.update(table).where(table.c.id == entered.row.id).values(counted).returning(table.c.last_seq)
+        newest = connection.execute(update).scalar_one()
+    if events:
+        rows = [
+            {
+                "thread_id": entered.row.id,
+                "seq": seq,
+                "turn_id": turn_id,
+                "channel": channel,
+                "kind": event.kind.value,
+                "data": check(event).data,
+                "at": entered.now,
+            }
+            for seq, event in enumerate(events, newest - len(events) + 1)
+        ]
+        connection.execute(sa.insert(log), rows)
+    return newest
+
+
+def give_back(connection: sa.Connection, entered: Entered, events: int) -> None:
+    """The numbers that ``enter`` took are not needed; the row is held, so nobody has taken any since."""
+    fewer = sa.update(table).where(table.c.id == entered.row.id).values(last_seq=table.c.last_seq - events)
+    connection.execute(fewer)
+
+
+def ensure_channel(connection: sa.Connection, entered: Entered, channel: str) -> None:
+    """Make the channel if it is not there; the thread's row is held, so nobody else does."""
+    there = sa.exists().where(channels.c.thread_id == entered.row.id, channels.c.channel == channel)
+    names = ["thread_id", "channel", "agent_status", "created_at", "updated_at"]
+    now = sa.literal(entered.now, sa.Double)
+    values = (sa.literal(entered.row.id, sa.Text), sa.literal(channel, sa.Text), sa.literal("idle", sa.Text), now, now)
+    connection.execute(sa.insert(channels).from_select(names, sa.select(*values).where(~there)))
+
+
+def change_channel(
+    connection: sa.Connection, entered: Entered, channel: str, values: Mapping[str, object]
+) -> ChannelRow:
+    ensure_channel(connection, entered, channel)
+    this = (channels.c.thread_id == entered.row.id, channels.c.channel == channel)
+    update = sa.update(channels).where(*this).values(**values, updated_at=entered.now).returning(channels)
+    return ChannelRow(**connection.execute(update).one()._mapping)
+
+
+def has_work() -> sa.ColumnElement[bool]:
+    """A queued message, a turn that has not ended, or an open request."""
+    return sa.or_(
+        sa.exists().where(messages.c.thread_id == table.c.id, sa.text(f"messages.{QUEUED}")),
+        sa.exists().where(turns.c.thread_id == table.c.id, sa.text(f"turns.{UNENDED}")),
+        sa.exists().where(thread_requests.c.thread_id == table.c.id, sa.text(f"thread_requests.{OPEN}")),
+    )
+
+
+def lease_free(now: sa.ColumnElement[float]) -> sa.ColumnElement[bool]:
+    return sa.or_(table.c.lease_owner.is_(None), table.c.lease_expires_at <= now)
+
+
+def refuse_stale(connection: sa.Connection, lease: Lease) -> NoReturn:
+    query = sa.select(table.c.lease_owner, table.c.generation).where(table.c.id == lease.thread_id)
+    found = connection.execute(query).one_or_none()
+    if found is None:
+        raise no_thread(lease.thread_id)
+    raise StaleRow(
+        f"the lease of {lease.owner} on thread {lease.thread_id} (generation {lease.generation}) is lost: it is "
+        f"leased by {found.lease_owner or 'nobody'}, generation {found.generation}; stop working on it"
+    )
+
+
+def _update(
+    connection: sa.Connection,
+    thread_id: str,
+    guards: Sequence[sa.ColumnElement[bool]],
+    values: Mapping[str, object],
+) -> Entered | None:
+    """``updated_at`` is what time it is: the statement tells it without another round trip."""
+    update = sa.update(table).where(table.c.id == thread_id, *guards)
+    found = connection.execute(update.values(**values, updated_at=clock(connection)).returning(table)).one_or_none()
+    if found is None:
+        return None
+    row = thread_row(found)
+    return Entered(row, row.updated_at)

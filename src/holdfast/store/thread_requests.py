@@ -1,0 +1,81 @@
+"""What a client asks of a running turn, on its way to the daemon that holds the lease: abort, an answer, revert.
+
+Any daemon stores a request; the holder, woken by ``ThreadWatch``, does it and writes the result; the asker, woken
+too, reads that.
+"""
+
+from collections.abc import Mapping
+
+import sqlalchemy as sa
+
+from holdfast.errors import NotFound
+from holdfast.store.database import Database
+from holdfast.store.thread_guard import enter, enter_any, written
+from holdfast.store.thread_rows import Lease, RequestRow, ThreadRow
+from holdfast.store.thread_tables import OPEN, threads
+from holdfast.store.thread_tables import thread_requests as table
+from holdfast.store.thread_watch import ThreadWatch
+
+
+class ThreadRequests:
+    """Requests to the holder of a lease. Raises what ``ThreadStore`` raises."""
+
+    def __init__(self, database: Database, watch: ThreadWatch) -> None:
+        self._database = database
+        self._watch = watch
+
+    async def put(
+        self, thread_id: str, *, id: str, kind: str, data: Mapping[str, object]
+    ) -> tuple[RequestRow, ThreadRow]:
+        """Store a request, once per id; and the thread, whose holder (if any) sees it before it can let go."""
+
+        def work(connection: sa.Connection) -> tuple[RequestRow, ThreadRow]:
+            entered = enter_any(connection, thread_id, inbox=threads.c.inbox + 1)
+            there = connection.execute(_one(id)).one_or_none()
+            if there is not None:
+                return RequestRow(**there._mapping), entered.row
+            values = {"id": id, "thread_id": thread_id, "kind": kind, "data": data, "at": entered.now}
+            added = connection.execute(sa.insert(table).values(values).returning(table)).one()
+            return RequestRow(**added._mapping), entered.row
+
+        return await written(self._database, self._watch, thread_id, work)
+
+    async def open(self, thread_id: str) -> list[RequestRow]:
+        """Those not done yet, oldest first."""
+        query = sa.select(table).where(table.c.thread_id == thread_id, sa.text(OPEN)).order_by(table.c.at, table.c.id)
+
+        def work(connection: sa.Connection) -> list[RequestRow]:
+            return [RequestRow(**found._mapping) for found in connection.execute(query)]
+
+        return await self._database.read(work)
+
+    async def get(self, id: str) -> RequestRow:
+        """One request; raises ``NotFound``."""
+
+        def work(connection: sa.Connection) -> RequestRow:
+            return _get(connection, id)
+
+        return await self._database.read(work)
+
+    async def done(self, lease: Lease, id: str, result: Mapping[str, object]) -> RequestRow:
+        """It is done, or cannot be: ``result`` says which. The first result stays. Wakes listeners."""
+
+        def work(connection: sa.Connection) -> RequestRow:
+            entered = enter(connection, lease, inbox=threads.c.inbox + 1)
+            this = (table.c.id == id, table.c.thread_id == lease.thread_id, sa.text(OPEN))
+            update = sa.update(table).where(*this).values(done_at=entered.now, result=result).returning(table)
+            found = connection.execute(update).one_or_none()
+            return _get(connection, id) if found is None else RequestRow(**found._mapping)
+
+        return await written(self._database, self._watch, lease.thread_id, work)
+
+
+def _one(id: str) -> sa.Select[tuple[object, ...]]:
+    return sa.select(table).where(table.c.id == id)
+
+
+def _get(connection: sa.Connection, id: str) -> RequestRow:
+    found = connection.execute(_one(id)).one_or_none()
+    if found is None:
+        raise NotFound(f"there is no request {id}")
+    return RequestRow(**found._mapping)

@@ -1,0 +1,246 @@
+"""Rows of threads and their channels: look-ups, and every change that its lease guards."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import sqlalchemy as sa
+
+from holdfast.protocol.turn_events import TurnEvent
+from holdfast.store import thread_removal
+from holdfast.store.database import Database
+from holdfast.store.locks import THREAD, hold
+from holdfast.store.tables import sessions
+from holdfast.store.thread_guard import append, change_channel, clock, enter, enter_any, no_thread, thread_row, written
+from holdfast.store.thread_rows import (
+    DEFAULT_CHANNEL,
+    ChannelChange,
+    ChannelRow,
+    Lease,
+    SleepState,
+    ThreadChange,
+    ThreadRow,
+)
+from holdfast.store.thread_tables import NOT_DELETED
+from holdfast.store.thread_tables import thread_channels as channels
+from holdfast.store.thread_tables import threads as table
+from holdfast.store.thread_watch import ThreadWatch
+
+_FOUND = sa.select(table).where(sa.text(NOT_DELETED))
+_BEYOND = "\U0010ffff"
+"""Sorts behind whatever else may follow a prefix."""
+
+
+class ThreadStore:
+    """The threads. All methods may run at the same time, in several processes.
+
+    Besides what each method names: ``Unavailable`` if the database cannot be reached or is overloaded, ``DiskFull``
+    if it cannot grow, ``BadInput`` for text or numbers that it cannot hold. A cancelled call has either happened as a
+    whole or not at all. What takes a ``Lease`` raises ``StaleRow`` once that is lost and ``ThreadNotFound`` if the row
+    is gone, and has changed nothing then. ``events`` are added in the same transaction as the change.
+    """
+
+    def __init__(self, database: Database, watch: ThreadWatch) -> None:
+        self._database = database
+        self._watch = watch
+
+    async def get_or_create(
+        self, *, id: str, owner: str, key: str, agent: str, settings: Mapping[str, object] | None = None
+    ) -> tuple[ThreadRow, bool]:
+        """The owner's thread with this key, and whether it is new. ``id``, ``agent``, ``settings``: for a new one.
+
+        Of many callers at once, one makes it and all get it. A deleted thread is not found: its key makes a new one.
+        """
+        mine = _FOUND.where(table.c.owner == owner, table.c.key == key)
+        found = await self._one(mine)
+        if found is not None:
+            return found, False
+
+        def work(connection: sa.Connection) -> tuple[ThreadRow, bool]:
+            hold(connection, THREAD, f"{owner}\0{key}")
+            there = connection.execute(mine).one_or_none()
+            if there is not None:
+                return thread_row(there), False
+            now = clock(connection)
+            values = {
+                "id": id,
+                "owner": owner,
+                "key": key,
+                "platform": key.partition(":")[0],
+                "agent": agent,
+                "settings": settings or {},
+                "incarnation": 0,
+                "sleep_state": SleepState.NONE,
+                "resume_failures": 0,
+                "generation": 0,
+                "last_seq": 0,
+                "inbox": 0,
+                "last_activity_at": now,
+                "created_at": now,
+                "updated_at": now,
+            }
+            return thread_row(connection.execute(sa.insert(table).values(values).returning(table)).one()), True
+
+        return await self._database.write(work)
+
+    async def get(self, id: str) -> ThreadRow:
+        """The row; raises ``ThreadNotFound``, also if it is deleted."""
+        found = await self._one(_FOUND.where(table.c.id == id))
+        if found is None:
+            raise no_thread(id)
+        return found
+
+    async def by_key(self, owner: str, key: str) -> ThreadRow:
+        """The row; raises ``ThreadNotFound``."""
+        found = await self._one(_FOUND.where(table.c.owner == owner, table.c.key == key))
+        if found is None:
+            raise no_thread(key)
+        return found
+
+    async def page(
+        self,
+        *,
+        limit: int,
+        owner: str | None = None,
+        key_prefix: str = "",
+        platform: str | None = None,
+        active_since: float | None = None,
+        after: tuple[float, str] | None = None,
+    ) -> list[ThreadRow]:
+        """At most ``limit`` threads, last active first; ``after`` is (last_activity_at, id) of the last one before.
+
+        Reads only: a listing wakes nothing and counts as no activity.
+        """
+        query = _FOUND.order_by(table.c.last_activity_at.desc(), table.c.id.desc()).limit(limit)
+        if owner is not None:
+            query = query.where(table.c.owner == owner)
+        if key_prefix:
+            query = query.where(table.c.key >= key_prefix, table.c.key < key_prefix + _BEYOND)
+        if platform is not None:
+            query = query.where(table.c.platform == platform)
+        if active_since is not None:
+            query = query.where(table.c.last_activity_at >= active_since)
+        if after is not None:
+            query = query.where(sa.tuple_(table.c.last_activity_at, table.c.id) < sa.tuple_(*after))
+        return await self._all(query)
+
+    async def on_node(self, node: str) -> list[ThreadRow]:
+        """The threads whose session was made by this node: what its death leaves without a sandbox."""
+        made_there = sa.select(sessions.c.id).where(sessions.c.node == node)
+        return await self._all(_FOUND.where(table.c.session_id.in_(made_there)).order_by(table.c.id))
+
+    async def by_session(self, session_id: str) -> ThreadRow | None:
+        """The thread that owns this session."""
+        return await self._one(_FOUND.where(table.c.session_id == session_id).limit(1))
+
+    async def channels(self, id: str) -> list[ChannelRow]:
+        """The channels of a thread, by name; empty if there is no such thread."""
+        query = sa.select(channels).where(channels.c.thread_id == id).order_by(channels.c.channel)
+
+        def work(connection: sa.Connection) -> list[ChannelRow]:
+            return [ChannelRow(**found._mapping) for found in connection.execute(query)]
+
+        return await self._database.read(work)
+
+    async def channel(self, id: str, channel: str) -> ChannelRow | None:
+        """One channel; None before its first message."""
+        query = sa.select(channels).where(channels.c.thread_id == id, channels.c.channel == channel)
+
+        def work(connection: sa.Connection) -> ChannelRow | None:
+            found = connection.execute(query).one_or_none()
+            return None if found is None else ChannelRow(**found._mapping)
+
+        return await self._database.read(work)
+
+    async def set_session(
+        self, lease: Lease, session_id: str | None, *, sleep_state: str | None = None, events: Sequence[TurnEvent] = ()
+    ) -> ThreadRow:
+        """This is the thread's sandbox now; None: it has none. A new one counts ``incarnation`` up.
+
+        ``sleep_state`` becomes ``awake`` or ``none`` unless given. The cached preview is forgotten.
+        """
+        given = None if session_id is None else sa.literal(session_id)
+        is_new = sa.false() if given is None else sa.func.coalesce(table.c.session_id, "") != given
+        usual = SleepState.NONE if session_id is None else SleepState.AWAKE
+        values = {
+            "session_id": session_id,
+            "incarnation": table.c.incarnation + sa.case((is_new, 1), else_=0),
+            "sleep_state": sleep_state or usual,
+            "preview_url": None,
+            "preview_token": None,
+            "preview_expires_at": None,
+        }
+        return await self._change(lease, values, events)
+
+    async def change(self, lease: Lease, values: ThreadChange, *, events: Sequence[TurnEvent] = ()) -> ThreadRow:
+        """Set columns."""
+        return await self._change(lease, values, events)
+
+    async def change_channel(
+        self, lease: Lease, channel: str, values: ChannelChange, *, events: Sequence[TurnEvent] = ()
+    ) -> ChannelRow:
+        """Set columns of a channel (agent session, status, title), which is made if it is not there."""
+
+        def work(connection: sa.Connection) -> ChannelRow:
+            entered = enter(connection, lease, events=len(events))
+            append(connection, entered, events, channel=channel, numbered=True)
+            return change_channel(connection, entered, channel, values)
+
+        return await written(self._database, self._watch, lease.thread_id, work)
+
+    async def note_error(self, lease: Lease, error: str, *, events: Sequence[TurnEvent] = ()) -> ThreadRow:
+        """The sandbox could not be had: keeps the message in ``last_error`` and counts ``resume_failures`` up."""
+        return await self._change(lease, {"last_error": error, "resume_failures": table.c.resume_failures + 1}, events)
+
+    async def clear_error(self, lease: Lease) -> ThreadRow:
+        """It works again: no error, no failures."""
+        return await self._change(lease, {"last_error": None, "resume_failures": 0}, ())
+
+    async def touch(self, id: str) -> None:
+        """Somebody uses the thread without writing to it (a preview, a terminal): it is not idle. No lease needed."""
+
+        def work(connection: sa.Connection) -> None:
+            enter_any(connection, id, last_activity_at=clock(connection))
+
+        await self._database.write(work)
+
+    async def delete(self, lease: Lease) -> ThreadRow:
+        """Delete the thread: its key is free at once, what was queued is canceled, what runs is ended as canceled.
+
+        The row, which nobody finds any more but ``deleted`` and the holder of the lease, stays until ``purge``; its
+        session is the caller's to destroy, before or after, followed by ``set_session(lease, None)``.
+        """
+        work = partial(thread_removal.delete, lease=lease)
+        return await written(self._database, self._watch, lease.thread_id, work)
+
+    async def deleted(self, *, limit: int) -> list[ThreadRow]:
+        """Deleted threads with a session and a free lease: ``take`` each, destroy, ``set_session(lease, None)``."""
+        return await self._database.read(partial(thread_removal.doomed, limit=limit))
+
+    async def purge(self, *, older_than: float) -> list[str]:
+        """Forget threads that were deleted so many seconds ago and have no session; returns the paths of their files.
+
+        Everything of theirs goes, a hundred threads in one call. The caller removes the files; one that is missing
+        already is no error.
+        """
+        return await self._database.write(partial(thread_removal.purge, older_than=older_than))
+
+    async def _change(self, lease: Lease, values: Mapping[str, object], events: Sequence[TurnEvent]) -> ThreadRow:
+        def work(connection: sa.Connection) -> ThreadRow:
+            entered = enter(connection, lease, events=len(events), **values)
+            append(connection, entered, events, channel=DEFAULT_CHANNEL, numbered=True)
+            return entered.row
+
+        return await written(self._database, self._watch, lease.thread_id, work)
+
+    async def _one(self, query: sa.Select[tuple[object, ...]]) -> ThreadRow | None:
+        def work(connection: sa.Connection) -> ThreadRow | None:
+            found = connection.execute(query).one_or_none()
+            return None if found is None else thread_row(found)
+
+        return await self._database.read(work)
+
+    async def _all(self, query: sa.Select[tuple[object, ...]]) -> list[ThreadRow]:
+        def work(connection: sa.Connection) -> list[ThreadRow]:
+            return [thread_row(found) for found in connection.execute(query)]
+
+        return await self._database.read(work)

@@ -1,0 +1,73 @@
+"""What was said in a thread, by users and agent: from the messages and the turns, not from the events.
+
+A turn keeps its answer when it ends. So the transcript is a short read however many deltas there were, and is the same
+after those are joined or forgotten.
+"""
+
+import sqlalchemy as sa
+
+from holdfast.store.thread_rows import Line, TurnRow
+from holdfast.store.thread_tables import messages, turns
+from holdfast.store.turn_end import answer_of
+
+_COLUMNS = ("text", "channel", "turn_id", "author", "at")
+
+
+def read(
+    connection: sa.Connection, thread_id: str, *, channel: str | None, limit: int, before_turn: str | None
+) -> list[Line]:
+    """As ``TurnStore.transcript`` says."""
+    rows = connection.execute(_query(thread_id, channel, before_turn).limit(limit)).all()
+    lines = [_line(connection, row) for row in reversed(rows)]
+    return [line for line in lines if line.text or line.role == "user"]
+
+
+def _query(thread_id: str, channel: str | None, before_turn: str | None) -> sa.Select[tuple[object, ...]]:
+    wanted = [turns.c.thread_id == thread_id, turns.c.reverted.is_(False)]
+    if channel is not None:
+        wanted.append(turns.c.channel == channel)
+    if before_turn is not None:
+        that = turns.alias()
+        first = sa.select(that.c.first_seq).where(that.c.id == before_turn).scalar_subquery()
+        wanted.append(turns.c.first_seq < first)
+    asked = (
+        sa.select(
+            turns.c.first_seq,
+            messages.c.position,
+            messages.c.text,
+            turns.c.channel,
+            messages.c.turn_id,
+            messages.c.author,
+            messages.c.at,
+        )
+        .select_from(messages.join(turns, messages.c.turn_id == turns.c.id))
+        .where(*wanted)
+    )
+    answered = sa.select(
+        turns.c.first_seq,
+        sa.null().label("position"),
+        turns.c.answer,
+        turns.c.channel,
+        turns.c.id,
+        sa.null().label("author"),
+        sa.func.coalesce(turns.c.ended_at, turns.c.created_at),
+    ).where(*wanted)
+    both = sa.union_all(asked, answered).subquery()
+    newest_first = (both.c.first_seq.desc(), both.c.position.desc().nulls_first())
+    return sa.select(both).order_by(*newest_first)
+
+
+def _line(connection: sa.Connection, row: sa.Row[tuple[object, ...]]) -> Line:
+    found = row._mapping
+    if found["position"] is not None:
+        return Line(role="user", **{name: found[name] for name in _COLUMNS})
+    values = {name: found[name] for name in _COLUMNS}
+    if values["text"] is None:
+        values["text"] = _so_far(connection, values["turn_id"])
+    return Line(role="agent", **values)
+
+
+def _so_far(connection: sa.Connection, turn_id: str) -> str:
+    """The answer of a turn that has not ended, or did so after we looked: its events are there in either case."""
+    turn = TurnRow(**connection.execute(sa.select(turns).where(turns.c.id == turn_id)).one()._mapping)
+    return turn.answer if turn.answer is not None else answer_of(connection, turn, turn.last_seq)

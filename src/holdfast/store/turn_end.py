@@ -1,0 +1,112 @@
+"""The end of a turn, inside a transaction: state, messages, answer, channel and the last event, all or nothing."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import sqlalchemy as sa
+
+from holdfast.errors import TurnNotFound
+from holdfast.protocol.turn_events import AgentStatus, Kind, StopReason, TurnEvent
+from holdfast.store.thread_guard import Entered, append, change_channel
+from holdfast.store.thread_rows import MessageStatus, TurnRow, TurnState
+from holdfast.store.thread_tables import messages
+from holdfast.store.thread_tables import thread_events as log
+from holdfast.store.thread_tables import threads as thread_table
+from holdfast.store.thread_tables import turns as table
+
+_BECOMES = {
+    StopReason.END_TURN: MessageStatus.DONE,
+    StopReason.ERROR: MessageStatus.FAILED,
+    StopReason.CANCELED: MessageStatus.CANCELED,
+}
+
+
+def end_turn(
+    connection: sa.Connection,
+    entered: Entered,
+    turn_id: str,
+    finalize: TurnEvent,
+    *,
+    events: Sequence[TurnEvent] = (),
+    artifacts: Sequence[str] = (),
+    cursor: str | None = None,
+) -> TurnRow:
+    """As ``TurnStore.end`` says; the thread's row is held."""
+    turn = turn_of(connection, entered, turn_id)
+    if turn.state == TurnState.ENDED:
+        return turn
+    reason = StopReason(str(finalize.data["reason"]))
+    error = finalize.data.get("error")
+    last = TurnEvent(finalize.kind, {**finalize.data, "artifacts": list(artifacts)} if artifacts else finalize.data)
+    newest = append(connection, entered, [*events, last], channel=turn.channel, turn_id=turn_id)
+    ended = change_turn(
+        connection,
+        turn_id,
+        {
+            "state": TurnState.ENDED,
+            "stop_reason": reason.value,
+            "error": error if isinstance(error, Mapping) else None,
+            "artifacts": artifacts,
+            "answer": answer_of(connection, turn, newest),
+            "cursor": turn.cursor if cursor is None else cursor,
+            "last_seq": newest,
+            "ended_at": entered.now,
+        },
+    )
+    taken = sa.update(messages).where(messages.c.turn_id == turn_id)
+    connection.execute(taken.values(status=_BECOMES[reason], updated_at=entered.now))
+    status = AgentStatus.ERROR if reason is StopReason.ERROR else AgentStatus.IDLE
+    change_channel(connection, entered, turn.channel, {"agent_status": status.value, **kept_of(events, status=False)})
+    active = sa.update(thread_table).where(thread_table.c.id == turn.thread_id)
+    connection.execute(active.values(last_activity_at=entered.now))
+    return ended
+
+
+def turn_of(connection: sa.Connection, entered: Entered, turn_id: str) -> TurnRow:
+    """The turn, which must be of the thread that was entered."""
+    query = sa.select(table).where(table.c.id == turn_id, table.c.thread_id == entered.row.id)
+    found = connection.execute(query).one_or_none()
+    if found is None:
+        raise no_turn(turn_id)
+    return TurnRow(**found._mapping)
+
+
+def no_turn(turn_id: str) -> TurnNotFound:
+    return TurnNotFound(f"there is no turn {turn_id}")
+
+
+def change_turn(connection: sa.Connection, turn_id: str, values: Mapping[str, object]) -> TurnRow:
+    update = sa.update(table).where(table.c.id == turn_id).values(**values).returning(table)
+    return TurnRow(**connection.execute(update).one()._mapping)
+
+
+def answer_of(connection: sa.Connection, turn: TurnRow, newest: int) -> str:
+    """What the agent said in a turn so far."""
+    its = (log.c.thread_id == turn.thread_id, log.c.seq.between(turn.first_seq, newest), log.c.turn_id == turn.id)
+    query = sa.select(log.c.data).where(*its, log.c.kind == Kind.TEXT_DELTA.value).order_by(log.c.seq)
+    return said(connection.scalars(query))
+
+
+def said(deltas: Iterable[Mapping[str, object]]) -> str:
+    """The text of the deltas without thinking; an empty line where another part of the answer begins."""
+    texts: list[str] = []
+    part: object = None
+    for delta in deltas:
+        if delta.get("thought"):
+            continue
+        here = (delta.get("message_id"), delta.get("part_id"))
+        if texts and here != part:
+            texts.append("\n\n")
+        part = here
+        texts.append(str(delta.get("text", "")))
+    return "".join(texts)
+
+
+def kept_of(events: Sequence[TurnEvent], *, status: bool = True) -> dict[str, object]:
+    """What events say that the channel's row keeps: the last status and the last title."""
+    kept: dict[str, object] = {}
+    for event in events:
+        if event.kind is Kind.STATUS and status:
+            kept["agent_status"] = str(event.data["status"])
+        elif event.kind is Kind.TITLE:
+            kept["title"] = str(event.data["title"])
+    return kept

@@ -1,0 +1,217 @@
+"""What is asked of whoever holds a thread's lease: resolve, abort, answer, revert, pause, delete.
+
+An errand is a word and a small JSON object, and so is its result: it may come from a caller in this process, or by way
+of the store from another daemon.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
+
+import structlog
+
+from holdfast.errors import (
+    AgentUnsupported,
+    BadInput,
+    Conflict,
+    DriverUnsupported,
+    HoldfastError,
+    NotFound,
+    SessionNotFound,
+    StaleRow,
+    TurnNotFound,
+    WrongState,
+    by_code,
+)
+from holdfast.protocol.turn_events import Kind, TurnEvent
+from holdfast.sessions.sleep import PausedAs
+from holdfast.store.thread_rows import RequestRow, SleepState, TurnRow, TurnState
+from holdfast.threads import options
+from holdfast.threads.tools import Tools
+
+if TYPE_CHECKING:
+    from holdfast.threads.mailbox import Mailbox
+
+log = structlog.get_logger(__name__)
+
+Data = Mapping[str, object]
+_MANY = 1000
+
+
+class Errands:
+    """Does them, for any mailbox."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._known: dict[str, Callable[[Mailbox, Data], Awaitable[Data]]] = {
+            "resolve": self._resolve,
+            "abort": self._abort,
+            "answer": self._answer,
+            "revert": self._revert,
+            "pause": self._pause,
+            "delete": self._delete,
+            "options": self._options,
+        }
+
+    async def here(self, box: "Mailbox", kind: str, data: Data, result: "asyncio.Future[Data]") -> None:
+        """For a caller in this process."""
+        try:
+            found = await self._do(box, kind, data)
+        except StaleRow as error:
+            _refuse(result, error)
+            raise
+        except HoldfastError as error:
+            _refuse(result, error)
+        except BaseException:
+            _refuse(result, Conflict("the thread is another daemon's now; ask again"))
+            raise
+        else:
+            if not result.done():
+                result.set_result(found)
+
+    async def of_another(self, box: "Mailbox", request: RequestRow) -> None:
+        """For a daemon that has left its wish in the store."""
+        try:
+            result = await self._do(box, request.kind, request.data)
+        except StaleRow:
+            raise
+        except HoldfastError as error:
+            result = {"error": {"code": error.code, "message": error.message}}
+        await self._tools.store.thread_requests.done(box.lease, request.id, result)
+
+    async def _do(self, box: "Mailbox", kind: str, data: Data) -> Data:
+        if kind not in self._known:
+            raise BadInput(f"this daemon cannot {kind}; it is older than the one that asks")
+        return await self._known[kind](box, data)
+
+    # -- each of them ------------------------------------------------------------------------------------------------
+
+    async def _resolve(self, box: "Mailbox", data: Data) -> Data:
+        found = await box.attach(_text(data, "channel"))
+        return {
+            "session_id": found.place.session_id,
+            "agent_session_id": found.session,
+            "how": str(found.how),
+            "why": found.why,
+        }
+
+    async def _abort(self, box: "Mailbox", data: Data) -> Data:
+        run = box.runs.get(_text(data, "channel"))
+        if run is None:
+            return {"turn_id": None}
+        await run.abort()
+        return {"turn_id": run.turn.id}
+
+    async def _answer(self, box: "Mailbox", data: Data) -> Data:
+        question = _text(data, "question_id")
+        for run in box.runs.values():
+            if run.questions.is_open(question):
+                await run.answer(question, _text(data, "answer"))
+                return {}
+            if run.questions.knows(question):
+                raise WrongState(f"the question {question} is closed")
+        raise NotFound(f"no turn that is running has asked a question {question}")
+
+    async def _revert(self, box: "Mailbox", data: Data) -> Data:
+        channel, wanted = _text(data, "channel"), data.get("turn_id")
+        turns = [turn for turn in await self._turns(box) if turn.channel == channel]
+        if channel in box.runs or any(turn.state != TurnState.ENDED for turn in turns):
+            raise WrongState("a turn is running; abort it, or wait for its end")
+        there = [turn for turn in turns if not turn.reverted]
+        index = next((at for at, turn in enumerate(there) if wanted in (None, turn.id)), None)
+        if index is None:
+            raise TurnNotFound("there is no such turn that could be taken back")
+        back = there[: index + 1]  # newest first
+        await self._revert_agent(box, channel, back)
+        told = TurnEvent(Kind.REVERTED, {"turn_ids": [turn.id for turn in back]})
+        await self._tools.store.turns.revert(box.lease, back[-1].id, events=[told])
+        return {"turn_id": back[-1].id}
+
+    async def _turns(self, box: "Mailbox") -> list[TurnRow]:
+        return await self._tools.store.turns.page(box.thread_id, limit=_MANY)
+
+    async def _revert_agent(self, box: "Mailbox", channel: str, turns: list[TurnRow]) -> None:
+        """Those that its agent ever had; they must be in the session that it has now."""
+        had = [turn for turn in turns if turn.accepted]
+        if not had:
+            return
+        found = await box.attach(channel)
+        if not found.agent.abilities.revert:
+            raise AgentUnsupported(f"the agent {found.agent.name} cannot take back a turn")
+        if had[-1].agent_session_id != found.session:
+            raise AgentUnsupported("the agent that did this turn is gone, so its work cannot be taken back")
+        await found.agent.revert(found.place, found.session, had[-1].id)
+
+    async def _pause(self, box: "Mailbox", data: Data) -> Data:
+        if box.runs:
+            raise Conflict("a turn is running; abort it, or wait for its end")
+        row = await self._tools.store.threads.get(box.thread_id)
+        if row.session_id is not None:
+            how = PausedAs.FILES if data.get("hibernate") else PausedAs.FROZEN
+            state = await put_to_sleep(self._tools, row.session_id, how)
+            await self._tools.store.threads.change(box.lease, {"sleep_state": state})
+        return {}
+
+    async def _options(self, box: "Mailbox", data: Data) -> Data:
+        """They hold from the next sandbox on."""
+        wanted = data.get("options")
+        row = await self._tools.store.threads.get(box.thread_id)
+        chosen = options.merged(
+            options.from_json(row.settings), options.from_json(wanted if isinstance(wanted, Mapping) else {})
+        )
+        settings = {**row.settings, **options.to_json(chosen)}
+        await self._tools.store.threads.change(box.lease, {"settings": settings, "agent": chosen.agent or row.agent})
+        return {}
+
+    async def _delete(self, box: "Mailbox", _data: Data) -> Data:
+        await box.end_turns()
+        row = await self._tools.store.threads.delete(box.lease)
+        if row.session_id is not None:
+            try:
+                await destroy(self._tools, row.session_id)
+                await self._tools.store.threads.set_session(box.lease, None)
+            except StaleRow:
+                raise
+            except HoldfastError as error:
+                log.warning("thread.delete.failed", thread_id=row.id, error=error.message, next="the janitor goes on")
+        return {}
+
+
+async def put_to_sleep(tools: Tools, session_id: str, how: PausedAs) -> SleepState:
+    """As asked for, or as its driver can; and what it is then."""
+    try:
+        view = await tools.sessions.pause(session_id, how)
+    except DriverUnsupported:
+        if how is PausedAs.FILES:
+            raise
+        view = await tools.sessions.pause(session_id, PausedAs.FILES)
+    return SleepState.PAUSED if view.paused_as == PausedAs.FROZEN else SleepState.HIBERNATED
+
+
+async def destroy(tools: Tools, session_id: str) -> None:
+    """One that is not there is fine."""
+    try:
+        await tools.sessions.destroy(session_id)
+    except SessionNotFound:
+        return
+
+
+def raised(result: Data) -> Data:
+    """The result of an errand that another daemon did; its error is raised here."""
+    error = result.get("error")
+    if isinstance(error, Mapping):
+        raise by_code(str(error.get("code")))(str(error.get("message")))
+    return result
+
+
+def _refuse(result: "asyncio.Future[Data]", error: HoldfastError) -> None:
+    if not result.done():
+        result.set_exception(error)
+        result.exception()  # whoever asked may be gone
+
+
+def _text(data: Data, name: str) -> str:
+    value = data.get(name)
+    if not isinstance(value, str):
+        raise BadInput(f"{name}: a text is missing")
+    return value

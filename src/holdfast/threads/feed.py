@@ -1,0 +1,142 @@
+"""Followers of threads. A hundred of one thread cost one look into the store per change, and not a hundred.
+
+Per thread that is followed, one task reads what is new and keeps the last of it in memory. A follower is a number, the
+last event it has seen; it takes what comes next from there, or, if it is too far behind, from the store.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator
+from itertools import islice
+
+import structlog
+
+from holdfast.errors import BadInput, HoldfastError, ThreadNotFound
+from holdfast.store import Store
+from holdfast.store.thread_rows import ThreadEventRow
+from holdfast.threads.types import EventsPage, EventView
+
+log = structlog.get_logger(__name__)
+
+PAGE = 500
+_KEPT = 2000
+_AGAIN_SECONDS = 1.0
+
+
+class _Tail:
+    """The newest events of one thread, as far as they are in memory: those after ``start``, up to ``end``."""
+
+    def __init__(self, end: int) -> None:
+        self.start = self.end = end
+        self.events: deque[EventView] = deque()
+        self.followers = 0
+        self.over = False
+        self.bell = asyncio.Event()
+        self.pump: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+
+    def add(self, events: list[EventView]) -> None:
+        for event in events:
+            self.events.append(event)
+            self.end = event.seq
+        while len(self.events) > _KEPT:
+            self.start = self.events.popleft().seq
+        self.poke()
+
+    def poke(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def after(self, seq: int) -> list[EventView]:
+        """Numbers have no holes, so the place of each is known."""
+        return list(islice(self.events, seq - self.start, seq - self.start + PAGE))
+
+    def news(self) -> asyncio.Event:
+        return self._news
+
+
+class Feed:
+    """The events of all daemons' threads."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._tails: dict[str, _Tail] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        """End every ``follow``: readers shall go to the next daemon."""
+        self._closed = True
+        for tail in self._tails.values():
+            tail.poke()
+
+    async def page(self, thread_id: str, after: int, limit: int) -> EventsPage:
+        page = await self._store.thread_events.page(thread_id, after=after, limit=limit)
+        if after > page.newest or after < 0:
+            raise BadInput(f"after: {after} is beyond the newest event of this thread, which is {page.newest}")
+        return EventsPage([event_view(row) for row in page.events], page.next if page.events else after, page.newest)
+
+    async def follow(self, thread_id: str, after: int) -> AsyncGenerator[EventView, None]:
+        """In order, each once; ends with the thread, or when the daemon stops."""
+        await self.page(thread_id, after, 1)
+        async with self._tail(thread_id) as tail:
+            while not self._closed:
+                news = tail.news()  # before looking: what is added from now on sets it
+                if after < tail.start:
+                    events = list((await self.page(thread_id, after, PAGE)).events)
+                else:
+                    events = tail.after(after)
+                for event in events:
+                    yield event
+                    after = event.seq
+                if not events:
+                    if tail.over:
+                        return
+                    await news.wait()
+
+    @contextlib.asynccontextmanager
+    async def _tail(self, thread_id: str) -> AsyncIterator[_Tail]:
+        tail = self._tails.get(thread_id)
+        if tail is None:
+            newest = await self._store.thread_events.newest(thread_id)
+            tail = self._tails.setdefault(thread_id, _Tail(newest))
+        tail.followers += 1
+        if tail.followers == 1:
+            tail.pump = asyncio.create_task(self._pump(thread_id, tail))
+        try:
+            yield tail
+        finally:
+            tail.followers -= 1
+            if tail.followers == 0:
+                if tail.pump is not None:
+                    tail.pump.cancel()
+                if self._tails.get(thread_id) is tail:
+                    del self._tails[thread_id]
+
+    async def _pump(self, thread_id: str, tail: _Tail) -> None:
+        with self._store.watch.listening(thread_id, tail.bell.set):
+            while True:
+                tail.bell.clear()
+                try:
+                    await self._catch_up(thread_id, tail)
+                except ThreadNotFound:
+                    tail.over = True
+                    tail.poke()
+                    return
+                except HoldfastError as error:  # the database is away: it is waited for
+                    log.warning("thread.feed.waits", thread_id=thread_id, error=error.message)
+                    await asyncio.sleep(_AGAIN_SECONDS)
+                    continue
+                await tail.bell.wait()
+
+    async def _catch_up(self, thread_id: str, tail: _Tail) -> None:
+        while True:
+            page = await self._store.thread_events.page(thread_id, after=tail.end, limit=PAGE)
+            if page.events:
+                tail.add([event_view(row) for row in page.events])
+            if len(page.events) < PAGE:
+                return
+
+
+def event_view(row: ThreadEventRow) -> EventView:
+    return EventView(row.seq, row.turn_id, row.channel, row.kind, row.data, row.at)

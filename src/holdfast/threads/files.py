@@ -1,0 +1,257 @@
+"""Files of threads: uploads on their way into the sandbox, artifacts on their way out. Streamed, never held whole.
+
+The bytes are in a directory of the host, one file each, under the id that the store knows; a file is there before its
+row is, so a row never names what is not there. Daemons on several hosts need this directory in common.
+"""
+
+import asyncio
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import structlog
+
+from holdfast.errors import BadInput, DiskFull, FileMissing, HoldfastError, TooLarge, Unavailable
+from holdfast.sessions.file_types import Entry, Kind, Search
+from holdfast.store.thread_rows import FileKind, ThreadFileRow, TurnRow
+from holdfast.threads.tools import Tools, new_id
+from holdfast.threads.types import FileView
+
+log = structlog.get_logger(__name__)
+
+UPLOADS: Final = "/workspace/uploads"
+DISPLAY: Final = "/workspace/output/display"
+MAX_NAME: Final = 255
+MAX_ARTIFACTS: Final = 200
+"""Of one turn."""
+_CHUNK = 1 << 18
+_SKEW_SECONDS = 2.0
+_PART = ".part-"
+
+
+class Download:
+    """A file that is open: what it is, and any part of it."""
+
+    def __init__(self, view: FileView, descriptor: int) -> None:
+        self.view = view
+        self._descriptor = descriptor
+
+    async def read(self, start: int, count: int) -> AsyncIterator[bytes]:
+        """At most ``count`` bytes from ``start`` on, in pieces."""
+        while count > 0:
+            piece = await asyncio.to_thread(os.pread, self._descriptor, min(count, _CHUNK), start)
+            if not piece:
+                return
+            start, count = start + len(piece), count - len(piece)
+            yield piece
+
+
+class ThreadFileService:
+    """The files of all threads, under one directory."""
+
+    def __init__(self, tools: Tools, root: Path) -> None:
+        self._tools = tools
+        self._rows = tools.store.thread_files
+        self._root = root
+
+    # -- in and out of the host --------------------------------------------------------------------------------------
+
+    async def upload(self, thread_id: str, name: str, pieces: AsyncIterable[bytes]) -> FileView:
+        name = check_name(name)
+        async with self._written(thread_id, pieces) as written:
+            return view(await self._keep(written, new_id("fil"), thread_id, name, FileKind.UPLOAD, None))
+
+    @contextlib.asynccontextmanager
+    async def _written(self, thread_id: str, pieces: AsyncIterable[bytes]) -> AsyncIterator["_Written"]:
+        """All bytes, in a file of their own, which is removed unless it is kept."""
+        path = self._root / thread_id / f"{_PART}{secrets.token_hex(8)}"
+        try:
+            size, digest = await self._write(path, pieces)
+            yield _Written(path, size, digest)
+        finally:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+
+    async def _keep(
+        self, written: "_Written", file_id: str, thread_id: str, name: str, kind: FileKind, turn_id: str | None
+    ) -> ThreadFileRow:
+        """First the file, then the row; if that fails nobody knows of the file, and the janitor removes it."""
+        relative = f"{thread_id}/{file_id}"
+        with _disk_errors():
+            await asyncio.to_thread(os.replace, written.path, self._root / relative)
+        row = ThreadFileRow(
+            id=file_id,
+            thread_id=thread_id,
+            kind=kind,
+            name=name,
+            size=written.size,
+            sha256=written.sha256,
+            path=relative,
+            turn_id=turn_id,
+        )
+        return await self._rows.add(row)
+
+    async def _write(self, path: Path, pieces: AsyncIterable[bytes]) -> tuple[int, str]:
+        most, size, digest = self._tools.settings.max_file_bytes, 0, hashlib.sha256()
+        with _disk_errors():
+            descriptor = await asyncio.to_thread(_create, path)
+        try:
+            async for piece in pieces:
+                size += len(piece)
+                if size > most:
+                    raise TooLarge(f"{path.name}: more than the {most} bytes that a file of a thread may have")
+                with _disk_errors():
+                    await asyncio.to_thread(_append, descriptor, piece, digest)
+            with _disk_errors():
+                await asyncio.to_thread(os.fsync, descriptor)
+        finally:
+            os.close(descriptor)
+        return size, digest.hexdigest()
+
+    @contextlib.asynccontextmanager
+    async def download(self, thread_id: str, file_id: str) -> AsyncIterator[Download]:
+        row = await self._rows.get(thread_id, file_id)
+        descriptor = await self._open(row)
+        try:
+            yield Download(view(row), descriptor)
+        finally:
+            os.close(descriptor)
+
+    async def _open(self, row: ThreadFileRow) -> int:
+        try:
+            return await asyncio.to_thread(os.open, self._root / row.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise FileMissing(
+                f"the bytes of {row.name} ({row.id}) are not on this host; daemons on several hosts need a common "
+                "thread_files_dir"
+            ) from None
+        except OSError as error:
+            raise Unavailable(f"{row.name} ({row.id}) cannot be read: {error.strerror}") from None
+
+    async def views(self, thread_id: str) -> Sequence[FileView]:
+        return [view(row) for row in await self._rows.of_thread(thread_id)]
+
+    async def remove(self, paths: Sequence[str]) -> None:
+        """What no row names any more."""
+
+        def work() -> None:
+            for path in paths:
+                with contextlib.suppress(OSError):
+                    (self._root / path).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    (self._root / path).parent.rmdir()
+
+        await asyncio.to_thread(work)
+
+    # -- in and out of the sandbox -----------------------------------------------------------------------------------
+
+    async def sync_in(self, session_id: str, thread_id: str, ids: Sequence[str]) -> list[str]:
+        """Put uploads into the sandbox; returns their paths there. Twice is fine."""
+        files, paths = self._tools.sessions.files, []
+        for file_id in ids:
+            async with self.download(thread_id, file_id) as source:
+                folder = f"{UPLOADS}/{file_id}"
+                await files.mkdir(session_id, folder, parents=True, mode=None)
+                path = f"{folder}/{source.view.name}"
+                await files.upload(session_id, path, source.read(0, source.view.size), mode=0o644)
+                paths.append(path)
+        return paths
+
+    async def collect(self, session_id: str, turn: TurnRow) -> list[ThreadFileRow]:
+        """Keep what is new, or has changed, in the folder for display. Twice is fine: the same bytes are kept once."""
+        known = await self._rows.of_thread(turn.thread_id, kind=FileKind.ARTIFACT)
+        newest = {row.name: row for row in known}
+        kept = {row.name: row for row in known if row.turn_id == turn.id}
+        for entry in await self._displayed(session_id):
+            name = str(PurePosixPath(entry.path).relative_to(DISPLAY))
+            before = newest.get(name)
+            if before is None or not _same(entry, before):
+                row = await self._fetch(session_id, entry.path, name, turn, before)
+                kept.update({name: row} if row is not None else {})
+        return list(kept.values())
+
+    async def _displayed(self, session_id: str) -> list[Entry]:
+        search = Search(path=DISPLAY, recursive=True, kind=Kind.FILE, limit=MAX_ARTIFACTS)
+        try:
+            found, _more = await self._tools.sessions.files.list(session_id, search)
+        except FileMissing:
+            return []
+        return [entry for entry in found if not _hidden(entry.path)]
+
+    async def _fetch(
+        self, session_id: str, path: str, name: str, turn: TurnRow, before: ThreadFileRow | None
+    ) -> ThreadFileRow | None:
+        """None if it is what it was before. Its id follows from what it is: who fetches it again adds nothing."""
+        async with (
+            self._tools.sessions.files.download(session_id, path) as source,
+            self._written(turn.thread_id, source.read(0, source.entry.size)) as written,
+        ):
+            if before is not None and (before.sha256, before.size) == (written.sha256, written.size):
+                return None
+            what = f"{turn.id}\0{name}\0{written.sha256}"
+            file_id = f"fil_{hashlib.sha256(what.encode()).hexdigest()[:26]}"
+            return await self._keep(written, file_id, turn.thread_id, name, FileKind.ARTIFACT, turn.id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    path: Path
+    size: int
+    sha256: str
+
+
+def view(row: ThreadFileRow) -> FileView:
+    return FileView(row.id, row.name, row.size, row.sha256, row.turn_id, row.created_at)
+
+
+def check_name(name: str) -> str:
+    if not name or len(name.encode()) > MAX_NAME or re.search(r"[/\0\n]", name) or name in (".", ".."):
+        raise BadInput(f"name: 1 to {MAX_NAME} bytes without a slash, such as report.pdf")
+    return name
+
+
+def _hidden(path: str) -> bool:
+    """Also what has no name that could be told: bytes that are no text."""
+    relative = PurePosixPath(path).relative_to(DISPLAY)
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return True
+    return any(part.startswith(".") for part in relative.parts)
+
+
+def _same(entry: Entry, before: ThreadFileRow) -> bool:
+    """Whether a file was certainly not touched since it was kept."""
+    return entry.size == before.size and entry.mtime + _SKEW_SECONDS < before.created_at
+
+
+def _create(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+
+def _append(descriptor: int, piece: bytes, digest: "hashlib._Hash") -> None:
+    digest.update(piece)
+    rest = memoryview(piece)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+@contextlib.contextmanager
+def _disk_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _told(error) from error
+
+
+def _told(error: OSError) -> HoldfastError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull("the host has no room for files of threads; free some, or set another thread_files_dir")
+    return Unavailable(f"files of threads cannot be written: {error.strerror}")

@@ -1,0 +1,60 @@
+"""Which host has a thread's sandbox, and whether that host is alive: who may work on which thread."""
+
+import asyncio
+import time
+
+import structlog
+
+from holdfast.errors import HoldfastError, SessionNotFound
+from holdfast.store.thread_rows import ThreadRow
+from holdfast.threads.tools import Tools
+
+log = structlog.get_logger(__name__)
+
+
+class Hosts:
+    """This host's heartbeat, and what it knows of the others."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._nodes = tools.store.nodes
+        self._sessions = tools.store.sessions
+        self._settings = tools.settings
+        self._node = tools.node
+
+    async def beat(self) -> None:
+        """For ever. A database that is away is waited for."""
+        started = True
+        while True:
+            try:
+                await self._nodes.heartbeat(self._node, started=started)
+                started = False
+            except HoldfastError as error:
+                log.warning("node.heartbeat.failed", error=error.message)
+            await asyncio.sleep(self._settings.heartbeat_seconds)
+
+    async def home_of(self, row: ThreadRow) -> str | None:
+        """The host of a thread's sandbox; None if it has none, or its session is not known any more."""
+        if row.session_id is None:
+            return None
+        try:
+            return (await self._sessions.get(row.session_id)).node
+        except SessionNotFound:
+            return None
+
+    async def serves(self, row: ThreadRow) -> bool:
+        """Whether this daemon is the one to work on it: its sandbox is here, or nowhere, or on a host given up."""
+        home = await self.home_of(row)
+        return home is None or home == self._node or await self.given_up(home)
+
+    async def given_up(self, node: str) -> bool:
+        """Whether a host has been silent for so long that its sandboxes are made anew elsewhere."""
+        return any(dead.id == node for dead in await self._nodes.dead(silent_for=self._settings.node_grace_seconds))
+
+    async def silent(self) -> dict[str, str]:
+        """Hosts that have not been heard of for a while, and since when, in words."""
+        dead = await self._nodes.dead(silent_for=self._settings.node_silent_seconds)
+        return {
+            row.id: time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(row.heartbeat_at))
+            for row in dead
+            if row.id != self._node
+        }

@@ -1,0 +1,170 @@
+"""Once a minute: idle threads go to sleep, what nobody needs is removed, what was left half done is finished.
+
+Only this host's sandboxes are touched. Each thread is claimed with the condition repeated in the UPDATE: one that was
+used meanwhile is left alone.
+"""
+
+import structlog
+
+from holdfast.errors import Conflict, HoldfastError, SessionNotFound, ThreadNotFound, WrongState
+from holdfast.sessions.machine import LIVE, Status
+from holdfast.sessions.sleep import PausedAs
+from holdfast.store import SessionRow
+from holdfast.store.thread_leases import Idle
+from holdfast.store.thread_rows import SleepState, ThreadRow
+from holdfast.threads import options
+from holdfast.threads.errands import destroy, put_to_sleep
+from holdfast.threads.files import ThreadFileService
+from holdfast.threads.hosts import Hosts
+from holdfast.threads.sandboxes import Sandboxes, made_for
+from holdfast.threads.tools import Tools
+from holdfast.threads.types import IdlePolicy
+
+log = structlog.get_logger(__name__)
+
+_BATCH = 1000
+_HOLD_SECONDS = 120.0
+"""Longer than any one step takes."""
+_SHORTEST_SECONDS = 60.0
+"""Threads may have a policy of their own; those idle for less are not even looked at."""
+
+
+class Janitor:
+    """Use ``tick``; each part reports its own troubles, and the next tick tries again."""
+
+    def __init__(self, tools: Tools, hosts: Hosts, sandboxes: Sandboxes, files: ThreadFileService) -> None:
+        self._tools = tools
+        self._hosts = hosts
+        self._sandboxes = sandboxes
+        self._files = files
+        self._reported: set[tuple[str, str]] = set()
+        self._owner = f"{tools.node}/janitor"
+        """Not that of the mailboxes: they must not take a thread from under its hands, nor it from under theirs."""
+
+    async def start(self) -> None:
+        """An earlier daemon may have died with a thread in its hands."""
+        await self._tools.store.leases.release_all(self._owner)
+
+    async def tick(self) -> None:
+        parts = (self.put_to_sleep, self.finish_deletes, self.sweep, self.report_silent_hosts, self.forget)
+        for part in parts:
+            try:
+                await part()
+            except HoldfastError as error:
+                log.warning("thread.janitor.failed", part=part.__name__, code=error.code, error=error.message)
+            except Exception:
+                log.exception("thread.janitor.failed", part=part.__name__)
+
+    # -- idle threads ------------------------------------------------------------------------------------------------
+
+    async def put_to_sleep(self) -> None:
+        """The furthest step first: who was asleep long enough to be destroyed need not be stopped before."""
+        policies = [self._tools.settings.idle, *self._tools.settings.platform_idle.values()]
+        everyone = (SleepState.AWAKE, SleepState.PAUSED, SleepState.HIBERNATED)
+        awake = (SleepState.AWAKE, SleepState.PAUSED)
+        await self._each("destroy", everyone, [policy.destroy_after_seconds for policy in policies])
+        await self._each("hibernate", awake, [policy.hibernate_after_seconds for policy in policies])
+        await self._each("pause", awake[:1], [policy.pause_after_seconds for policy in policies])
+
+    async def _each(self, step: str, states: tuple[SleepState, ...], after: list[float | None]) -> None:
+        shortest = min([_SHORTEST_SECONDS, *(seconds for seconds in after if seconds is not None)])
+        for row in await self._tools.store.leases.idle(Idle(sleep_states=states, idle_for=shortest), limit=_BATCH):
+            seconds = getattr(self._policy(row), f"{step}_after_seconds")
+            if seconds is None or await self._hosts.home_of(row) not in (self._tools.node, None):
+                continue
+            try:
+                await self._claimed(row, step, Idle(sleep_states=states, idle_for=seconds))
+            except HoldfastError as error:
+                log.warning("thread.idle.failed", thread_id=row.id, step=step, code=error.code, error=error.message)
+
+    def _policy(self, row: ThreadRow) -> IdlePolicy:
+        return options.from_json(row.settings).idle or self._tools.settings.idle_of(row.platform)
+
+    async def _claimed(self, row: ThreadRow, step: str, rule: Idle) -> None:
+        leases = self._tools.store.leases
+        claimed = await leases.claim_idle(row.id, rule, owner=self._owner, ttl=_HOLD_SECONDS)
+        if claimed is None or claimed.session_id is None:
+            return
+        try:
+            await self._do(claimed, claimed.session_id, step)
+            log.info("thread.idle", thread_id=row.id, key=row.key, step=step, session_id=claimed.session_id)
+        finally:
+            await leases.release(claimed.lease, if_done=False)
+
+    async def _do(self, row: ThreadRow, session_id: str, step: str) -> None:
+        threads = self._tools.store.threads
+        if step == "destroy":
+            await destroy(self._tools, session_id)
+            await threads.set_session(row.lease, None)
+            return
+        how = PausedAs.FILES if step == "hibernate" else PausedAs.FROZEN
+        try:
+            state = await put_to_sleep(self._tools, session_id, how)
+        except (SessionNotFound, WrongState):
+            state = SleepState.HIBERNATED  # it died, or was destroyed: the next message finds out, and brings another
+        await threads.change(row.lease, {"sleep_state": state})
+
+    # -- leftovers ---------------------------------------------------------------------------------------------------
+
+    async def finish_deletes(self) -> None:
+        """Deleted threads whose sandbox could not be destroyed at once."""
+        store = self._tools.store
+        for row in await store.threads.deleted(limit=_BATCH):
+            if row.session_id is None or await self._hosts.home_of(row) not in (self._tools.node, None):
+                continue
+            try:
+                taken = await store.leases.take(row.id, owner=self._owner, ttl=_HOLD_SECONDS)
+                await destroy(self._tools, row.session_id)
+                await store.threads.set_session(taken.lease, None)
+                await store.leases.release(taken.lease, if_done=False)
+            except HoldfastError as error:
+                log.warning("thread.delete.failed", thread_id=row.id, code=error.code, error=error.message)
+
+    async def sweep(self) -> None:
+        """Sandboxes on this host that were made for a thread and are not, or not any more, its own."""
+        for session in await self._tools.store.sessions.by_status(LIVE, node=self._tools.node):
+            made = made_for(session)
+            if made is not None and session.status != Status.DESTROYING and await self._is_orphan(session, *made):
+                log.warning("thread.orphan.removed", session_id=session.id, thread_id=made[0])
+                await self._sandboxes.discard(session.id)
+
+    async def _is_orphan(self, session: SessionRow, thread_id: str, number: int) -> bool:
+        try:
+            row = await self._tools.store.threads.get(thread_id)
+        except ThreadNotFound:
+            return True
+        if row.session_id == session.id:
+            return False
+        if number <= row.incarnation:
+            return True
+        old = session.created_at + self._tools.settings.half_made_seconds < self._tools.clock()
+        return old and row.lease_owner is None  # whoever resolves the thread would still take it
+
+    async def report_silent_hosts(self) -> None:
+        """Threads whose sandbox is on a host that is silent say so, until it is back or they are served elsewhere."""
+        silent = await self._hosts.silent()
+        self._reported = {(node, row_id) for node, row_id in self._reported if node in silent}
+        for node, since in silent.items():
+            for row in await self._tools.store.threads.on_node(node):
+                if (node, row.id) not in self._reported:
+                    await self._report(row, f"its host {node} has not been heard of since {since}")
+                    self._reported.add((node, row.id))
+
+    async def _report(self, row: ThreadRow, trouble: str) -> None:
+        store = self._tools.store
+        if row.last_error == trouble:
+            return
+        try:
+            taken = await store.leases.take(row.id, owner=self._owner, ttl=_HOLD_SECONDS)
+        except Conflict:
+            return
+        await store.threads.note_error(taken.lease, trouble)
+        await store.leases.release(taken.lease, if_done=False)
+        log.warning("thread.host.silent", thread_id=row.id, key=row.key, error=trouble)
+
+    async def forget(self) -> None:
+        """Rows and files of deleted threads, and uploads that no message ever named."""
+        store, settings = self._tools.store, self._tools.settings
+        paths = await store.threads.purge(older_than=settings.keep_deleted_seconds)
+        paths += await store.thread_files.remove_unused(older_than=settings.keep_uploads_seconds)
+        await self._files.remove(paths)

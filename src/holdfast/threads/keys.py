@@ -1,0 +1,62 @@
+"""Names of threads: whose, and which. A key is opaque but for its first part, which says the platform."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from holdfast.errors import BadInput, ThreadNotFound
+from holdfast.keys.types import Caller
+
+MAX_KEY: Final = 512
+MAX_CHANNEL: Final = 64
+MAX_MESSAGE_ID: Final = 200
+DEFAULT_CHANNEL: Final = "default"
+
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=~-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_MESSAGE_ID = re.compile(r"[!-~]+")
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadRef:
+    """One thread, by its name. Keys of different owners have nothing to do with each other."""
+
+    owner: str
+    key: str
+    max_sessions: int | None = field(default=None, compare=False)
+    """How many sessions whoever asks may have."""
+
+    @classmethod
+    def of(cls, key: str, caller: Caller, owner: str | None = None) -> "ThreadRef":
+        """The thread that a caller means: his own, or, if he sees all, that of the ``owner`` he names."""
+        if owner is not None and owner != caller.owner and not caller.sees_all:
+            raise ThreadNotFound(f"there is no thread {check_key(key)}")
+        return cls(owner or caller.owner, check_key(key), caller.max_sessions)
+
+
+def check_key(key: str) -> str:
+    """The key itself; ``BadInput`` if it cannot be one."""
+    if len(key) > MAX_KEY or not _KEY.fullmatch(key):
+        raise BadInput(
+            f"key: 1 to {MAX_KEY} letters, digits and . _ : @ + = ~ - such as slack:T1:C1:1700000000.1; "
+            "it begins with a letter or a digit"
+        )
+    return key
+
+
+def check_channel(channel: str) -> str:
+    if len(channel) > MAX_CHANNEL or not _NAME.fullmatch(channel):
+        raise BadInput(f"channel: 1 to {MAX_CHANNEL} letters, digits and . _ - such as {DEFAULT_CHANNEL}")
+    return channel
+
+
+def check_message_id(message_id: str) -> str:
+    if len(message_id) > MAX_MESSAGE_ID or not _MESSAGE_ID.fullmatch(message_id):
+        raise BadInput(f"id: 1 to {MAX_MESSAGE_ID} printable ASCII characters without spaces, chosen by you")
+    return message_id
+
+
+def platform_of(key: str) -> str:
+    """What stands before the first colon; ``other`` where there is none."""
+    head, colon, _rest = key.partition(":")
+    return head if colon else "other"

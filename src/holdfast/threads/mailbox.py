@@ -1,0 +1,256 @@
+"""One thread's work in this daemon: its lease, its turns (one at a time per channel), and what is asked of them.
+
+It lives for as long as there is something to do. Messages and requests come by way of the store, from any daemon; the
+bell rings when there may be some. It cannot let go of the lease while something is left: the store sees to that.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import structlog
+
+from holdfast.errors import Conflict, HoldfastError, StaleRow, ThreadNotFound
+from holdfast.store.thread_rows import Lease, MessageRow, Mode, TurnRow
+from holdfast.threads.errands import Errands
+from holdfast.threads.files import ThreadFileService
+from holdfast.threads.hosts import Hosts
+from holdfast.threads.leases import LeaseKeeper
+from holdfast.threads.resolver import Attached, Resolver
+from holdfast.threads.tools import Tools, new_id
+from holdfast.threads.turn_run import TurnRun
+
+log = structlog.get_logger(__name__)
+
+_AGAIN_SECONDS = 0.5
+_BREATH_SECONDS = 0.01
+"""Whatever goes wrong, this never becomes a busy loop."""
+
+
+class Elsewhere(Exception):
+    """Another daemon works on this thread."""
+
+
+class Left(Elsewhere):
+    """Nobody does: its work was done in the moment in which this came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """Something that was asked for by a caller in this process, who waits for it."""
+
+    kind: str
+    data: Mapping[str, object]
+    result: "asyncio.Future[Mapping[str, object]]" = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+
+class Mailbox:
+    """``run`` is one task; the others may be called from any."""
+
+    def __init__(
+        self, tools: Tools, hosts: Hosts, resolver: Resolver, files: ThreadFileService, errands: Errands, thread_id: str
+    ) -> None:
+        self._tools = tools
+        self._hosts = hosts
+        self._resolver = resolver
+        self._files = files
+        self._errands = errands
+        self._bell = asyncio.Event()
+        self._asked: list[Errand] = []
+        self._resolving: dict[str, asyncio.Task[Attached]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._lost: str | None = None
+        self._closing = False
+        self._inbox = -1
+        self.thread_id = thread_id
+        self.lease = Lease(thread_id, tools.node, 0)
+        self.runs: dict[str, TurnRun] = {}
+        self.knocked = False
+        self.served = False
+        """Whether it ever had the lease."""
+
+    def ring(self) -> None:
+        """There may be something to do."""
+        self._bell.set()
+
+    def knock(self) -> None:
+        """There is something to do: if this comes too late, another mailbox must see to it."""
+        self.knocked = True
+        self._bell.set()
+
+    def ask(self, errand: Errand) -> None:
+        self._asked.append(errand)
+        self._inbox = -1
+        self._bell.set()
+
+    async def attach(self, channel: str) -> Attached:
+        """Resolve; callers at the same time share one, which goes on when they go away."""
+        task = self._resolving.get(channel)
+        if task is None:
+            task = self._resolving[channel] = asyncio.create_task(self._resolver.resolve(self.lease, channel))
+            task.add_done_callback(partial(self._resolved, channel))
+        return await asyncio.shield(task)
+
+    def _resolved(self, channel: str, task: "asyncio.Task[Attached]") -> None:
+        del self._resolving[channel]
+        if not task.cancelled():
+            task.exception()  # whoever still waits has it; if nobody does, it is in the log and in the row
+        self._bell.set()
+
+    async def end_turns(self) -> None:
+        """The thread is going away: stop working on them, write nothing, and begin none."""
+        self._closing = True
+        turns = [task for name, task in self._tasks.items() if name.startswith("turn:")]
+        for task in turns:
+            task.cancel()
+        if turns:
+            await asyncio.wait(turns)
+
+    # -- the task ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until nothing is left to do. Leaves at once if the thread is, or becomes, another daemon's."""
+        try:
+            await self._run()
+        except (Conflict, StaleRow, ThreadNotFound) as error:
+            self._refuse(Elsewhere() if not isinstance(error, ThreadNotFound) else error)
+        except BaseException as error:
+            self._refuse(error if isinstance(error, HoldfastError) else Elsewhere())
+            raise
+
+    def leave(self) -> None:
+        """Nobody listens here any more: who has asked too late asks again."""
+        self._refuse(Left())
+
+    def _refuse(self, error: Exception) -> None:
+        for errand in self._asked:
+            if not errand.result.done():
+                errand.result.set_exception(error)
+        self._asked.clear()
+
+    async def _run(self) -> None:
+        store, ttl = self._tools.store, self._tools.settings.lease_seconds
+        if not await self._hosts.serves(await store.threads.get(self.thread_id)):
+            raise Conflict("its sandbox is on another host")
+        began = asyncio.get_running_loop().time()
+        row = await store.leases.take(self.thread_id, owner=self._tools.node, ttl=ttl)
+        self.lease, self.served = row.lease, True
+        keeper = asyncio.create_task(LeaseKeeper(store.leases, self.lease, ttl=ttl, taken_at=began).keep())
+        try:
+            with store.watch.listening(self.thread_id, self.ring):
+                await self._serve(keeper)
+        finally:
+            await self._stop(keeper)
+
+    async def _serve(self, keeper: "asyncio.Task[str]") -> None:
+        while True:
+            self._bell.clear()
+            self.knocked = False
+            await self._look()
+            if not self._tasks and not self._asked and not self._resolving:
+                if await self._tools.store.leases.release(self.lease):
+                    return
+                self._inbox = -1
+                await asyncio.sleep(_BREATH_SECONDS)
+                continue
+            await self._wait(keeper)
+
+    async def _wait(self, keeper: "asyncio.Task[str]") -> None:
+        bell = asyncio.create_task(self._bell.wait())
+        try:
+            await asyncio.wait([bell, keeper, *self._tasks.values()], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            bell.cancel()
+        if keeper.done():
+            self._lost = keeper.result()
+        if self._lost is not None:
+            self._tools.metrics.leases_lost.inc()
+            log.warning("thread.lease.lost", thread_id=self.thread_id, why=self._lost)
+            raise StaleRow(f"the lease of {self.thread_id} is lost: {self._lost}")
+
+    async def _stop(self, keeper: "asyncio.Task[str]") -> None:
+        """Whatever is under way stays as it is written; who takes over goes on with it."""
+        tasks: list[asyncio.Task[Any]] = [keeper, *self._tasks.values(), *self._resolving.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+    # -- what there is to do -----------------------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        """Begin what is not begun: first turns, then what may be asked of them."""
+        await self._look_into_store()
+        while self._asked:
+            errand = self._asked.pop(0)
+            self._spawn(f"errand:{id(errand)}", self._errands.here(self, errand.kind, errand.data, errand.result))
+
+    async def _look_into_store(self) -> None:
+        """Most rings only say that a turn goes on: the number of messages and requests so far tells."""
+        store = self._tools.store
+        inbox = (await store.watch.marks([self.thread_id])).get(self.thread_id, (0, 0))[1]
+        if inbox == self._inbox or self._closing:
+            return
+        for turn in await store.turns.unfinished(self.thread_id):
+            if turn.channel not in self.runs:
+                self._tools.metrics.takeovers.inc()
+                self._begin(turn)
+        for message in await store.messages.queued(self.thread_id):
+            await self._take_up(message)
+        for request in await store.thread_requests.open(self.thread_id):
+            self._spawn(f"request:{request.id}", self._errands.of_another(self, request))
+        self._inbox = inbox
+
+    async def _take_up(self, message: MessageRow) -> None:
+        run = self.runs.get(message.channel)
+        turns = self._tools.store.turns
+        if run is None:
+            turn = await turns.begin(self.lease, message.channel, new_id("trn"))
+            if turn is not None:
+                self._begin(turn)
+        elif message.mode == Mode.STEER and run.can_be_steered:
+            taken = await turns.steer(self.lease, run.turn.id, message.id)
+            if taken is not None:
+                self._spawn(f"steer:{message.id}", run.steer(taken))
+
+    def _begin(self, turn: TurnRow) -> None:
+        run = TurnRun(self._tools, self._files, self.lease, turn, partial(self.attach, turn.channel))
+        run.on_accepted = self.look_again
+        self.runs[turn.channel] = run
+        self._spawn(f"turn:{turn.channel}", self._run_turn(turn.channel, run))
+
+    async def _run_turn(self, channel: str, run: TurnRun) -> None:
+        try:
+            await run.run()
+        finally:
+            if self.runs.get(channel) is run:
+                del self.runs[channel]
+
+    def look_again(self) -> None:
+        self._inbox = -1
+        self._bell.set()
+
+    def _spawn(self, name: str, work: Coroutine[None, None, None]) -> None:
+        if name in self._tasks:
+            work.close()
+            return
+        self._tasks[name] = asyncio.create_task(self._guarded(name, work))
+
+    async def _guarded(self, name: str, work: Coroutine[None, None, None]) -> None:
+        """No error of a part is lost. A lost lease ends them all; after any other, what is undone is begun anew."""
+        try:
+            await work
+        except (StaleRow, ThreadNotFound) as error:
+            self._lost = error.message
+        except HoldfastError as error:
+            log.warning("thread.work.failed", thread_id=self.thread_id, work=name, code=error.code, error=error.message)
+            await self._tools.sleep(_AGAIN_SECONDS)
+        except Exception:
+            log.exception("thread.work.failed", thread_id=self.thread_id, work=name)
+            await self._tools.sleep(_AGAIN_SECONDS)
+        finally:
+            del self._tasks[name]
+            self.look_again()

@@ -1,0 +1,56 @@
+"""A thread's options, as they are kept in its row; and what they mean for its next sandbox."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+
+from holdfast.sessions.network import NetworkPolicy
+from holdfast.sessions.types import CreateRequest, SleepPolicy
+from holdfast.threads.types import IdlePolicy, ThreadOptions
+
+_PLAIN = ("agent", "image", "model", "cpus", "memory_mb", "pids", "disk_mb")
+
+
+def to_json(options: ThreadOptions) -> dict[str, object]:
+    """Only what is set."""
+    fields: dict[str, object] = {name: getattr(options, name) for name in _PLAIN}
+    fields["env"] = dict(options.env) or None
+    fields["network"] = options.network.to_wire() if options.network else None
+    fields["idle"] = asdict(options.idle) if options.idle else None
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def from_json(fields: Mapping[str, object]) -> ThreadOptions:
+    env, idle = fields.get("env"), fields.get("idle")
+    plain = ThreadOptions(
+        env=dict(env) if isinstance(env, Mapping) else {},
+        network=NetworkPolicy.from_wire(fields["network"]) if "network" in fields else None,
+        idle=IdlePolicy(**idle) if isinstance(idle, Mapping) else None,
+    )
+    return replace(plain, **{name: fields[name] for name in _PLAIN if name in fields})  # type: ignore[arg-type]
+
+
+def merged(old: ThreadOptions, new: ThreadOptions) -> ThreadOptions:
+    """What is set in the newer ones counts."""
+    return from_json({**to_json(old), **to_json(new)})
+
+
+def max_sessions(fields: Mapping[str, object]) -> int | None:
+    """How many sessions the owner may have, as the key said with which the thread was last asked for."""
+    most = fields.get("max_sessions")
+    return most if isinstance(most, int) else None
+
+
+def request_for(options: ThreadOptions, key: str) -> CreateRequest:
+    """The sandbox of a thread. It ends, and goes to sleep, when the thread says so, and not by itself."""
+    return CreateRequest(
+        image=options.image,
+        env=options.env,
+        cpus=options.cpus,
+        memory_mb=options.memory_mb,
+        pids=options.pids,
+        disk_mb=options.disk_mb,
+        network=options.network,
+        metadata={"thread": key},
+        sleep=SleepPolicy(),
+        kept=True,
+    )

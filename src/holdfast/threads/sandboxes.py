@@ -1,0 +1,174 @@
+"""The sandbox of a thread: found, woken, or made anew.
+
+Only proof of absence lets us make a new one: a session that is unknown or destroyed, a sandbox that the driver has
+looked for and not found, one that has died and cannot be brought back, or one on a host that was given up. Whatever
+else goes wrong is raised, and tried again by the resolver.
+
+A new one is asked for with an idempotency key that names the thread, how many it has had, and this host. So whoever
+comes after a crash, between making it and writing it down, gets the very same sandbox.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import structlog
+
+from holdfast.errors import (
+    CreateFailed,
+    DriverUnsupported,
+    HoldfastError,
+    IdempotencyMismatch,
+    SandboxNotFound,
+    SessionGone,
+    SessionNotFound,
+    Unavailable,
+)
+from holdfast.keys.types import Caller, Scope
+from holdfast.sessions.machine import Status
+from holdfast.sessions.spec import KEPT_SECONDS
+from holdfast.sessions.types import SessionView
+from holdfast.store import SessionRow
+from holdfast.store.thread_rows import Lease, ThreadRow
+from holdfast.threads import options
+from holdfast.threads.hosts import Hosts
+from holdfast.threads.tools import Tools
+from holdfast.threads.types import How
+
+log = structlog.get_logger(__name__)
+
+GONE: Final = (SessionNotFound, SessionGone, SandboxNotFound)
+"""The only errors that prove that a sandbox is not there."""
+_OVER = (Status.DESTROYING, Status.DESTROYED, Status.ERROR)
+_MOST_TRIES = 1000
+_PREFIX = "thread"
+
+
+class Revival(Protocol):
+    """Brings a session whose sandbox has died back from its files, under its own id."""
+
+    async def revive(self, session_id: str, /) -> None:
+        """Raises ``SandboxNotFound`` if its files are gone, ``DriverUnsupported`` if that cannot be done here."""
+        ...
+
+
+class NoRevival:
+    """A sandbox that has died stays dead."""
+
+    async def revive(self, session_id: str, /) -> None:
+        raise DriverUnsupported(f"the sandbox of {session_id} has died, and cannot be brought back here")
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A sandbox that should answer."""
+
+    thread: ThreadRow
+    session_id: str
+    how: How
+    why: str | None = None
+
+
+class Sandboxes:
+    """All methods are called by who holds the thread's lease, one at a time per thread."""
+
+    def __init__(self, tools: Tools, hosts: Hosts, revival: Revival) -> None:
+        self._tools = tools
+        self._hosts = hosts
+        self._revival = revival
+        self._failed: dict[str, int] = {}
+        """How many creates with a key have failed, by the key; only to save asking for each of them again."""
+
+    async def ready(self, lease: Lease, row: ThreadRow) -> Ready:
+        """The thread's sandbox, awake. Raises whatever says nothing of its absence."""
+        if row.session_id is None and row.incarnation == 0:
+            return await self._make(lease, row, How.CREATED, "it is new")
+        if row.session_id is None:
+            return await self._make(lease, row, How.RECREATED, "its sandbox was destroyed for want of use")
+        try:
+            return await self._there(row, row.session_id)
+        except GONE as error:
+            return await self._make(lease, row, How.RECREATED, error.message)
+
+    async def remake(self, lease: Lease, row: ThreadRow, error: HoldfastError) -> Ready:
+        """A new one: ``error``, one of ``GONE``, came up in the use of the old one."""
+        return await self._make(lease, row, How.RECREATED, error.message)
+
+    async def _there(self, row: ThreadRow, session_id: str) -> Ready:
+        session = await self._tools.store.sessions.get(session_id)
+        if session.node != self._tools.node:
+            raise await self._elsewhere(session)
+        if session.status == Status.ACTIVE:
+            return Ready(row, session_id, How.REUSED)
+        if session.status == Status.ERROR:
+            await self._revive(session)
+            return self._resumed(row, session_id, f"its sandbox had died: {session.error}")
+        await self._tools.sessions.files.check(session_id)  # waits for one that is being made; wakes one that sleeps
+        slept = session.paused_as or session.status
+        return self._resumed(row, session_id, f"it was asleep ({slept})")
+
+    def _resumed(self, row: ThreadRow, session_id: str, why: str) -> Ready:
+        self._tools.metrics.resumes.inc()
+        return Ready(row, session_id, How.RESUMED, why)
+
+    async def _elsewhere(self, session: SessionRow) -> HoldfastError:
+        if await self._hosts.given_up(session.node):
+            return SandboxNotFound(f"its host {session.node} has not been heard of for too long")
+        return Unavailable(f"the sandbox is on the host {session.node}; the daemon there has to serve it")
+
+    async def _revive(self, session: SessionRow) -> None:
+        try:
+            await self._revival.revive(session.id)
+        except DriverUnsupported:
+            # Its row says that the driver has seen it dead: that is proof, and there is no way back.
+            raise SandboxNotFound(f"its sandbox has died: {session.error}") from None
+
+    # -- a new one ---------------------------------------------------------------------------------------------------
+
+    async def _make(self, lease: Lease, row: ThreadRow, how: How, why: str) -> Ready:
+        event = "sandbox.resolve.create" if how is How.CREATED else "sandbox.resolve.recreate"
+        log.info(event, thread_id=row.id, key=row.key, how=how, why=why, old=row.session_id)
+        session = await self._create(row)
+        old = row.session_id
+        row = await self._tools.store.threads.set_session(lease, session.id)
+        self._tools.metrics.creates.labels(how).inc()
+        if old is not None:
+            await self.discard(old)
+        return Ready(row, session.id, how, why)
+
+    async def _create(self, row: ThreadRow) -> SessionView:
+        """With the first key whose create has not failed for good."""
+        caller = Caller("", row.owner, Scope.USE, row.owner, options.max_sessions(row.settings))
+        base = f"{_PREFIX}:{row.id}:{row.incarnation + 1}:{self._tools.node}"
+        request = options.request_for(options.from_json(row.settings), row.key)
+        for number in range(self._failed.get(base, 0), _MOST_TRIES):
+            self._failed[base] = number
+            try:
+                session = await self._tools.sessions.create(
+                    request, idempotency_key=f"{base}:{number}" if number else base, caller=caller
+                )
+            except (CreateFailed, IdempotencyMismatch):
+                continue
+            if session.status not in _OVER:
+                del self._failed[base]
+                return session
+            await self.discard(session.id)  # it was made, and lost before anybody could use it
+        raise CreateFailed(f"the sandbox of {row.key} could not be made {_MOST_TRIES} times; the daemon's log says why")
+
+    async def discard(self, session_id: str) -> None:
+        """Destroy one that is not the thread's any more. What cannot be done now is done by the sweep."""
+        try:
+            session = await self._tools.store.sessions.get(session_id)
+            if session.node == self._tools.node:
+                await self._tools.sessions.destroy(session_id)
+        except SessionNotFound:
+            return
+        except HoldfastError as error:
+            log.warning("sandbox.discard.failed", session_id=session_id, error=error.message, next="tried again")
+
+
+def made_for(session: SessionRow) -> tuple[str, int] | None:
+    """For which thread a session was made, and as which of its sandboxes; None if it belongs to none."""
+    parts = (session.idempotency_key or "").split(":")
+    if session.ttl_seconds != KEPT_SECONDS or len(parts) < 4 or parts[0] != _PREFIX or not parts[2].isdigit():
+        return None  # callers from outside may use such a key, but cannot have a session kept
+    return parts[1], int(parts[2])

@@ -1,0 +1,312 @@
+"""The thread service: what the API calls. Who asks was checked before, and is in the ``ThreadRef``.
+
+All methods may raise ``Unavailable`` (the database is away, the daemon is stopping) besides what they name.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+
+import structlog
+
+from holdfast.errors import BadInput, HoldfastError, ThreadNotFound, TurnNotFound
+from holdfast.store.thread_rows import MessageRow, ThreadRow, TurnRow
+from holdfast.store.thread_rows import NewMessage as StoredMessage
+from holdfast.threads import options as kept
+from holdfast.threads.feed import Feed
+from holdfast.threads.files import Download, ThreadFileService
+from holdfast.threads.hosts import Hosts
+from holdfast.threads.janitor import Janitor
+from holdfast.threads.keys import DEFAULT_CHANNEL, ThreadRef, check_channel, check_message_id
+from holdfast.threads.office import Office
+from holdfast.threads.resolver import Resolver
+from holdfast.threads.sandboxes import NoRevival, Revival, Sandboxes
+from holdfast.threads.tools import Tools, new_id
+from holdfast.threads.types import (
+    EventsPage,
+    EventView,
+    FileView,
+    How,
+    Line,
+    MessageView,
+    NewMessage,
+    Resolved,
+    ThreadOptions,
+    ThreadView,
+    TurnView,
+)
+from holdfast.threads.views import message_view, thread_view, turn_view
+
+log = structlog.get_logger(__name__)
+
+MAX_TEXT = 1_000_000
+_LINES = 10_000
+
+
+class ThreadService:
+    """The threads of all daemons on one database. Use ``running()`` around its use."""
+
+    def __init__(self, tools: Tools, files_dir: Path, revival: Revival | None = None) -> None:
+        self._tools = tools
+        self._store = tools.store
+        self._hosts = Hosts(tools)
+        self._files = ThreadFileService(tools, files_dir)
+        sandboxes = Sandboxes(tools, self._hosts, revival or NoRevival())
+        self._office = Office(tools, self._hosts, Resolver(tools, sandboxes), self._files)
+        self._feed = Feed(tools.store)
+        self.janitor = Janitor(tools, self._hosts, sandboxes, self._files)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Take up what an earlier daemon left, then work until the end. Turns under way are left to the next one."""
+        settings = self._tools.settings
+        await self.janitor.start()
+        watchers = [
+            asyncio.create_task(self._hosts.beat()),
+            asyncio.create_task(self._store.watch.run()),
+            asyncio.create_task(self._every(settings.poll_seconds, self._office.look_for_work)),
+            asyncio.create_task(self._every(settings.janitor_seconds, self.janitor.tick)),
+        ]
+        try:
+            yield
+        finally:
+            for watcher in watchers:
+                watcher.cancel()
+            await asyncio.gather(*watchers, return_exceptions=True)
+            self._feed.close()
+            await self._office.close()
+
+    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        """Now, and then for ever. One failure is logged and does not end it."""
+        while True:
+            try:
+                await work()
+            except HoldfastError as error:
+                log.warning("thread.watch.failed", work=work.__qualname__, code=error.code, error=error.message)
+            except Exception:
+                log.exception("thread.watch.failed", work=work.__qualname__)
+            await asyncio.sleep(seconds)
+
+    # -- talking -----------------------------------------------------------------------------------------------------
+
+    async def resolve(
+        self, ref: ThreadRef, options: ThreadOptions | None = None, *, channel: str = DEFAULT_CHANNEL
+    ) -> Resolved:
+        """Make sure that the thread can be talked to; makes it if it is new. Callers at the same time share one.
+
+        Only a sandbox that is certainly gone is made anew. Everything else is tried again for a while, then raised
+        as it was last seen, and noted in the thread's ``last_error``. ``Conflict`` where another daemon has it.
+        """
+        row = await self._made(ref, options)
+        found = await self._office.ask(row, "resolve", {"channel": check_channel(channel)})
+        return Resolved(
+            thread=await self._view(await self._store.threads.get(row.id)),
+            session_id=str(found["session_id"]),
+            agent_session_id=str(found["agent_session_id"]),
+            how=How(str(found["how"])),
+            why=None if found.get("why") is None else str(found["why"]),
+        )
+
+    async def _made(self, ref: ThreadRef, options: ThreadOptions | None) -> ThreadRow:
+        """The thread's row; a new one if there is none."""
+        try:
+            row = await self._store.threads.by_key(ref.owner, ref.key)
+        except ThreadNotFound:
+            chosen = options or ThreadOptions()
+            agent = self._tools.agents.get(chosen.agent).name
+            settings = {**kept.to_json(chosen), "max_sessions": ref.max_sessions}
+            row, _new = await self._store.threads.get_or_create(
+                id=new_id("thr"), owner=ref.owner, key=ref.key, agent=agent, settings=settings
+            )
+        if options is not None and options.agent is not None:
+            self._tools.agents.get(options.agent)
+        if options is not None and kept.merged(kept.from_json(row.settings), options) != kept.from_json(row.settings):
+            await self._office.ask(row, "options", {"options": kept.to_json(options)})
+        return row
+
+    async def send(self, ref: ThreadRef, message: NewMessage, options: ThreadOptions | None = None) -> MessageView:
+        """Store a message, and have it worked on; makes the thread if it is new. Returns at once.
+
+        The same message again is answered with what became of it. ``IdempotencyMismatch`` where its id was used
+        for another one; ``NotFound`` where an attachment is not a file of this thread; ``BadInput``.
+        """
+        stored = StoredMessage(
+            id=check_message_id(message.id),
+            text=_check_text(message.text),
+            channel=check_channel(message.channel),
+            author=message.author,
+            attachments=tuple(message.attachments),
+            model=message.model,
+            mode=message.mode,
+        )
+        row = await self._made(ref, options)
+        put = await self._store.messages.put(row.id, stored)
+        if put.new and await self._hosts.serves(put.thread):
+            self._office.ring(row.id)
+        return message_view(put.message)
+
+    async def abort(self, ref: ThreadRef, *, channel: str = DEFAULT_CHANNEL, queued: bool = False) -> TurnView | None:
+        """End the turn that is running, soon: its last event says ``canceled``. None if none is.
+
+        ``queued``: messages that wait are canceled, too.
+        """
+        row = await self._row(ref)
+        if queued:
+            await self._store.messages.cancel_queued(row.id, check_channel(channel))
+        if not any(turn.channel == channel for turn in await self._store.turns.unfinished(row.id)):
+            return None
+        found = await self._office.ask(row, "abort", {"channel": check_channel(channel)})
+        return None if found.get("turn_id") is None else await self.turn(ref, str(found["turn_id"]))
+
+    async def answer(self, ref: ThreadRef, question_id: str, answer: str) -> None:
+        """Answer a question of a running turn; the first answer counts. ``NotFound`` if it was never asked.
+
+        ``WrongState`` if it is closed.
+        """
+        row = await self._row(ref)
+        await self._office.ask(row, "answer", {"question_id": question_id, "answer": answer})
+
+    async def revert(self, ref: ThreadRef, turn_id: str | None = None, *, channel: str = DEFAULT_CHANNEL) -> TurnView:
+        """Take back a turn, by default the last one, and all after it: files, memory and transcript.
+
+        ``AgentUnsupported`` where the agent cannot; ``WrongState`` while a turn is running; ``TurnNotFound``.
+        """
+        row = await self._row(ref)
+        found = await self._office.ask(row, "revert", {"channel": check_channel(channel), "turn_id": turn_id})
+        return await self.turn(ref, str(found["turn_id"]))
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    async def get(self, ref: ThreadRef) -> ThreadView:
+        """``ThreadNotFound`` if there is none. Wakes nothing."""
+        return await self._view(await self._row(ref))
+
+    async def _row(self, ref: ThreadRef) -> ThreadRow:
+        return await self._store.threads.by_key(ref.owner, ref.key)
+
+    async def _view(self, row: ThreadRow) -> ThreadView:
+        return thread_view(row, await self._store.threads.channels(row.id))
+
+    async def list(
+        self, *, owner: str | None, prefix: str | None = None, limit: int = 50, cursor: str | None = None
+    ) -> tuple[Sequence[ThreadView], str | None]:
+        """Threads of an owner (None: of all) whose key begins so, and where the next page goes on."""
+        rows = await self._store.threads.page(
+            limit=limit + 1, owner=owner, key_prefix=prefix or "", after=_place(cursor)
+        )
+        last = rows[limit - 1] if len(rows) > limit else None
+        views = [await self._view(row) for row in rows[:limit]]
+        return views, None if last is None else f"{last.last_activity_at!r}:{last.id}"
+
+    async def messages(
+        self, ref: ThreadRef, *, channel: str | None = None, limit: int = 100, cursor: str | None = None
+    ) -> tuple[Sequence[MessageView], str | None]:
+        """Messages of users, oldest first, and where the next page goes on. ``channel`` None: of all."""
+        row = await self._row(ref)
+        after = _number(cursor)
+        found: list[MessageRow] = []
+        while len(found) <= limit:
+            page = await self._store.messages.page(row.id, limit=limit + 1, after=after)
+            found += [message for message in page if channel in (None, message.channel)]
+            if len(page) <= limit:
+                break
+            after = page[-1].position
+        more = str(found[limit - 1].position) if len(found) > limit else None
+        return [message_view(message) for message in found[:limit]], more
+
+    async def message(self, ref: ThreadRef, message_id: str) -> MessageView:
+        """``NotFound`` if there is none."""
+        return message_view(await self._store.messages.get((await self._row(ref)).id, message_id))
+
+    async def turn(self, ref: ThreadRef, turn_id: str) -> TurnView:
+        """``TurnNotFound`` if there is none."""
+        row = await self._row(ref)
+        turn = await self._store.turns.get(turn_id)
+        if turn.thread_id != row.id:
+            raise TurnNotFound(f"there is no turn {turn_id} in this thread")
+        return await self._turn_view(turn)
+
+    async def _turn_view(self, turn: TurnRow) -> TurnView:
+        files = await self._store.thread_files.some(turn.thread_id, turn.artifacts) if turn.artifacts else []
+        return turn_view(turn, {file.id: file for file in files})
+
+    async def transcript(self, ref: ThreadRef, *, channel: str = DEFAULT_CHANNEL) -> Sequence[Line]:
+        """What was said, oldest first, by users and agent; without what was reverted."""
+        row = await self._row(ref)
+        return await self._store.turns.transcript(row.id, channel=check_channel(channel), limit=_LINES)
+
+    async def events(self, ref: ThreadRef, *, after: int = 0, limit: int = 200) -> EventsPage:
+        """The next events after a number, without waiting. ``BadInput`` for a number that was never given out."""
+        return await self._feed.page((await self._row(ref)).id, after, limit)
+
+    async def follow(self, ref: ThreadRef, *, after: int = 0) -> AsyncGenerator[EventView, None]:
+        """All events after a number, then those to come; in order, each once, of all channels.
+
+        Ends when the daemon stops or the thread is deleted. Raises as ``events`` does, at the first step.
+        """
+        row = await self._row(ref)
+        async with contextlib.aclosing(self._feed.follow(row.id, after)) as events:
+            async for event in events:
+                yield event
+
+    # -- files -------------------------------------------------------------------------------------------------------
+
+    async def upload(self, ref: ThreadRef, name: str, pieces: AsyncIterable[bytes]) -> FileView:
+        """Keep a file for messages of this thread to name; makes the thread if it is new.
+
+        ``TooLarge`` beyond the configured size; ``BadInput`` for a name with a slash. If ``pieces`` raises, nothing
+        is kept.
+        """
+        row = await self._made(ref, None)
+        return await self._files.upload(row.id, name, pieces)
+
+    async def files(self, ref: ThreadRef) -> Sequence[FileView]:
+        """Uploads and artifacts, oldest first."""
+        return await self._files.views((await self._row(ref)).id)
+
+    @contextlib.asynccontextmanager
+    async def download(self, ref: ThreadRef, file_id: str) -> AsyncIterator[Download]:
+        """An upload or artifact, open for reading. ``FileMissing``."""
+        row = await self._row(ref)
+        async with self._files.download(row.id, file_id) as found:
+            yield found
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def pause(self, ref: ThreadRef, *, hibernate: bool = False) -> ThreadView:
+        """Put its sandbox to sleep now; the next message wakes it. ``Conflict`` while a turn is running."""
+        row = await self._row(ref)
+        await self._office.ask(row, "pause", {"hibernate": hibernate})
+        return await self.get(ref)
+
+    async def delete(self, ref: ThreadRef) -> None:
+        """Its sandbox, transcript and files; a turn that is running is ended. One that is not there: fine."""
+        try:
+            row = await self._row(ref)
+        except ThreadNotFound:
+            return
+        await self._office.ask(row, "delete", {})
+
+
+def _check_text(text: str) -> str:
+    if len(text) > MAX_TEXT or "\0" in text:
+        raise BadInput(f"text: at most {MAX_TEXT} characters, without NUL; put more into a file")
+    return text
+
+
+def _place(cursor: str | None) -> tuple[float, str] | None:
+    if cursor is None:
+        return None
+    at, _, thread_id = cursor.partition(":")
+    try:
+        return float(at), thread_id
+    except ValueError:
+        raise BadInput("cursor: take it as the page before gave it") from None
+
+
+def _number(cursor: str | None) -> int:
+    try:
+        return int(cursor or 0)
+    except ValueError:
+        raise BadInput("cursor: take it as the page before gave it") from None

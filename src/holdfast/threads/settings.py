@@ -1,0 +1,54 @@
+"""What the thread service can be told. The daemon fills it from its configuration."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from holdfast.threads.types import IdlePolicy
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadSettings:
+    """Defaults, limits and deadlines of threads."""
+
+    idle: IdlePolicy = field(default_factory=IdlePolicy)
+    platform_idle: Mapping[str, IdlePolicy] = field(default_factory=dict)
+    """Where a platform differs, by what stands before the first colon of its keys."""
+
+    retry_seconds: float = 2.0
+    """How long to wait before a sandbox that could not be had is tried again; and how long in all:"""
+    resolve_seconds: float = 60.0
+    lease_seconds: float = 30.0
+    """After how long without a word from its daemon a thread is another one's. Renewed three times as often."""
+    poll_seconds: float = 1.0
+    """How often to look for work that nobody does."""
+    ask_seconds: float = 90.0
+    """How long to wait for another daemon to do what only it can do."""
+    janitor_seconds: float = 60.0
+
+    heartbeat_seconds: float = 5.0
+    node_silent_seconds: float = 20.0
+    """After how long without a heartbeat the threads of a host say that it is silent."""
+    node_grace_seconds: float = 120.0
+    """And after how long their sandboxes are given up, and made anew elsewhere when they are needed."""
+    half_made_seconds: float = 900.0
+    """How old a sandbox must be that was made for a thread and never became its own, before it is removed."""
+
+    turn_seconds: float = 6 * 3600.0
+    """How long a turn may take, before it is aborted."""
+    abort_seconds: float = 30.0
+    """How long an agent may take to end an aborted turn, before it is ended without it."""
+    question_seconds: float = 15 * 60.0
+    """How long a question is open that says nothing of it itself."""
+    collect_seconds: float = 300.0
+    """How long fetching a turn's new files may take."""
+
+    history_lines: int = 400
+    """How many of the last messages an agent is told of that has lost its session."""
+    max_file_bytes: int = 1 << 30
+    keep_uploads_seconds: float = 24 * 3600.0
+    """How long a file is kept that no message names."""
+    keep_deleted_seconds: float = 60.0
+    """How long the rows of a deleted thread are kept."""
+
+    def idle_of(self, platform: str) -> IdlePolicy:
+        return self.platform_idle.get(platform, self.idle)

@@ -1,0 +1,207 @@
+"""What goes into and comes out of the thread service. Plain frozen data: no I/O, no framework."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from holdfast.sessions.network import NetworkPolicy
+from holdfast.store.thread_rows import Line, MessageStatus, Mode, SleepState, TurnState
+from holdfast.threads.keys import DEFAULT_CHANNEL
+
+__all__ = [
+    "ChannelView",
+    "EventView",
+    "EventsPage",
+    "FileView",
+    "How",
+    "IdlePolicy",
+    "Line",
+    "MessageStatus",
+    "MessageView",
+    "Mode",
+    "NewMessage",
+    "Resolved",
+    "SleepState",
+    "ThreadOptions",
+    "ThreadView",
+    "TurnState",
+    "TurnView",
+]
+
+
+class How(StrEnum):
+    """What had to be done until a thread could be talked to."""
+
+    CREATED = "created"
+    """Its first sandbox was made."""
+    REUSED = "reused"
+    """All was there."""
+    RESUMED = "resumed"
+    """The sandbox was woken, or the agent in it started again; files and agent session are the same."""
+    RECREATED = "recreated"
+    """The sandbox was certainly gone: there is a new one, and its agent knows the history."""
+    SESSION_REPLACED = "session_replaced"
+    """The sandbox is the same; the agent had lost its session, and a new one knows the history."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdlePolicy:
+    """After how many seconds without a message or a turn a thread's sandbox is frozen, stopped and destroyed.
+
+    Each is counted from the last activity. None: never. The transcript and the artifacts stay in any case.
+    """
+
+    pause_after_seconds: float | None = 30 * 60.0
+    hibernate_after_seconds: float | None = 3 * 3600.0
+    destroy_after_seconds: float | None = 7 * 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadOptions:
+    """How a thread is set up when its first message makes it; what is None takes the configured default.
+
+    Later calls may name other options: they hold from the next sandbox on. ``model`` holds from the next turn on.
+    """
+
+    agent: str | None = None
+    image: str | None = None
+    model: str | None = None
+    cpus: float | None = None
+    memory_mb: int | None = None
+    pids: int | None = None
+    disk_mb: int | None = None
+    network: NetworkPolicy | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    idle: IdlePolicy | None = None
+    """None: that of the key's platform."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelView:
+    """One agent session of a thread."""
+
+    channel: str
+    agent_session_id: str | None
+    status: str
+    """An ``AgentStatus``."""
+    title: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadView:
+    """A thread as its owner may see it."""
+
+    id: str
+    key: str
+    owner: str
+    platform: str
+    agent: str
+    session_id: str | None
+    sleep_state: SleepState
+    """``none``: there is no sandbox, not yet or no longer; the next message brings one, with the history."""
+    channels: Sequence[ChannelView]
+    options: ThreadOptions
+    preview_url: str | None
+    resume_failures: int
+    """How often in a row its sandbox could not be brought back."""
+    last_error: str | None
+    last_seq: int
+    created_at: float
+    last_activity_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A thread that can be talked to."""
+
+    thread: ThreadView
+    session_id: str
+    agent_session_id: str
+    how: How
+    why: str | None
+    """For everything but ``reused``: what was found, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """A message from a user. ``id`` is the client's own, and names it for ever: sent again, it is the same message."""
+
+    id: str
+    text: str
+    author: str | None = None
+    channel: str = DEFAULT_CHANNEL
+    attachments: Sequence[str] = ()
+    """Ids of files that were uploaded to this thread."""
+    model: str | None = None
+    mode: Mode = Mode.QUEUE
+
+
+@dataclass(frozen=True, slots=True)
+class MessageView:
+    id: str
+    channel: str
+    author: str | None
+    text: str
+    attachments: Sequence[str]
+    model: str | None
+    mode: Mode
+    status: MessageStatus
+    turn_id: str | None
+    """None until it is in a turn."""
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class TurnView:
+    id: str
+    channel: str
+    state: TurnState
+    prompt: str
+    accepted: bool
+    """Whether the agent is known to have taken up the prompt."""
+    attempts: int
+    reason: str | None
+    """A ``StopReason``, when it has ended."""
+    error: Mapping[str, object] | None
+    """{code, message}, where the reason is ``error``."""
+    artifacts: Sequence["FileView"]
+    answer: str | None
+    """What the agent said, when it has ended."""
+    reverted: bool
+    created_at: float
+    started_at: float | None
+    """When the agent was known to have accepted the prompt."""
+    ended_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventView:
+    """One thing that happened in a thread; ``kind`` and ``data`` as ``protocol.turn_events`` says."""
+
+    seq: int
+    turn_id: str | None
+    channel: str | None
+    kind: str
+    data: Mapping[str, object]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class EventsPage:
+    """``next`` is what to ask for after these; ``newest`` is the thread's newest of all."""
+
+    events: Sequence[EventView]
+    next: int
+    newest: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileView:
+    """A file of a thread: uploaded for the agent, or (with a turn) made by it."""
+
+    id: str
+    name: str
+    size: int
+    sha256: str
+    turn_id: str | None
+    created_at: float

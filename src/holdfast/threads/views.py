@@ -1,0 +1,71 @@
+"""Rows of the store as owners may see them."""
+
+from collections.abc import Mapping, Sequence
+
+from holdfast.store.thread_rows import ChannelRow, MessageRow, ThreadFileRow, ThreadRow, TurnRow
+from holdfast.threads import options
+from holdfast.threads.files import view as file_view
+from holdfast.threads.types import (
+    ChannelView,
+    MessageStatus,
+    MessageView,
+    Mode,
+    SleepState,
+    ThreadView,
+    TurnState,
+    TurnView,
+)
+
+
+def thread_view(row: ThreadRow, channels: Sequence[ChannelRow]) -> ThreadView:
+    return ThreadView(
+        id=row.id,
+        key=row.key,
+        owner=row.owner,
+        platform=row.platform,
+        agent=row.agent,
+        session_id=row.session_id,
+        sleep_state=SleepState(row.sleep_state),
+        channels=[ChannelView(one.channel, one.agent_session_id, one.agent_status, one.title) for one in channels],
+        options=options.from_json(row.settings),
+        preview_url=row.preview_url,
+        resume_failures=row.resume_failures,
+        last_error=row.last_error,
+        last_seq=row.last_seq,
+        created_at=row.created_at,
+        last_activity_at=row.last_activity_at,
+    )
+
+
+def message_view(row: MessageRow) -> MessageView:
+    return MessageView(
+        id=row.id,
+        channel=row.channel,
+        author=row.author,
+        text=row.text,
+        attachments=tuple(row.attachments),
+        model=row.model,
+        mode=Mode(row.mode),
+        status=MessageStatus(row.status),
+        turn_id=row.turn_id,
+        at=row.at,
+    )
+
+
+def turn_view(row: TurnRow, files: Mapping[str, ThreadFileRow]) -> TurnView:
+    return TurnView(
+        id=row.id,
+        channel=row.channel,
+        state=TurnState(row.state),
+        prompt=row.prompt,
+        accepted=row.accepted,
+        attempts=row.attempts,
+        reason=row.stop_reason,
+        error=row.error,
+        artifacts=[file_view(files[one]) for one in row.artifacts if one in files],
+        answer=row.answer,
+        reverted=row.reverted,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+    )

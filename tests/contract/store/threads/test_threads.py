@@ -1,0 +1,214 @@
+"""Rows of threads: found by their key, paged by activity, changed under the lease, deleted and purged."""
+
+import dataclasses
+
+import pytest
+import sqlalchemy as sa
+
+from contract.store.rows import a_row
+from contract.store.threads.talk import THREAD, a_lease, a_thread, a_turn, kinds, leased, say
+from holdfast.errors import StaleRow, ThreadNotFound
+from holdfast.protocol.turn_events import Kind, TurnEvent
+from holdfast.store import Store, thread_tables
+from holdfast.store.thread_rows import (
+    ChannelChange,
+    ChannelRow,
+    FileKind,
+    MessageRow,
+    MessageStatus,
+    NodeRow,
+    RequestRow,
+    SleepState,
+    ThreadChange,
+    ThreadEventRow,
+    ThreadFileRow,
+    ThreadRow,
+    TurnRow,
+    TurnState,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+def _ids(rows: list[ThreadRow]) -> list[str]:
+    return [row.id for row in rows]
+
+
+def test_rows_have_the_columns_of_their_tables() -> None:
+    rows: dict[sa.Table, type] = {
+        thread_tables.threads: ThreadRow,
+        thread_tables.thread_channels: ChannelRow,
+        thread_tables.messages: MessageRow,
+        thread_tables.turns: TurnRow,
+        thread_tables.thread_events: ThreadEventRow,
+        thread_tables.thread_requests: RequestRow,
+        thread_tables.nodes: NodeRow,
+    }
+    for table, row in rows.items():
+        assert {field.name for field in dataclasses.fields(row)} == set(table.columns.keys())
+    assert ThreadChange.__annotations__.keys() < set(thread_tables.threads.columns.keys())
+    assert ChannelChange.__annotations__.keys() < set(thread_tables.thread_channels.columns.keys())
+
+
+async def test_the_same_key_is_the_same_thread(store: Store) -> None:
+    settings: dict[str, object] = {"image": "python", "limits": {"cpus": 2}}
+    made, new = await store.threads.get_or_create(
+        id="thr_1", owner="ada", key="slack:T1:C1:17.1", agent="opencode", settings=settings
+    )
+    again, new_again = await store.threads.get_or_create(id="thr_2", owner="ada", key="slack:T1:C1:17.1", agent="pi")
+    assert (new, new_again) == (True, False)
+    assert again == made == await store.threads.get("thr_1") == await store.threads.by_key("ada", "slack:T1:C1:17.1")
+    assert (made.platform, made.agent, made.settings, made.session_id) == ("slack", "opencode", settings, None)
+    assert made.sleep_state == SleepState.NONE
+
+
+async def test_another_owner_has_another_thread_with_that_key(store: Store) -> None:
+    mine = await a_thread(store, 1, owner="ada", key="dm:U1")
+    theirs = await a_thread(store, 2, owner="bob", key="dm:U1")
+    assert mine.id != theirs.id
+    assert (await store.threads.by_key("bob", "dm:U1")).id == theirs.id
+
+
+async def test_a_thread_that_is_not_there(store: Store) -> None:
+    for call in [
+        store.threads.get("thr_nope"),
+        store.threads.by_key("root", "nope"),
+        store.threads.touch("thr_nope"),
+        store.leases.take("thr_nope", owner="a", ttl=1),
+        store.thread_events.newest("thr_nope"),
+        store.thread_events.page("thr_nope", after=0, limit=1),
+        say(store, "m", thread="thr_nope"),
+        store.thread_requests.put("thr_nope", id="r", kind="abort", data={}),
+    ]:
+        with pytest.raises(ThreadNotFound):
+            await call
+
+
+async def test_pages_by_owner_prefix_platform_and_activity(store: Store) -> None:
+    keys = ["slack:T1:a", "slack:T1:b", "slack:T10:c", "Slack:T1:d", "dm:U1", "slack:T1:é"]
+    for number, key in enumerate(keys):
+        await a_thread(store, number, owner="ada" if number % 2 else "bob", key=key)
+    await store.threads.touch("thr_0000")  # last active first
+    everything = await store.threads.page(limit=10)
+    assert _ids(everything) == ["thr_0000", *(f"thr_{n:04}" for n in (5, 4, 3, 2, 1))]
+    assert _ids(await store.threads.page(limit=10, key_prefix="slack:T1:")) == ["thr_0000", "thr_0005", "thr_0001"]
+    assert _ids(await store.threads.page(limit=10, owner="ada")) == ["thr_0005", "thr_0003", "thr_0001"]
+    assert _ids(await store.threads.page(limit=10, platform="dm")) == ["thr_0004"]
+    since = everything[2].last_activity_at
+    assert _ids(await store.threads.page(limit=10, active_since=since)) == ["thr_0000", "thr_0005", "thr_0004"]
+    paged: list[str] = []
+    after: tuple[float, str] | None = None
+    while some := await store.threads.page(limit=2, after=after):
+        paged += _ids(some)
+        after = (some[-1].last_activity_at, some[-1].id)
+    assert paged == _ids(everything)
+
+
+async def test_a_listing_changes_nothing(store: Store) -> None:
+    made = await a_thread(store)
+    await store.threads.page(limit=10)
+    await store.thread_events.page(THREAD, after=0, limit=10)
+    assert await store.threads.get(THREAD) == made
+
+
+async def test_each_new_sandbox_counts_once(store: Store) -> None:
+    lease = await leased(store)
+    await store.threads.change(lease, {"preview_url": "http://x", "preview_token": "t", "preview_expires_at": 1.5})
+    first = await store.threads.set_session(lease, "ses_1")
+    assert (first.session_id, first.incarnation, first.sleep_state) == ("ses_1", 1, SleepState.AWAKE)
+    assert (first.preview_url, first.preview_token, first.preview_expires_at) == (None, None, None)
+    assert (await store.threads.set_session(lease, "ses_1")).incarnation == 1
+    gone = await store.threads.set_session(lease, None)
+    assert (gone.session_id, gone.incarnation, gone.sleep_state) == (None, 1, SleepState.NONE)
+    assert (await store.threads.set_session(lease, "ses_2")).incarnation == 2
+    found = await store.threads.by_session("ses_2")
+    assert found is not None
+    assert found.id == THREAD
+    assert await store.threads.by_session("ses_1") is None
+
+
+async def test_threads_whose_host_is_dead(store: Store) -> None:
+    for number, node in enumerate(["node-a", "node-b"], 1):
+        await store.sessions.insert(a_row(number, node=node), max_live=None)
+        await a_thread(store, number)
+        await store.threads.set_session(await a_lease(store, number), f"ses_{number:04}")
+    assert _ids(await store.threads.on_node("node-b")) == ["thr_0002"]
+
+
+async def test_errors_are_counted_until_it_works_again(store: Store) -> None:
+    lease = await leased(store)
+    told = TurnEvent(Kind.ERROR, {"code": "unavailable", "message": "no"})
+    await store.threads.note_error(lease, "disk \0 full", events=[told])
+    noted = await store.threads.note_error(lease, "again")
+    assert (noted.last_error, noted.resume_failures) == ("again", 2)
+    assert await kinds(store) == ["error"]
+    clear = await store.threads.clear_error(lease)
+    assert (clear.last_error, clear.resume_failures) == (None, 0)
+
+
+async def test_a_channel_is_made_when_it_is_first_spoken_of(store: Store) -> None:
+    lease = await leased(store)
+    assert await store.threads.channel(THREAD, "side") is None
+    await store.threads.change_channel(lease, "side", {"agent_session_id": "a1", "title": "Über"})
+    again = await store.threads.change_channel(lease, "side", {"agent_status": "thinking"})
+    assert (again.agent_session_id, again.title, again.agent_status) == ("a1", "Über", "thinking")
+    await say(store, "m1")
+    assert [row.channel for row in await store.threads.channels(THREAD)] == ["default", "side"]
+
+
+async def test_a_deleted_thread_is_gone_for_everybody_and_its_key_is_free(store: Store) -> None:
+    lease = await leased(store)
+    await store.threads.set_session(lease, "ses_1")
+    await a_turn(store, lease)
+    await say(store, "queued")
+    await store.thread_requests.put(THREAD, id="r1", kind="abort", data={})
+    await store.threads.delete(lease)
+    for call in [store.threads.get(THREAD), say(store, "late"), say(store, "queued"), store.threads.touch(THREAD)]:
+        with pytest.raises(ThreadNotFound):
+            await call
+    assert await store.threads.page(limit=10) == []
+    assert await store.leases.abandoned(limit=10) == []
+    assert (await store.messages.get(THREAD, "queued")).status == MessageStatus.CANCELED
+    assert (await store.turns.get("trn_1")).state == TurnState.ENDED
+    assert (await store.thread_requests.get("r1")).result == {
+        "code": "thread_not_found",
+        "message": "the thread was deleted",
+    }
+    new, made = await store.threads.get_or_create(id="thr_new", owner="root", key="slack:T1:1", agent="fake")
+    assert made
+    assert new.id == "thr_new"
+
+
+async def test_a_deleted_thread_stays_until_its_sandbox_is_gone(store: Store) -> None:
+    lease = await leased(store)
+    await a_thread(store, 2)
+    await store.threads.set_session(lease, "ses_1")
+    await a_turn(store, lease)
+    file = ThreadFileRow(
+        id="f1", thread_id=THREAD, kind=FileKind.ARTIFACT, name="a.txt", size=1, sha256="0", path="aa/f1"
+    )
+    await store.thread_files.add(file)
+    await store.threads.delete(lease)
+    assert await store.threads.deleted(limit=10) == []  # leased: its holder is at it
+    await store.leases.release(lease)
+    assert _ids(await store.threads.deleted(limit=10)) == [THREAD]
+    assert await store.threads.purge(older_than=0) == []
+    successor = await a_lease(store, owner="daemon-b")
+    await store.threads.set_session(successor, None)
+    await store.leases.release(successor)
+    assert await store.threads.purge(older_than=3600) == []
+    assert await store.threads.purge(older_than=0) == ["aa/f1"]
+    assert await store.thread_files.of_thread(THREAD) == []
+    assert await store.turns.page(THREAD, limit=10) == []
+    assert await store.messages.page(THREAD, limit=10) == []
+    assert await store.threads.channels(THREAD) == []
+    with pytest.raises(ThreadNotFound):
+        await store.threads.change(successor, {"agent": "x"})
+    assert (await store.threads.get("thr_0002")).id == "thr_0002"
+
+
+async def test_a_released_lease_writes_no_more(store: Store) -> None:
+    lease = await leased(store)
+    await store.leases.release(lease)
+    with pytest.raises(StaleRow, match="leased by nobody, generation 1; stop working on it"):
+        await store.threads.change(lease, {"agent": "x"})

@@ -1,0 +1,83 @@
+"""Snapshots and workspaces in memory, with the real ones' manners."""
+
+from collections.abc import Sequence
+
+from fakes.session_service import FakeSessions
+from holdfast.errors import Conflict, SnapshotNotFound, WorkspaceNotFound
+from holdfast.keys.types import Caller
+from holdfast.sessions.machine import Status
+from holdfast.sessions.types import SnapshotKind, SnapshotStatus, SnapshotView, WorkspaceView
+
+
+class FakeSnapshots:
+    def __init__(self, sessions: FakeSessions) -> None:
+        self._sessions = sessions
+        self.snapshots: dict[str, SnapshotView] = {}
+        self.keys: dict[tuple[str, str], SnapshotView] = {}
+
+    async def create(
+        self, session_id: str, name: str | None, /, *, idempotency_key: str | None, caller: Caller
+    ) -> SnapshotView:
+        session = await self._sessions.get(session_id)
+        if (caller.owner, idempotency_key) in self.keys:
+            return self.keys[caller.owner, idempotency_key or ""]
+        id = f"snp_{len(self.snapshots):08d}"
+        if any((one.owner, one.name) == (caller.owner, name) for one in self.snapshots.values()):
+            raise Conflict(f"there is a snapshot {name} already")
+        view = SnapshotView(
+            id=id,
+            name=name or id,
+            owner=caller.owner,
+            status=SnapshotStatus.READY,
+            kind=SnapshotKind.FILES,
+            session_id=session_id,
+            image=session.image,
+            driver=session.driver,
+            limits=session.limits,
+            writable_root=session.writable_root,
+            size_bytes=12_345_678,
+            created_at=1_700_000_000.5,
+        )
+        self.snapshots[id] = view
+        if idempotency_key is not None:
+            self.keys[caller.owner, idempotency_key] = view
+        return view
+
+    async def list(self, *, caller: Caller) -> Sequence[SnapshotView]:
+        return [one for one in self.snapshots.values() if caller.sees_all or one.owner == caller.owner]
+
+    async def get(self, reference: str, /, *, caller: Caller) -> SnapshotView:
+        for one in await self.list(caller=caller):
+            if reference in (one.id, one.name):
+                return one
+        raise SnapshotNotFound(f"there is no snapshot {reference}")
+
+    async def delete(self, reference: str, /, *, caller: Caller) -> None:
+        del self.snapshots[(await self.get(reference, caller=caller)).id]
+
+
+class FakeWorkspaces:
+    """Whatever sessions have named."""
+
+    def __init__(self, sessions: FakeSessions) -> None:
+        self._sessions = sessions
+        self.removed: set[str] = set()
+
+    async def list(self, *, caller: Caller) -> Sequence[WorkspaceView]:
+        found: dict[str, WorkspaceView] = {}
+        for one in self._sessions.sessions.values():
+            if one.workspace and one.workspace not in self.removed and (caller.sees_all or one.owner == caller.owner):
+                holder = None if one.status is Status.DESTROYED else one.id
+                found[one.workspace] = WorkspaceView(
+                    f"wsp_{one.workspace}", one.workspace, one.owner, holder, 64, 4096, one.created_at, one.created_at
+                )
+        return list(found.values())
+
+    async def delete(self, reference: str, /, *, caller: Caller) -> None:
+        for one in await self.list(caller=caller):
+            if reference in (one.id, one.name):
+                if one.session_id:
+                    raise Conflict(f"workspace {one.name} is held by session {one.session_id}")
+                self.removed.add(one.name)
+                return
+        raise WorkspaceNotFound(f"there is no workspace {reference}")

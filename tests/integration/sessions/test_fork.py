@@ -1,0 +1,183 @@
+"""Forks on the fake machine: a copy of a session, whatever that one is doing, and nothing left of the way there."""
+
+import asyncio
+
+import pytest
+
+from holdfast.drivers.base import SandboxSpec
+from holdfast.errors import (
+    DriverTransient,
+    HoldfastError,
+    IdempotencyMismatch,
+    SessionGone,
+    SessionNotFound,
+    TooManySessions,
+    WrongState,
+)
+from holdfast.keys.types import ROOT, Caller, Scope
+from holdfast.sessions.ids import fork_id_for
+from holdfast.sessions.machine import Status
+from holdfast.sessions.network import NetworkPolicy
+from holdfast.sessions.service import SessionService
+from holdfast.sessions.sleep import PausedAs
+from holdfast.sessions.spec import SessionSpec
+from holdfast.sessions.types import CreateRequest, ForkRequest, SessionView, SnapshotKind
+from integration.sessions.test_snapshots import on_disk, read, write
+from support.house import House, new, run, tick, until
+
+pytestmark = pytest.mark.anyio
+
+ONE = Caller("key_ada", "ada", Scope.USE, "ada", 1)
+
+
+async def fork(
+    service: SessionService, session_id: str, key: str | None = None, caller: Caller = ROOT, **wishes: object
+) -> SessionView:
+    request = ForkRequest(**wishes)  # type: ignore[arg-type]
+    return (await service.fork(session_id, request, idempotency_key=key, caller=caller))[0]
+
+
+async def test_a_copy_that_goes_its_own_way(house: House) -> None:
+    async with house.daemon() as service:
+        wish = CreateRequest(env={"A": "1"}, network=NetworkPolicy.FULL, metadata={"a": "b"}, ttl_seconds=77, pids=32)
+        original = await service.create(wish, idempotency_key=None, caller=ROOT)
+        await write(service, original.id, "/workspace/a", b"then")
+        copy, kind = await service.fork(original.id, ForkRequest(), idempotency_key=None, caller=ROOT)
+        assert kind is SnapshotKind.FILES
+        assert (copy.status, copy.forked_from) == (Status.ACTIVE, original.id)
+        same = ("image", "limits", "network", "writable_root", "sleep", "metadata", "ttl_seconds", "owner")
+        assert [getattr(copy, name) for name in same] == [getattr(original, name) for name in same]
+        await write(service, original.id, "/workspace/a", b"now")
+        assert await read(service, copy.id, "/workspace/a") == b"then"
+        assert (await run(service, copy.id, "echo $A $SANDBOX_ID")).stdout == f"1 {copy.id}\n".encode()
+        await service.destroy(original.id)
+        other = await fork(service, copy.id, metadata={"c": "d"}, ttl_seconds=5)
+        assert (other.metadata, other.ttl_seconds) == ({"c": "d"}, 5)
+        assert await read(service, other.id, "/workspace/a") == b"then"
+        await until(lambda: on_disk(house) == [], "what the copies were made of is gone")
+
+
+@pytest.mark.parametrize("how", list(PausedAs))
+async def test_of_a_sleeping_session_without_waking_it(house: House, how: PausedAs) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        await write(service, session_id, "/workspace/a", b"x")
+        await service.pause(session_id, how)
+        copy = await fork(service, session_id)
+        assert (await service.get(session_id)).paused_as == how
+        assert await read(service, copy.id, "/workspace/a") == b"x"
+
+
+async def test_while_a_command_runs(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        running = asyncio.create_task(run(service, session_id, "sleep 0.5; echo done"))
+        await until(lambda: house.busy(session_id), "the command runs")
+        copies = await asyncio.gather(*(fork(service, session_id) for _ in range(3)))
+        assert [(await run(service, one.id, "echo hi")).stdout for one in copies] == [b"hi\n"] * 3
+        assert (await running).stdout == b"done\n"
+
+
+async def test_the_same_key_is_the_same_copy(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        views = await asyncio.gather(*(fork(service, session_id, "k") for _ in range(3)))
+        assert len({view.id for view in views}) == 1
+        assert house.count("snapshot") == 1
+        with pytest.raises(IdempotencyMismatch):
+            await fork(service, session_id, "k", ttl_seconds=9)
+        with pytest.raises(IdempotencyMismatch):
+            await new(service, "k")
+        await service.destroy(session_id)
+        assert (await fork(service, session_id, "k")).id == views[0].id
+        with pytest.raises(SessionGone):
+            await fork(service, session_id)
+
+
+@pytest.mark.parametrize("step", ["snapshot", "restore"])
+@pytest.mark.parametrize("moment", ["before", "middle", "after"])
+async def test_one_that_fails_leaves_nothing(house: House, step: str, moment: str) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        house.driver.inject(step, error=DriverTransient("not today"), moment=moment)  # type: ignore[arg-type]
+        with pytest.raises(DriverTransient):
+            await fork(service, session_id)
+        assert on_disk(house) == []
+        assert list(house.world.sandboxes) == [session_id]
+        assert (await run(service, session_id, "echo hi")).stdout == b"hi\n"
+        assert [row.status for row in await house.rows() if row.id != session_id] == [Status.DESTROYED]
+
+
+@pytest.mark.parametrize("left", ["nothing", "half", "whole", "sandbox"])
+async def test_one_that_was_cut_off_is_finished(house: House, left: str) -> None:
+    """The daemon died after it had written the row, half of the snapshot, all of it, or had made the sandbox."""
+    async with house.daemon() as service:
+        session_id = await new(service)
+        await write(service, session_id, "/workspace/a", b"x")
+        child = await service._planning.fork(await house.row(session_id), ForkRequest(), "k", "root")
+    await house.store.insert(child, max_live=None)
+    place = house.root / "snapshots" / fork_id_for(child.id)
+    place.parent.mkdir(exist_ok=True)
+    if left == "half":
+        place.with_name(place.name + ".new").mkdir()
+    elif left != "nothing":
+        await house.driver.snapshot(house.driver.handle_for(session_id), place)
+    if left == "sandbox":
+        service = house.make_service()
+        spec = await _sandbox_spec(service, house, child.id)
+        await house.driver.restore(spec, place)
+    async with house.daemon() as service:
+        await until(lambda: house.is_in(child.id, Status.ACTIVE), "the copy is up")
+        assert (await fork(service, session_id, "k")).id == child.id
+        assert await read(service, child.id, "/workspace/a") == b"x"
+        await until(lambda: on_disk(house) == [], "and what it was made of is gone")
+
+
+async def _sandbox_spec(service: SessionService, house: House, session_id: str) -> SandboxSpec:
+    row = await house.row(session_id)
+    spec = SessionSpec.from_json(row.spec)
+    return SandboxSpec(
+        session_id=row.id,
+        image=await house.images.resolve("empty"),
+        limits=spec.limits,
+        network=spec.network.network,
+        writable_root=False,
+        env={},
+        link_dir=service._hub.directory(row.id),
+        token=service._lifecycle._token(row.id),
+    )
+
+
+async def test_one_whose_original_is_gone_is_given_up(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        child = await service._planning.fork(await house.row(session_id), ForkRequest(), "k", "root")
+        await house.store.insert(child, max_live=None)
+        await service.destroy(session_id)
+        await tick(service)
+        await until(lambda: house.is_in(child.id, Status.DESTROYED), "it is given up")
+        with pytest.raises(HoldfastError, match="could not be created"):
+            await fork(service, session_id, "k")
+        await house.assert_clean()
+
+
+async def test_limits_and_states(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service, caller=ONE)
+        with pytest.raises(TooManySessions):
+            await fork(service, session_id, caller=ONE)
+        with pytest.raises(SessionNotFound):
+            await fork(service, "ses_none")
+        await house.driver.kill(session_id)
+        await until(lambda: house.is_in(session_id, Status.ERROR), "it is dead")
+        with pytest.raises(WrongState, match="crashed"):
+            await fork(service, session_id)
+        assert house.count("snapshot") == 0
+
+
+async def test_it_is_told_of_the_original(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service, caller=ONE)
+        copy = await fork(service, session_id)
+        [event] = (await house.store.events.page(after=None, limit=100, kinds=["forked"])).events
+        assert (event.session_id, event.owner, event.data["fork"]) == (session_id, "ada", copy.id)

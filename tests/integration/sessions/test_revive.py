@@ -1,0 +1,96 @@
+"""Sessions whose sandbox has died, brought back from their files: only on request, and never half."""
+
+import asyncio
+
+import pytest
+
+from holdfast.errors import DriverTransient, WrongState
+from holdfast.keys.types import ROOT
+from holdfast.sessions.machine import Reason, Status
+from holdfast.sessions.service import SessionService
+from holdfast.sessions.sleep import PausedAs
+from integration.sessions.test_snapshots import read, write
+from support.house import House, new, run, tick, until
+
+pytestmark = pytest.mark.anyio
+
+
+async def dead(house: House, service: SessionService) -> str:
+    session_id = await new(service)
+    await write(service, session_id, "/workspace/a", b"x")
+    await house.driver.kill(session_id)
+    await until(lambda: house.is_in(session_id, Status.ERROR), "it is dead")
+    return session_id
+
+
+async def test_only_on_request(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await dead(house, service)
+        await tick(service)
+        with pytest.raises(WrongState, match="restore"):
+            await run(service, session_id, "echo hi")
+        with pytest.raises(WrongState, match="restore"):
+            await service.wake(session_id)
+        (view, how), (again, _) = await asyncio.gather(service.revive(session_id), service.revive(session_id))
+        assert (view.status, view.reason, view.error, view.paused_as) == (Status.ACTIVE, None, None, None)
+        assert (how, again.id) == (PausedAs.FILES, session_id)
+        assert await read(service, session_id, "/workspace/a") == b"x"
+        assert (await run(service, session_id, "echo hi")).stdout == b"hi\n"
+        assert (await service.revive(session_id))[1] is None  # it lives
+
+
+async def test_one_that_died_frozen(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        await service.pause(session_id, PausedAs.FROZEN)
+        await house.driver.kill(session_id)
+        await tick(service)
+        await until(lambda: house.is_in(session_id, Status.ERROR), "it is dead")
+        await service.revive(session_id)
+        assert (await run(service, session_id, "echo hi")).stdout == b"hi\n"
+    assert list((house.root / "asleep").iterdir()) == []
+
+
+async def test_what_fails_is_as_dead_as_before(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await dead(house, service)
+        house.driver.inject("start", error=DriverTransient("not today"))
+        with pytest.raises(DriverTransient):
+            await service.revive(session_id)
+        row = await house.row(session_id)
+        assert (row.status, row.reason, row.paused_as) == (Status.ERROR, Reason.CRASHED, None)
+        assert "not today" in (row.error or "")
+        await service.revive(session_id)
+        assert await read(service, session_id, "/workspace/a") == b"x"
+
+
+async def test_nothing_left_to_revive(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await dead(house, service)
+        del house.world.sandboxes[session_id]
+        with pytest.raises(WrongState, match="cannot be brought back"):
+            await service.revive(session_id)
+        row = await house.row(session_id)
+        assert (row.status, row.lease_owner) == (Status.ERROR, None)
+        await service.destroy(session_id)
+        await house.assert_clean()
+
+
+@pytest.mark.parametrize("started", [False, True])
+async def test_one_that_was_cut_off_is_finished(house: House, started: bool) -> None:
+    async with house.daemon() as service:
+        session_id = await dead(house, service)
+    if started:
+        await house.driver.start(house.driver.handle_for(session_id))
+    await house.store.change(
+        session_id,
+        statuses=[Status.ERROR],
+        generation=None,
+        now=house.clock(),
+        values={"status": Status.RESUMING, "paused_as": PausedAs.FILES},
+    )
+    async with house.daemon() as service:
+        await until(lambda: house.is_in(session_id, Status.ACTIVE), "it is back")
+        assert (await service.get(session_id)).reason is None
+        assert await read(service, session_id, "/workspace/a") == b"x"
+        assert (await service.list(status=None, limit=9, cursor=None, caller=ROOT))[0][0].id == session_id

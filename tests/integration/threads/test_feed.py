@@ -1,0 +1,95 @@
+"""Following a thread: in order, each event once, and cheap for many."""
+
+import asyncio
+
+import pytest
+
+from holdfast.errors import BadInput, ThreadNotFound
+from holdfast.protocol.turn_events import Kind
+from holdfast.threads.keys import ThreadRef
+from support.threads import REF, Desk, Street
+
+pytestmark = pytest.mark.anyio
+
+
+async def follow(desk: Desk, after: int = 0) -> list[int]:
+    seen = []
+    async for event in desk.threads.follow(REF, after=after):
+        seen.append(event.seq)
+        if event.kind == Kind.FINALIZE:
+            break
+    return seen
+
+
+async def test_a_hundred_followers_cost_about_as_many_reads_as_one(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.threads.resolve(REF)
+        reads = 0
+        real = street.store.thread_events.page
+
+        async def counting(*args: object, **more: object) -> object:
+            nonlocal reads
+            reads += 1
+            return await real(*args, **more)  # type: ignore[arg-type]
+
+        street.store.thread_events.page = counting  # type: ignore[method-assign, assignment]
+        start = await street.store.thread_events.newest((await desk.threads.get(REF)).id)
+        followers = [asyncio.create_task(follow(desk, start)) for _ in range(100)]
+        await asyncio.sleep(0.3)
+        before = reads
+        await desk.say("count 500", "m1")
+        seen = await asyncio.gather(*followers)
+    assert all(one == seen[0] for one in seen)
+    assert seen[0] == list(range(start + 1, start + 1 + len(seen[0])))
+    assert len(seen[0]) > 500
+    assert reads - before < len(seen[0])  # and not a hundred times as many
+
+
+async def test_a_follower_may_begin_anywhere(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("count 30", "m1")
+        newest = (await desk.threads.get(REF)).last_seq
+        for after in (0, 1, newest // 2, newest - 1):
+            assert await follow(desk, after) == list(range(after + 1, newest + 1))
+        with pytest.raises(BadInput):
+            await follow(desk, newest + 1)
+        with pytest.raises(ThreadNotFound):
+            async for _ in desk.threads.follow(ThreadRef("root", "slack:unknown")):
+                pass
+
+
+async def test_pages(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("count 30", "m1")
+        newest = (await desk.threads.get(REF)).last_seq
+        seen, after = [], 0
+        while True:
+            page = await desk.threads.events(REF, after=after, limit=7)
+            if not page.events:
+                break
+            seen += [event.seq for event in page.events]
+            after = page.next
+        assert page.newest == newest
+        assert page.next == newest
+    assert seen == list(range(1, newest + 1))
+
+
+async def test_listing_and_paging_of_threads_and_messages(street: Street) -> None:
+    async with street.daemon() as desk:
+        for number in range(5):
+            ref = ThreadRef("root", f"slack:T{number}")
+            await desk.talk("say hello", "m1", ref)
+            await desk.talk("say more", "m2", ref)
+        await desk.talk("say hello", "m1", ThreadRef("someone", "slack:T1"))
+        first, more = await desk.threads.list(owner="root", limit=3)
+        rest, end = await desk.threads.list(owner="root", limit=3, cursor=more)
+        everyone, _ = await desk.threads.list(owner=None, prefix="slack:T1")
+        messages, cursor = await desk.threads.messages(ThreadRef("root", "slack:T1"), limit=1)
+        others, last = await desk.threads.messages(ThreadRef("root", "slack:T1"), limit=1, cursor=cursor)
+        with pytest.raises(BadInput):
+            await desk.threads.list(owner="root", cursor="nonsense")
+    assert sorted(thread.key for thread in [*first, *rest]) == [f"slack:T{number}" for number in range(5)]
+    assert (len(first), len(rest), end) == (3, 2, None)
+    assert sorted(thread.owner for thread in everyone) == ["root", "someone"]
+    assert [message.id for message in [*messages, *others]] == ["m1", "m2"]
+    assert last is None

@@ -1,0 +1,131 @@
+"""Files that come with messages, and files that turns leave behind."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from holdfast.errors import BadInput, FileMissing, SandboxLost, TooLarge
+from holdfast.protocol.turn_events import Kind
+from holdfast.threads.keys import ThreadRef
+from support.house import until
+from support.threads import REF, Desk, Street
+
+pytestmark = pytest.mark.anyio
+
+OTHER = ThreadRef(REF.owner, "slack:T1:C1:2")
+
+
+async def pieces(*parts: bytes) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+
+
+async def content(desk: Desk, file_id: str, ref: ThreadRef = REF) -> bytes:
+    async with desk.threads.download(ref, file_id) as found:
+        return b"".join([piece async for piece in found.read(0, found.view.size)])
+
+
+def inside(street: Street) -> dict[str, bytes]:
+    runner = next(iter(street.house.world.sandboxes.values())).runner
+    assert runner is not None
+    return runner.files
+
+
+async def test_an_upload_is_in_the_sandbox_when_the_agent_is_asked(street: Street) -> None:
+    big = b"x" * 700_000
+    async with street.daemon() as desk:
+        file = await desk.threads.upload(REF, "data.csv", pieces(big, b"end"))
+        await desk.say("attachments", "m1", attachments=[file.id])
+        turn = await desk.ended("m1")
+        path = f"/workspace/uploads/{file.id}/data.csv"
+        assert await content(desk, file.id) == big + b"end"
+        assert (await desk.threads.message(REF, "m1")).attachments == (file.id,)
+    assert (file.size, file.sha256) == (700_003, hashlib.sha256(big + b"end").hexdigest())
+    assert turn.answer == f"{path}\n"
+    assert inside(street)[path] == big + b"end"
+
+
+async def test_what_cannot_be_uploaded(street: Street) -> None:
+    async def breaks() -> AsyncIterator[bytes]:
+        yield b"half"
+        raise SandboxLost("the client hung up")
+
+    async with street.daemon(max_file_bytes=10) as desk:
+        with pytest.raises(TooLarge):
+            await desk.threads.upload(REF, "big", pieces(b"123456", b"123456"))
+        with pytest.raises(SandboxLost):
+            await desk.threads.upload(REF, "cut", breaks())
+        for name in ("", "a/b", "..", "x" * 300):
+            with pytest.raises(BadInput):
+                await desk.threads.upload(REF, name, pieces(b"1"))
+        assert await desk.threads.files(REF) == []
+    assert [path for path in (street.root / "files").rglob("*") if path.is_file()] == []
+
+
+async def test_a_file_of_another_thread_cannot_be_named(street: Street) -> None:
+    async with street.daemon() as desk:
+        file = await desk.threads.upload(OTHER, "secret", pieces(b"1"))
+        with pytest.raises(FileMissing):
+            await desk.say("say hello", "m1", attachments=[file.id])
+        with pytest.raises(FileMissing):
+            await content(desk, file.id, REF)
+
+
+async def test_new_files_for_display_are_artifacts(street: Street) -> None:
+    display = "/workspace/output/display"
+    async with street.daemon() as desk:
+        first = await desk.talk(f"write {display}/a.txt one\nwrite {display}/deep/b.txt two", "m1")
+        second = await desk.talk("say nothing new", "m2")
+        third = await desk.talk(f"write {display}/a.txt three", "m3")
+        final = [event for event in await desk.events() if event.kind == Kind.FINALIZE]
+        assert await content(desk, third.artifacts[0].id) == b"three"
+        assert await content(desk, first.artifacts[0].id) == b"one"
+        listed = await desk.threads.files(REF)
+    assert [file.name for file in first.artifacts] == ["a.txt", "deep/b.txt"]
+    assert second.artifacts == []
+    assert [file.name for file in third.artifacts] == ["a.txt"]
+    assert final[0].data["artifacts"] == [file.id for file in first.artifacts]
+    assert [file.turn_id for file in listed] == [first.id, first.id, third.id]
+
+
+async def test_artifacts_of_a_turn_that_two_daemons_ended_are_kept_once(street: Street) -> None:
+    display = "/workspace/output/display"
+    async with street.daemon() as desk:
+        real = street.store.turns.end
+
+        async def never(*_args: object, **_more: object) -> None:
+            await asyncio.Event().wait()
+
+        street.store.turns.end = never  # type: ignore[method-assign, assignment]
+        await desk.say(f"write {display}/a.txt one", "m1")
+
+        async def kept() -> bool:
+            return bool(await desk.threads.files(REF))
+
+        await until(kept, "the file is kept")
+        street.store.turns.end = real  # type: ignore[method-assign]
+    async with street.daemon() as desk:
+        turn = await desk.ended("m1")
+        assert len(await desk.threads.files(REF)) == 1
+    assert [file.name for file in turn.artifacts] == ["a.txt"]
+
+
+async def test_files_that_cannot_be_fetched_are_told_and_do_not_spoil_the_turn(street: Street) -> None:
+    async with street.daemon(max_file_bytes=3) as desk:
+        turn = await desk.talk("write /workspace/output/display/a.txt toolong\nsay done", "m1")
+        errors = [event for event in await desk.events() if event.kind == Kind.ERROR]
+    assert (turn.reason, turn.artifacts) == ("end_turn", [])
+    assert [event.data["code"] for event in errors] == ["too_large"]
+
+
+async def test_an_upload_that_is_missing_on_this_host_fails_the_turn_with_a_reason(street: Street) -> None:
+    async with street.daemon() as desk:
+        file = await desk.threads.upload(REF, "data.csv", pieces(b"1"))
+        for path in (street.root / "files").rglob("fil_*"):
+            path.unlink()
+        await desk.say("attachments", "m1", attachments=[file.id])
+        turn = await desk.ended("m1")
+    assert (turn.reason, (turn.error or {})["code"]) == ("error", "file_not_found")
+    assert len(street.agents.ran) == 0

@@ -1,0 +1,171 @@
+"""Idle threads go to sleep, and come back with everything; what nobody needs is removed."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from holdfast.errors import DriverTransient, ThreadNotFound
+from holdfast.sessions.machine import Status
+from holdfast.store.thread_rows import SleepState
+from holdfast.threads.keys import ThreadRef
+from holdfast.threads.types import How, IdlePolicy, NewMessage, ThreadOptions
+from support.house import until
+from support.threads import QUICK, REF, Desk, Street
+
+pytestmark = pytest.mark.anyio
+
+SOON = replace(
+    QUICK,
+    idle=IdlePolicy(pause_after_seconds=0.01, hibernate_after_seconds=1000, destroy_after_seconds=2000),
+    platform_idle={
+        "dm": IdlePolicy(pause_after_seconds=None, hibernate_after_seconds=0.01, destroy_after_seconds=None),
+        "cron": IdlePolicy(pause_after_seconds=None, hibernate_after_seconds=None, destroy_after_seconds=0.01),
+        "web": IdlePolicy(None, None, None),
+    },
+)
+
+
+async def at_rest(desk: Desk, ref: ThreadRef = REF) -> None:
+    thread = await desk.threads.get(ref)
+    await until(lambda: not desk.threads._office.works_on(thread.id), "at rest")
+    await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("key", "state", "status"),
+    [
+        ("slack:1", SleepState.PAUSED, Status.PAUSED),
+        ("dm:1", SleepState.HIBERNATED, Status.PAUSED),
+        ("cron:1", SleepState.NONE, None),
+        ("web:1", SleepState.AWAKE, Status.ACTIVE),
+    ],
+)
+async def test_each_platform_has_its_policy(street: Street, key: str, state: SleepState, status: Status | None) -> None:
+    ref = ThreadRef(REF.owner, key)
+    async with street.daemon(SOON) as desk:
+        await desk.talk("say the password is kelp", "m1", ref)
+        before = (await desk.threads.get(ref)).session_id
+        assert before is not None
+        await at_rest(desk, ref)
+        await desk.threads.janitor.tick()
+        thread = await desk.threads.get(ref)
+        assert thread.sleep_state == state
+        if status is None:
+            assert (thread.session_id, street.sandboxes()) == (None, [])
+        else:
+            assert (await desk.sessions.get(before)).status == status
+        turn = await desk.talk("recall the password is kelp", "m2", ref)
+        thread = await desk.threads.get(ref)
+    assert turn.answer == "yes\n"
+    assert thread.sleep_state == SleepState.AWAKE
+    assert (thread.session_id == before) == (status is not None)
+
+
+async def test_a_thread_may_have_a_policy_of_its_own(street: Street) -> None:
+    never = ThreadOptions(idle=IdlePolicy(None, None, None))
+    async with street.daemon(SOON) as desk:
+        await desk.threads.send(REF, NewMessage("m1", "say hello"), never)
+        await desk.ended("m1")
+        await at_rest(desk)
+        await desk.threads.janitor.tick()
+        assert (await desk.threads.get(REF)).sleep_state == SleepState.AWAKE
+
+
+async def test_a_thread_with_a_turn_is_not_idle(street: Street) -> None:
+    async with street.daemon(SOON) as desk:
+        await desk.say("wait-for /workspace/go", "m1")
+        await until(lambda: len(street.agents.ran) == 1, "running")
+        await asyncio.sleep(0.05)
+        await desk.threads.janitor.tick()
+        assert (await desk.threads.get(REF)).sleep_state == SleepState.AWAKE
+        await desk.threads.abort(REF)
+        await desk.ended("m1")
+
+
+async def test_a_message_that_comes_while_the_janitor_works_is_answered_afterwards(street: Street) -> None:
+    settings = replace(SOON, idle=IdlePolicy(None, None, 0.01))
+    async with street.daemon(settings) as desk:
+        await desk.talk("say the password is kelp", "m1")
+        await at_rest(desk)
+        desk.driver.inject("destroy", hang=True)
+        tick = asyncio.create_task(desk.threads.janitor.tick())
+        await until(lambda: "destroy" in [call for call, _ in desk.driver.calls], "destroying")
+        await desk.say("recall the password is kelp", "m2")
+        await asyncio.sleep(0.1)
+        desk.driver.release("destroy")
+        await tick
+        turn = await desk.ended("m2")
+        thread = await desk.threads.get(REF)
+    assert turn.answer == "yes\n"
+    assert street.sandboxes() == [thread.session_id]
+
+
+async def test_a_thread_can_be_put_to_sleep_by_hand(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("say hello", "m1")
+        assert (await desk.threads.pause(REF)).sleep_state == SleepState.PAUSED
+        assert (await desk.threads.pause(REF, hibernate=True)).sleep_state == SleepState.HIBERNATED
+        assert (await desk.threads.resolve(REF)).how is How.RESUMED
+
+
+async def test_delete_removes_everything(street: Street) -> None:
+    async with street.daemon(keep_deleted_seconds=0.0) as desk:
+        await desk.say("write /workspace/output/display/a.txt 1\nsay hello", "m1")
+        await desk.ended("m1")
+        await desk.say("wait-for /workspace/never", "m2")
+        await until(lambda: len(street.agents.ran) == 2, "running")
+        old = await desk.threads.get(REF)
+        await desk.threads.delete(REF)
+        with pytest.raises(ThreadNotFound):
+            await desk.threads.get(REF)
+        await desk.threads.delete(REF)
+        await until(lambda: not desk.threads._office.works_on(old.id), "at rest")
+        await asyncio.sleep(0.02)
+        await desk.threads.janitor.tick()
+        assert street.sandboxes() == []
+        assert [path for path in (street.root / "files").rglob("*") if path.is_file()] == []
+        turn = await desk.talk("recall hello", "m1")
+        assert turn.answer == "no\n"
+        assert (await desk.threads.get(REF)).id != old.id
+
+
+async def test_a_delete_whose_sandbox_cannot_be_destroyed_is_finished_later(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("say hello", "m1")
+        desk.driver.inject("destroy", error=DriverTransient("busy"), times=1)
+        old = await desk.threads.get(REF)
+        await desk.threads.delete(REF)
+        with pytest.raises(ThreadNotFound):
+            await desk.threads.get(REF)
+        assert street.sandboxes() == [old.session_id]
+        await until(lambda: not desk.threads._office.works_on(old.id), "at rest")
+        await desk.threads.janitor.tick()
+        assert street.sandboxes() == []
+
+
+async def test_a_follower_of_a_deleted_thread_is_let_go(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("say hello", "m1")
+
+        async def follow() -> int:
+            return len([event async for event in desk.threads.follow(REF)])
+
+        follower = asyncio.create_task(follow())
+        await asyncio.sleep(0.05)
+        await desk.threads.delete(REF)
+        assert await asyncio.wait_for(follower, 5) > 0
+
+
+async def test_sandboxes_that_are_no_threads_own_are_removed(street: Street) -> None:
+    async with street.daemon(half_made_seconds=-1) as desk:
+        await desk.talk("say hello", "m1")
+        thread = await desk.threads.get(REF)
+        row = await street.store.threads.get(thread.id)
+        assert thread.session_id is not None
+        made = await desk.threads._office._resolver._sandboxes._create(row)  # half made: never written down
+        assert len(street.sandboxes()) == 2
+        await at_rest(desk)
+        await desk.threads.janitor.tick()
+        await until(lambda: street.sandboxes() == [thread.session_id], "removed")
+        assert made.id != thread.session_id

@@ -1,0 +1,217 @@
+"""Messages, and other wishes, that come while a turn is running."""
+
+import asyncio
+
+import pytest
+
+from holdfast.agents.base import Abilities
+from holdfast.errors import AgentDown, AgentUnsupported, Conflict, NotFound, TurnNotFound, WrongState
+from holdfast.protocol.turn_events import Kind
+from holdfast.threads.types import Mode
+from support.house import until
+from support.threads import REF, Desk, Street, text_of
+
+pytestmark = pytest.mark.anyio
+
+BUSY = "say busy\nwait-for /workspace/go\nsay done"
+
+
+async def begin(desk: Desk, street: Street, text: str = BUSY) -> None:
+    await desk.say(text, "m1")
+    await desk.wait_for(Kind.TEXT_DELTA)
+
+
+def go(street: Street) -> None:
+    for sandbox in street.house.world.sandboxes.values():
+        assert sandbox.runner is not None
+        sandbox.runner.files["/workspace/go"] = b""
+
+
+async def test_queued_messages_are_turns_of_their_own_in_order(street: Street) -> None:
+    async with street.daemon() as desk:
+        await begin(desk, street)
+        for number in (2, 3, 4):
+            await desk.say(f"say {number}", f"m{number}")
+        assert (await desk.threads.message(REF, "m3")).status == "queued"
+        go(street)
+        turns = [await desk.ended(f"m{number}") for number in (1, 2, 3, 4)]
+        lines = await desk.threads.transcript(REF)
+    assert len({turn.id for turn in turns}) == 4
+    assert [line.text.strip() for line in lines if line.role == "agent"][1:] == ["2", "3", "4"]
+    assert [turn.id for turn in turns] == [prompt for _session, prompt in street.agents.ran]
+
+
+async def test_collected_messages_are_one_turn(street: Street) -> None:
+    async with street.daemon() as desk:
+        await begin(desk, street)
+        for number in (2, 3, 4):
+            await desk.say(f"say {number}", f"m{number}", mode=Mode.COLLECT)
+        go(street)
+        turns = [await desk.ended(f"m{number}") for number in (2, 3, 4)]
+    assert len({turn.id for turn in turns}) == 1
+    assert (turns[0].answer or "").split() == ["2", "3", "4"]
+
+
+async def test_a_steering_message_goes_into_the_running_turn(street: Street) -> None:
+    async with street.daemon() as desk:
+        await begin(desk, street)
+        await desk.say("look left", "m2", mode=Mode.STEER)
+        await until(lambda: any(call == "steer" for call, _ in desk.agent.calls), "steered")
+        go(street)
+        first, second = await desk.ended("m1"), await desk.ended("m2")
+        events = await desk.events()
+    assert first.id == second.id
+    assert "steered: look left" in text_of(events)
+    assert len(street.agents.ran) == 1
+
+
+async def test_an_agent_that_cannot_be_steered_gets_it_as_the_next_turn(street: Street) -> None:
+    async with street.daemon() as desk:
+        desk.agent._abilities = Abilities()
+        await begin(desk, street)
+        await desk.say("say later", "m2", mode=Mode.STEER)
+        go(street)
+        first, second = await desk.ended("m1"), await desk.ended("m2")
+    assert first.id != second.id
+    assert second.answer == "later\n"
+
+
+async def test_a_steering_message_that_the_agent_never_took_is_sent_again(street: Street) -> None:
+    async with street.daemon() as desk:
+        await begin(desk, street)
+        desk.agent.inject("steer", error=AgentDown("gone"), times=None)
+        await desk.say("say do not lose me", "m2", mode=Mode.STEER)
+        await until(lambda: any(call == "steer" for call, _ in desk.agent.calls), "tried")
+        go(street)
+        await desk.ended("m2")
+        again = await desk.ended("m2+again")
+    assert again.answer == "do not lose me\n"
+
+
+async def test_two_channels_work_at_the_same_time_in_one_sandbox(street: Street) -> None:
+    async with street.daemon() as desk:
+        await begin(desk, street)
+        await desk.say("say other", "m2", channel="review")
+        other = await desk.ended("m2")
+        assert other.answer == "other\n"
+        assert (await desk.threads.message(REF, "m1")).status == "in_turn"
+        go(street)
+        await desk.ended("m1")
+        thread = await desk.threads.get(REF)
+    assert len({channel.agent_session_id for channel in thread.channels}) == 2
+    assert len(street.sandboxes()) == 1
+
+
+async def test_two_channels_of_a_new_thread_make_one_sandbox(street: Street) -> None:
+    async with street.daemon() as desk:
+        await asyncio.gather(*(desk.say("say x", f"m{n}", channel=f"c{n}") for n in range(6)))
+        for number in range(6):
+            assert (await desk.ended(f"m{number}")).reason == "end_turn"
+    assert street.house.count("create") == 1
+
+
+async def test_abort_ends_the_turn_and_the_next_message_is_answered(street: Street) -> None:
+    async with street.daemon() as desk:
+        await begin(desk, street)
+        await desk.say("say next", "m2")
+        aborted = await desk.threads.abort(REF)
+        turn = await desk.ended("m1")
+        assert aborted is not None and aborted.id == turn.id
+        assert (await desk.ended("m2")).answer == "next\n"
+        assert await desk.threads.abort(REF) is None
+    assert (turn.reason, turn.answer) == ("canceled", "busy\n")
+
+
+async def test_abort_with_what_is_queued(street: Street) -> None:
+    async with street.daemon() as desk:
+        await begin(desk, street)
+        await desk.say("say next", "m2")
+        await desk.threads.abort(REF, queued=True)
+        await desk.ended("m1")
+        assert (await desk.threads.message(REF, "m2")).status == "canceled"
+    assert len(street.agents.ran) == 1
+
+
+async def test_abort_before_the_agent_was_asked(street: Street) -> None:
+    async with street.daemon() as desk:
+        desk.driver.inject("create", hang=True)
+        await desk.say("say never", "m1")
+        await until(lambda: "create" in [call for call, _ in desk.driver.calls], "a create")
+        await desk.threads.abort(REF)
+        turn = await desk.ended("m1")
+        desk.driver.release("create")
+        assert (await desk.talk("say hello", "m2")).answer == "hello\n"
+    assert turn.reason == "canceled"
+    assert len(street.agents.ran) == 1
+    assert len(street.sandboxes()) == 1
+
+
+async def test_an_agent_that_ignores_an_abort_is_stopped(street: Street) -> None:
+    async with street.daemon() as desk:
+        desk.agent.inject("abort", error=AgentDown("does not listen"), times=None)
+        await begin(desk, street)
+        await desk.threads.abort(REF)
+        turn = await desk.ended("m1")
+        assert (await desk.talk("say hello", "m2")).answer == "hello\n"
+    assert turn.reason == "canceled"
+
+
+async def test_a_turn_that_takes_too_long_is_aborted(street: Street) -> None:
+    async with street.daemon(turn_seconds=0.3) as desk:
+        await desk.say(BUSY, "m1")
+        turn = await desk.ended("m1")
+    assert (turn.reason, "aborted" in str(turn.error)) == ("error", True)
+
+
+async def test_a_question_is_answered(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.say("ask which way? | left | right", "m1")
+        asked = await desk.wait_for(Kind.QUESTION)
+        assert asked.data["default"] == "left"
+        assert isinstance(asked.data["deadline"], float)
+        with pytest.raises(NotFound):
+            await desk.threads.answer(REF, "q_unknown", "left")
+        question = str(asked.data["question_id"])
+        await desk.threads.answer(REF, question, "right")
+        turn = await desk.ended("m1")
+    assert turn.answer == "answer: right\n"
+
+
+async def test_a_question_that_nobody_answers_gets_its_default(street: Street) -> None:
+    async with street.daemon(question_seconds=0.2) as desk:
+        turn = await desk.talk("ask which way? | left | right", "m1")
+    assert turn.answer == "answer: left\n"
+
+
+async def test_a_turn_is_taken_back(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("say keep", "m1")
+        await desk.talk("write /workspace/a 1", "m2")
+        await desk.talk("say more", "m3")
+        second = (await desk.threads.message(REF, "m2")).turn_id
+        files = next(iter(street.house.world.sandboxes.values())).runner
+        assert files is not None and "/workspace/a" in files.files
+        turn = await desk.threads.revert(REF, second)
+        lines = await desk.threads.transcript(REF)
+        assert (await desk.talk("recall more", "m4")).answer == "no\n"
+        with pytest.raises(TurnNotFound):
+            await desk.threads.revert(REF, "trn_unknown")
+        told = [event for event in await desk.events() if event.kind == Kind.REVERTED]
+    assert turn.reverted
+    assert "/workspace/a" not in files.files
+    assert [line.text.strip() for line in lines] == ["say keep", "keep"]
+    assert len(told) == 1 and len(told[0].data["turn_ids"]) == 2  # type: ignore[arg-type]
+
+
+async def test_a_turn_cannot_be_taken_back_while_one_runs_or_by_an_agent_that_cannot(street: Street) -> None:
+    async with street.daemon() as desk:
+        await begin(desk, street)
+        with pytest.raises(WrongState):
+            await desk.threads.revert(REF)
+        with pytest.raises(Conflict):
+            await desk.threads.pause(REF)
+        go(street)
+        await desk.ended("m1")
+        desk.agent._abilities = Abilities()
+        with pytest.raises(AgentUnsupported):
+            await desk.threads.revert(REF)

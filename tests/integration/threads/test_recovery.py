@@ -1,0 +1,199 @@
+"""What is found broken before a turn is mended: each in its own way, and told as what it was."""
+
+import asyncio
+
+import pytest
+
+from holdfast.errors import AgentDown, AgentFailed, DriverTransient, HoldfastError, SandboxNotFound, Unavailable
+from holdfast.protocol.turn_events import Kind
+from holdfast.sessions.sleep import PausedAs
+from holdfast.threads.types import How
+from support.house import until
+from support.threads import REF, Desk, Street
+
+pytestmark = pytest.mark.anyio
+
+
+async def session_of(desk: Desk) -> str:
+    session = (await desk.threads.get(REF)).session_id
+    assert session is not None
+    return session
+
+
+async def test_resolve_says_what_it_did(street: Street) -> None:
+    async with street.daemon() as desk:
+        first = await desk.threads.resolve(REF)
+        again = await desk.threads.resolve(REF)
+    assert (first.how, again.how) == (How.CREATED, How.REUSED)
+    assert first.session_id == again.session_id
+    assert first.agent_session_id == again.agent_session_id
+    assert again.why is None
+
+
+async def test_callers_at_the_same_time_share_one_resolve(street: Street) -> None:
+    async with street.daemon() as desk:
+        found = await asyncio.gather(*(desk.threads.resolve(REF) for _ in range(30)))
+    assert len({(one.session_id, one.agent_session_id) for one in found}) == 1
+    assert street.house.count("create") == 1
+    assert [method for method, _ in desk.agent.calls].count("create_session") == 1
+
+
+@pytest.mark.parametrize("how", [PausedAs.FROZEN, PausedAs.FILES])
+async def test_one_that_sleeps_is_woken(street: Street, how: PausedAs) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("say first", "m1")
+        session = await session_of(desk)
+        await desk.sessions.pause(session, how)
+        found = await desk.threads.resolve(REF)
+        turn = await desk.talk("recall first", "m2")
+        assert await session_of(desk) == session
+    assert found.how is How.RESUMED
+    assert turn.answer == "yes\n"
+    assert street.metric("holdfast_thread_sandbox_resumes_total") == 1
+
+
+async def test_an_agent_that_is_down_is_started(street: Street) -> None:
+    async with street.daemon() as desk:
+        before = await desk.threads.resolve(REF)
+        street.agents.kill(before.session_id)
+        found = await desk.threads.resolve(REF)
+    assert found.how is How.RESUMED
+    assert "agent was down" in (found.why or "")
+    assert found.agent_session_id == before.agent_session_id
+
+
+async def test_a_lost_agent_session_is_replaced_by_one_that_knows_the_history(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("say the password is kelp", "m1")
+        before = await desk.threads.resolve(REF)
+        street.agents.forget(before.session_id)
+        found = await desk.threads.resolve(REF)
+        turn = await desk.talk("recall the password is kelp", "m2")
+        told = [event for event in await desk.events() if event.kind == Kind.RESOLVED]
+    assert found.how is How.SESSION_REPLACED
+    assert found.session_id == before.session_id
+    assert found.agent_session_id != before.agent_session_id
+    assert turn.answer == "yes\n"
+    assert [event.data["how"] for event in told] == ["created", "session_replaced"]
+    assert street.metric("holdfast_thread_session_replacements_total") == 1
+
+
+async def test_a_sandbox_that_is_gone_is_made_anew_with_the_history(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("say the password is kelp", "m1")
+        before = await session_of(desk)
+        await desk.sessions.destroy(before)
+        found = await desk.threads.resolve(REF)
+        turn = await desk.talk("recall the password is kelp", "m2")
+    assert found.how is How.RECREATED
+    assert found.session_id != before
+    assert turn.answer == "yes\n"
+    assert street.sandboxes() == [found.session_id]
+
+
+async def test_a_sandbox_that_has_died_is_made_anew(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("say hello", "m1")
+        before = await session_of(desk)
+        await desk.driver.kill(before)
+        turn = await desk.talk("say again", "m2")
+        thread = await desk.threads.get(REF)
+    assert turn.reason == "end_turn"
+    assert street.sandboxes() == [thread.session_id]
+    assert thread.session_id != before
+
+
+async def test_a_sandbox_that_is_gone_on_waking_is_made_anew(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("say hello", "m1")
+        before = await session_of(desk)
+        await desk.sessions.pause(before, PausedAs.FROZEN)
+        desk.driver.inject("resume", error=SandboxNotFound("there is no such sandbox"))
+        found = await desk.threads.resolve(REF)
+    assert found.how is How.RECREATED
+    assert street.sandboxes() == [found.session_id]
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [DriverTransient("slow today"), Unavailable("not now"), AgentDown("no answer")],
+    ids=lambda error: error.code,
+)
+async def test_anything_else_is_tried_again_and_makes_nothing_new(street: Street, trouble: HoldfastError) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("say hello", "m1")
+        before = await session_of(desk)
+        await desk.sessions.pause(before, PausedAs.FROZEN)
+        desk.driver.inject("resume", error=trouble, times=3)
+        found = await desk.threads.resolve(REF)
+    assert (found.how, found.session_id) == (How.RESUMED, before)
+    assert street.house.count("create") == 1
+    assert street.metric("holdfast_thread_health_retries_total") == 3
+
+
+async def test_what_does_not_come_back_in_time_is_reported_and_kept(street: Street) -> None:
+    async with street.daemon(resolve_seconds=0.1) as desk:
+        await desk.talk("say hello", "m1")
+        before = await session_of(desk)
+        await desk.sessions.pause(before, PausedAs.FROZEN)
+        desk.driver.inject("resume", error=DriverTransient("the machine is on fire"), times=None)
+        with pytest.raises(DriverTransient, match="on fire"):
+            await desk.threads.resolve(REF)
+        turn = await desk.talk("say hello?", "m2")
+        thread = await desk.threads.get(REF)
+        assert (turn.reason, (turn.error or {}).get("code")) == ("error", "driver_transient")
+        assert thread.session_id == before
+        assert thread.resume_failures == 2
+        assert "on fire" in (thread.last_error or "")
+        desk.driver.release("resume")
+        assert (await desk.talk("say you are back", "m3")).answer == "you are back\n"
+        thread = await desk.threads.get(REF)
+    assert (thread.session_id, thread.resume_failures, thread.last_error) == (before, 0, None)
+    assert street.house.count("create") == 1
+
+
+async def test_a_create_that_fails_is_tried_again_and_leaves_one_sandbox(street: Street) -> None:
+    async with street.daemon() as desk:
+        desk.driver.inject("create", error=DriverTransient("no room"), times=3)
+        turn = await desk.talk("say hello", "m1")
+        thread = await desk.threads.get(REF)
+    assert turn.reason == "end_turn"
+    assert street.sandboxes() == [thread.session_id]
+
+
+async def test_an_agent_that_hangs_is_started_again(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("say hello", "m1")
+        street.agents.hang(await session_of(desk))
+        turn = await desk.talk("say hello again", "m2")
+    assert turn.answer == "hello again\n"
+
+
+async def test_an_agent_that_answers_nonsense_is_asked_again(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("say hello", "m1")
+        desk.agent.inject("resume_session", error=AgentFailed("502"), times=2)
+        turn = await desk.talk("say hello again", "m2")
+    assert turn.answer == "hello again\n"
+    assert street.metric("holdfast_thread_session_replacements_total") == 0
+
+
+async def test_a_daemon_that_dies_between_create_and_writing_it_down_makes_no_second_sandbox(street: Street) -> None:
+    class Died(Exception):
+        pass
+
+    async with street.daemon() as desk:
+        real = street.store.threads.set_session
+
+        async def dying(*_args: object, **_more: object) -> None:
+            raise Died
+
+        street.store.threads.set_session = dying  # type: ignore[method-assign, assignment]
+        await desk.say("say hello", "m1")
+        await until(lambda: len(street.sandboxes()) == 1, "a sandbox")
+    street.store.threads.set_session = real  # type: ignore[method-assign]
+    async with street.daemon() as desk:
+        turn = await desk.talk("say you there?", "m2")
+        thread = await desk.threads.get(REF)
+    assert turn.reason == "end_turn"
+    assert street.sandboxes() == [thread.session_id]

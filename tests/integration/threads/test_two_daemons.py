@@ -1,0 +1,204 @@
+"""Two daemons on one Postgres: each on a host of its own, with sandboxes that only it can reach."""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.agents.fake import FakeAgent
+from holdfast.agents.fake_world import FakeAgentWorld
+from holdfast.protocol.turn_events import Kind
+from holdfast.store import Store
+from holdfast.threads.keys import ThreadRef
+from holdfast.threads.metrics import ThreadMetrics
+from holdfast.threads.service import ThreadService
+from holdfast.threads.settings import ThreadSettings
+from holdfast.threads.tools import Tools
+from holdfast.threads.types import How
+from support.house import House, until
+from support.postgres import MISSING, Postgres, running_postgres
+from support.threads import QUICK, REF, Desk, registry, text_of
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    with running_postgres() as server:
+        if server is None:
+            pytest.skip(MISSING)
+        yield server
+
+
+@pytest.fixture
+def url(postgres: Postgres) -> Iterator[str]:
+    name = f"test_{uuid.uuid4().hex}"
+    postgres.create(name)
+    yield postgres.url(name)
+    postgres.drop(name)
+
+
+class Host:
+    """A machine of its own; ``daemon`` runs on it."""
+
+    def __init__(self, name: str, root: Path, url: str) -> None:
+        self.name = name
+        self.root = root
+        self.url = url
+        root.mkdir()
+
+    @contextlib.asynccontextmanager
+    async def up(self) -> AsyncIterator[None]:
+        self.store = await Store.open(self.url)
+        self.house = House(self.root, self.store, node=self.name)
+        self.agents = FakeAgentWorld(self.house.world)
+        try:
+            yield
+        finally:
+            await self.house.world.close()
+            await self.store.close()
+
+    @contextlib.asynccontextmanager
+    async def daemon(self, settings: ThreadSettings = QUICK) -> AsyncIterator[Desk]:
+        async with self.house.daemon() as sessions:
+            agent = FakeAgent(self.agents, deadline_seconds=0.5)
+            tools = Tools(
+                store=self.store,
+                sessions=sessions,
+                agents=registry(agent),
+                settings=settings,
+                metrics=ThreadMetrics(self.house.registry),
+                node=self.name,
+                clock=self.house.clock,
+            )
+            threads = ThreadService(tools, self.root.parent / "files")
+            async with threads.running():
+                yield Desk(threads, sessions, agent, self.house.driver, tools)
+
+
+@pytest.fixture
+async def hosts(tmp_path: Path, url: str) -> AsyncIterator[tuple[Host, Host]]:
+    one, two = Host("node_one", tmp_path / "one", url), Host("node_two", tmp_path / "two", url)
+    async with one.up(), two.up():
+        yield one, two
+
+
+def sandboxes(*hosts: Host) -> list[str]:
+    return [name for host in hosts for name in host.house.world.sandboxes]
+
+
+def ran(*hosts: Host) -> list[str]:
+    return [prompt for host in hosts for _session, prompt in host.agents.ran]
+
+
+async def test_messages_to_either_daemon_are_answered_in_one_sandbox(hosts: tuple[Host, Host]) -> None:
+    one, two = hosts
+    async with one.daemon() as first, two.daemon() as second:
+        await first.talk("say one", "m1")
+        assert len(one.house.world.sandboxes) == 1
+        turn = await second.talk("recall one", "m2")
+        assert (await second.ended("m1")).answer == "one\n"
+        for number in range(3, 13):
+            desk = (first, second)[number % 2]
+            await desk.say(f"say {number}", f"m{number}")
+        for number in range(3, 13):
+            assert (await first.ended(f"m{number}")).answer == f"{number}\n"
+    assert turn.answer == "yes\n"
+    assert len(sandboxes(one, two)) == 1
+    assert len(ran(one, two)) == len(set(ran(one, two))) == 12
+
+
+async def test_new_threads_raced_by_both_have_one_sandbox_each(hosts: tuple[Host, Host]) -> None:
+    one, two = hosts
+    refs = [ThreadRef("root", f"race:{number}") for number in range(8)]
+    async with one.daemon() as first, two.daemon() as second:
+        await asyncio.gather(
+            *(desk.say("say hi", f"m-{desk.tools.node}", ref) for ref in refs for desk in (first, second))
+        )
+        for ref in refs:
+            for name in ("m-node_one", "m-node_two"):
+                assert (await first.ended(name, ref)).answer == "hi\n"
+        owned = sorted([str((await first.threads.get(ref)).session_id) for ref in refs])
+    assert sorted(sandboxes(one, two)) == owned
+    assert len(ran(one, two)) == len(set(ran(one, two))) == 16
+
+
+async def test_what_is_asked_of_the_other_daemon_is_done_there(hosts: tuple[Host, Host]) -> None:
+    one, two = hosts
+    async with one.daemon() as first, two.daemon() as second:
+        await first.say("say begun\nask which? | left | right\nwait-for /workspace/never", "m1")
+        asked = await second.wait_for(Kind.QUESTION)
+        await second.threads.answer(REF, str(asked.data["question_id"]), "right")
+        await second.wait_for(Kind.QUESTION_CLOSED)
+        assert "right" in text_of(await second.events()) or await second.wait_for(Kind.TEXT_DELTA, after=asked.seq)
+        aborted = await second.threads.abort(REF)
+        turn = await second.ended("m1")
+        assert aborted is not None and aborted.id == turn.id
+        found = await second.threads.resolve(REF)
+        await second.threads.pause(REF)
+        assert (await second.threads.resolve(REF)).how is How.RESUMED
+        await second.threads.delete(REF)
+    assert turn.reason == "canceled"
+    assert found.how is How.REUSED
+    assert sandboxes(one, two) == []
+
+
+async def test_a_host_that_is_gone_is_reported_then_given_up_and_cleaned_when_it_is_back(
+    hosts: tuple[Host, Host],
+) -> None:
+    one, two = hosts
+    async with two.daemon() as second:
+        async with one.daemon() as first:
+            await first.talk("say the password is kelp", "m1")
+            await first.say("say begun\nwait-for /workspace/never", "m2")
+            await until(lambda: len(one.agents.ran) == 2, "begun")
+        old = (await second.threads.get(REF)).session_id
+
+        async def reported() -> bool:
+            await second.threads.janitor.tick()
+            return "node_one" in str((await second.threads.get(REF)).last_error)
+
+        await until(reported, "reported")
+        assert (await second.threads.get(REF)).session_id == old  # nothing is made anew yet
+        assert two.house.world.sandboxes == {}
+        cut = await second.ended("m2")
+        turn = await second.talk("recall the password is kelp", "m3")
+        thread = await second.threads.get(REF)
+        assert (cut.reason, turn.answer) == ("error", "yes\n")
+        assert thread.session_id in two.house.world.sandboxes
+        assert thread.last_error is None
+        async with one.daemon() as first:
+            await until(lambda: len(one.house.world.sandboxes) == 1, "still there")
+            await first.threads.janitor.tick()
+            await until(lambda: one.house.world.sandboxes == {}, "the old sandbox is removed")
+            assert (await first.talk("recall the password is kelp", "m4")).answer == "yes\n"
+    assert sandboxes(one, two) == [thread.session_id]
+
+
+async def test_a_daemon_that_stands_still_past_its_lease_changes_nothing_when_it_goes_on(
+    hosts: tuple[Host, Host],
+) -> None:
+    """As after SIGSTOP: its tasks go on where they were, and every write is refused."""
+    one, two = hosts
+    async with one.daemon() as first:
+        await first.say("say begun\nwait-for /workspace/go\nsay over", "m1")
+        await first.wait_for(Kind.TEXT_DELTA)
+        thread = await first.threads.get(REF)
+        box = first.threads._office._boxes[thread.id]
+        stale = box.lease
+        await two.store.leases.release_all("node_one")
+        taken = await two.store.leases.take(thread.id, owner="node_two", ttl=60)
+        assert taken.lease.generation > stale.generation
+        newest = await two.store.thread_events.newest(thread.id)
+        runner = one.house.world.sandboxes[str(thread.session_id)].runner
+        assert runner is not None
+        runner.files["/workspace/go"] = b""
+        await until(lambda: not first.threads._office.works_on(thread.id), "it has stopped")
+        assert await two.store.thread_events.newest(thread.id) == newest
+        await two.store.leases.release(taken.lease, if_done=False)
+        turn = await first.ended("m1")
+    assert (turn.answer or "").split() == ["begun", "over"]
+    assert one.house.registry.get_sample_value("holdfast_thread_leases_lost_total") == 1

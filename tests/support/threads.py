@@ -1,0 +1,154 @@
+"""The thread service on a fake machine: real store and links; sandboxes, agents and time that do what the test says."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from holdfast.agents.fake import FakeAgent
+from holdfast.agents.fake_world import FakeAgentWorld
+from holdfast.agents.registry import AgentRegistry
+from holdfast.drivers.fake import FakeDriver
+from holdfast.keys.types import ROOT
+from holdfast.protocol.turn_events import Kind
+from holdfast.sessions.service import SessionService
+from holdfast.store import Store
+from holdfast.threads.keys import ThreadRef
+from holdfast.threads.metrics import ThreadMetrics
+from holdfast.threads.service import ThreadService
+from holdfast.threads.settings import ThreadSettings
+from holdfast.threads.tools import Tools
+from holdfast.threads.types import EventView, MessageView, Mode, NewMessage, TurnView
+from support.house import NODE, House
+
+QUICK = ThreadSettings(
+    retry_seconds=0.02,
+    resolve_seconds=1.0,
+    lease_seconds=3.0,
+    poll_seconds=0.1,
+    ask_seconds=5.0,
+    janitor_seconds=3600,  # tests tick by hand
+    heartbeat_seconds=0.1,
+    node_silent_seconds=0.6,
+    node_grace_seconds=1.2,
+    abort_seconds=0.5,
+)
+PATIENCE = 30.0
+"""Tests run beside others on a machine that is busy."""
+REF = ThreadRef(ROOT.owner, "slack:T1:C1:1700000000.1")
+
+
+def registry(agent: FakeAgent) -> AgentRegistry:
+    agents = AgentRegistry([])
+    agents.add(agent)
+    return agents
+
+
+class Desk:
+    """One daemon: its threads, with what the test may do to it."""
+
+    def __init__(
+        self, threads: ThreadService, sessions: SessionService, agent: FakeAgent, driver: FakeDriver, tools: Tools
+    ) -> None:
+        self.threads = threads
+        self.sessions = sessions
+        self.agent = agent
+        self.driver = driver
+        self.tools = tools
+        self.crash = asyncio.Event()
+
+    async def say(
+        self,
+        text: str,
+        id: str | None = None,
+        ref: ThreadRef = REF,
+        mode: Mode = Mode.QUEUE,
+        channel: str = "default",
+        attachments: Sequence[str] = (),
+    ) -> MessageView:
+        name = id or f"m{abs(hash((text, mode, channel)))}"
+        message = NewMessage(name, text, mode=mode, channel=channel, author="ann", attachments=attachments)
+        return await self.threads.send(ref, message)
+
+    async def ended(self, message_id: str, ref: ThreadRef = REF) -> TurnView:
+        """The turn of a message, when it is over."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                message = await self.threads.message(ref, message_id)
+                if message.turn_id is not None:
+                    turn = await self.threads.turn(ref, message.turn_id)
+                    if turn.state == "ended":
+                        return turn
+                await asyncio.sleep(0.02)
+
+    async def talk(self, text: str, id: str | None = None, ref: ThreadRef = REF) -> TurnView:
+        return await self.ended((await self.say(text, id, ref)).id, ref)
+
+    async def events(self, ref: ThreadRef = REF) -> list[EventView]:
+        return list((await self.threads.events(ref, limit=10_000)).events)
+
+    async def wait_for(self, kind: Kind, ref: ThreadRef = REF, after: int = 0) -> EventView:
+        """The first event of this kind."""
+        async with asyncio.timeout(PATIENCE), contextlib.aclosing(self.threads.follow(ref, after=after)) as events:
+            async for event in events:
+                if event.kind == kind:
+                    return event
+        raise AssertionError(f"no {kind}")
+
+
+class Street:
+    """What stays when daemons go: one house with its machine, the database, the agents in the sandboxes."""
+
+    def __init__(self, house: House, store: Store, url: str, root: Path) -> None:
+        self.house = house
+        self.store = store
+        self.url = url
+        self.root = root
+        self.agents = FakeAgentWorld(house.world)
+
+    @contextlib.asynccontextmanager
+    async def daemon(self, settings: ThreadSettings = QUICK, **changes: object) -> AsyncIterator[Desk]:
+        """From its start to its orderly end."""
+        chosen = replace(settings, **changes)  # type: ignore[arg-type]
+        async with self.house.daemon() as sessions:
+            agent, driver = FakeAgent(self.agents, deadline_seconds=0.5), self.house.driver
+            tools = Tools(
+                store=self.store,
+                sessions=sessions,
+                agents=registry(agent),
+                settings=chosen,
+                metrics=ThreadMetrics(self.house.registry),
+                node=NODE,
+                clock=self.house.clock,
+            )
+            threads = ThreadService(tools, self.root / "files")
+            async with threads.running():
+                yield Desk(threads, sessions, agent, driver, tools)
+
+    def sandboxes(self) -> list[str]:
+        return list(self.house.world.sandboxes)
+
+    def metric(self, name: str, **labels: str) -> float:
+        return self.house.registry.get_sample_value(name, labels) or 0.0
+
+
+def text_of(events: Sequence[EventView], turn_id: str | None = None) -> str:
+    """What the agent said, from its deltas."""
+    return "".join(
+        str(event.data["text"])
+        for event in events
+        if event.kind == Kind.TEXT_DELTA and not event.data.get("thought") and turn_id in (None, event.turn_id)
+    )
+
+
+@contextlib.asynccontextmanager
+async def open_street(root: Path, url: str | None = None) -> AsyncIterator[Street]:
+    address = url or f"sqlite:///{root / 'test.db'}"
+    store = await Store.open(address)
+    house = House(root, store)
+    try:
+        yield Street(house, store, address, root)
+    finally:
+        await house.world.close()
+        await store.close()

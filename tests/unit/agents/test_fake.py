@@ -1,0 +1,151 @@
+"""The fake agent's own part: what it injects, and that it dies and forgets as its sandbox does."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.agents.base import START, Place, Prompt, Told
+from holdfast.agents.fake import FakeAgent
+from holdfast.agents.fake_world import FakeAgentWorld
+from holdfast.errors import (
+    AgentDown,
+    AgentFailed,
+    AgentSessionMissing,
+    HoldfastError,
+    SandboxLost,
+    SessionGone,
+    WrongState,
+)
+from holdfast.protocol.turn_events import Kind
+from holdfast.sessions.service import SessionService
+from holdfast.sessions.sleep import PausedAs
+from support.house import House, new, open_house, until
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with open_house(tmp_path) as house:
+        yield house
+
+
+@pytest.fixture
+async def service(house: House) -> AsyncIterator[SessionService]:
+    async with house.daemon() as service:
+        yield service
+
+
+@pytest.fixture
+def agent(house: House) -> FakeAgent:
+    return FakeAgent(FakeAgentWorld(house.world), deadline_seconds=0.5)
+
+
+@pytest.fixture
+async def place(service: SessionService, agent: FakeAgent) -> Place:
+    place = Place(await new(service), service)
+    await agent.start(place)
+    return place
+
+
+async def read(agent: FakeAgent, place: Place, session: str, prompt_id: str) -> list[Told]:
+    return [told async for told in agent.events(place, session, prompt_id, START)]  # type: ignore[arg-type]
+
+
+async def test_a_lost_reply_is_an_accepted_prompt(agent: FakeAgent, place: Place) -> None:
+    session = await agent.create_session(place)
+    agent.inject("prompt", error=AgentFailed("the reply was lost"), moment="after")
+    with pytest.raises(AgentFailed):
+        await agent.prompt(place, session, Prompt("p1", "say hello"))
+    assert await agent.accepted(place, session, "p1")
+    await agent.prompt(place, session, Prompt("p1", "say hello"))
+    assert agent.world.ran == [(place.session_id, "p1")]
+
+
+async def test_a_fault_before_leaves_nothing(agent: FakeAgent, place: Place) -> None:
+    session = await agent.create_session(place)
+    agent.inject("prompt", error=AgentDown("not there"))
+    with pytest.raises(AgentDown):
+        await agent.prompt(place, session, Prompt("p1", "say hello"))
+    assert not await agent.accepted(place, session, "p1")
+
+
+async def test_a_reader_is_cut_off_in_the_middle_and_reads_on(agent: FakeAgent, place: Place) -> None:
+    session = await agent.create_session(place)
+    await agent.prompt(place, session, Prompt("p1", "say one two three"))
+    whole = await read(agent, place, session, "p1")
+    agent.inject("events", error=AgentDown("gone"), moment="middle", at=2)
+    seen: list[Told] = []
+    with pytest.raises(AgentDown):
+        async for told in agent.events(place, session, "p1", START):
+            seen.append(told)
+    assert seen == whole[:2]
+    seen += [told async for told in agent.events(place, session, "p1", seen[-1].cursor)]
+    assert seen == whole
+
+
+async def test_a_call_that_hangs_has_an_end(agent: FakeAgent, place: Place) -> None:
+    agent.inject("health", hang=True)
+    with pytest.raises(AgentDown):
+        await agent.health(place)
+    await agent.health(place)
+    assert [method for method, _session in agent.calls].count("health") == 2
+
+
+async def test_its_process_dies_with_a_sandbox_that_sleeps_and_its_sessions_stay(
+    agent: FakeAgent, place: Place, service: SessionService
+) -> None:
+    session = await agent.create_session(place)
+    await service.pause(place.session_id, PausedAs.FILES)
+    with pytest.raises(AgentDown):
+        await agent.health(place)
+    await agent.start(place)
+    await agent.resume_session(place, session)
+
+
+async def test_another_sandbox_knows_nothing(agent: FakeAgent, place: Place, service: SessionService) -> None:
+    session = await agent.create_session(place)
+    await service.destroy(place.session_id)
+    with pytest.raises(SessionGone):
+        await agent.resume_session(place, session)
+    other = Place(await new(service), service)
+    await agent.start(other)
+    with pytest.raises(AgentSessionMissing):
+        await agent.resume_session(other, session)
+
+
+async def test_a_sandbox_that_dies_in_mid_turn_is_told(agent: FakeAgent, place: Place, house: House) -> None:
+    session = await agent.create_session(place)
+    await agent.prompt(place, session, Prompt("p1", "wait-for /never"))
+    events = agent.events(place, session, "p1", START)
+    assert (await anext(events)).event.kind is Kind.MESSAGE_CREATE
+    await house.driver.kill(place.session_id)
+    with pytest.raises(HoldfastError) as failure:
+        async for _told in events:
+            pass
+    assert not isinstance(failure.value, AgentFailed)
+
+
+async def test_the_agent_forgets_on_demand(agent: FakeAgent, place: Place) -> None:
+    session = await agent.create_session(place)
+    agent.world.forget(place.session_id)
+    with pytest.raises(AgentSessionMissing):
+        await agent.prompt(place, session, Prompt("p1", "say hello"))
+
+
+async def test_turns_go_on_while_nobody_listens(agent: FakeAgent, place: Place, house: House) -> None:
+    session = await agent.create_session(place)
+    await agent.prompt(place, session, Prompt("p1", "write /workspace/a one\nwait-for /workspace/go\nsay done"))
+    files = house.world.sandboxes[place.session_id].runner
+    assert files is not None
+    await until(lambda: "/workspace/a" in files.files, "the file is written")
+    files.files["/workspace/go"] = b""
+    other = FakeAgent(agent.world)
+    assert (await read(other, place, session, "p1"))[-1].event.data["reason"] == "end_turn"
+
+
+async def test_a_session_in_error_is_told_as_it_is(agent: FakeAgent, place: Place, house: House) -> None:
+    await house.driver.forget(place.session_id)
+    with pytest.raises((SandboxLost, WrongState)):
+        await agent.health(place)

@@ -1,0 +1,54 @@
+"""``holdfast snapshot``, ``fork`` and ``workspace``, run in this process against the real API."""
+
+import json
+
+from fakes.api_server import RunningApi
+from unit.cli.test_cli import Cli, api, cli
+
+__all__ = ["api", "cli"]
+
+
+def test_snapshots(cli: Cli, api: RunningApi) -> None:
+    made = cli("new").out.strip()
+    assert cli("snapshot", "create", made[4:], "base").out == "base\n"
+    assert cli("snapshot", "create", made, "base").code == 1
+    nameless = json.loads(cli("--json", "snapshot", "create", made).out)
+    assert nameless["name"] == nameless["id"]
+    heads, first, _second = cli("snapshot", "ls").out.splitlines()
+    assert heads.startswith("NAME\tSTATUS\tKIND\tSIZE")
+    assert first.startswith(f"base\tready\tfiles\t12 MB\thost\troot\t{made}\t2023-")
+    assert len(json.loads(cli("--json", "snapshot", "ls").out)["snapshots"]) == 2
+    started = cli("new", "--snapshot", "base").out.strip()
+    assert api.sessions.sessions[started].snapshot_id == "base"
+    assert cli("snapshot", "rm", "base").out == "base\n"
+    gone = cli("snapshot", "rm", "base")
+    assert (gone.code, "no snapshot base" in gone.err) == (1, True)
+
+
+def test_fork(cli: Cli, api: RunningApi) -> None:
+    made = cli("new").out.strip()
+    copy = cli("fork", made, "--meta", "a=b", "--ttl", "9").out.strip()
+    view = api.sessions.sessions[copy]
+    assert (view.forked_from, view.metadata, view.ttl_seconds) == (made, {"a": "b"}, 9)
+    assert json.loads(cli("--json", "fork", made).out)["restored"] == "files"
+
+
+def test_workspaces(cli: Cli, api: RunningApi) -> None:
+    cli("new")
+    assert "WORKSPACE" not in cli("ls").out
+    made = cli("new", "--workspace", "home").out.strip()
+    listed = cli("ls").out.splitlines()
+    assert listed[0].endswith("\tWORKSPACE")
+    assert sorted(line.split("\t")[-1] for line in listed[1:]) == ["-", "home"]
+    assert cli("workspace", "ls").out.splitlines()[1].startswith(f"home\troot\t{made}\t4 kB\t")
+    assert len(json.loads(cli("--json", "workspace", "ls").out)["workspaces"]) == 1
+    refused = cli("workspace", "rm", "home")
+    assert (refused.code, made in refused.err) == (1, True)
+    cli("rm", made)
+    assert cli("workspace", "rm", "home").out == "home\n"
+
+
+def test_wake_dead(cli: Cli, api: RunningApi) -> None:
+    made = cli("new").out.strip()
+    cli("sleep", made, "--files")
+    assert cli("wake", made, "--dead").out == f"{made} is active; restored: files\n"

@@ -1,0 +1,91 @@
+"""The script that finishes an image: nothing of a recipe is taken for the shell's own, and nothing lent stays."""
+
+import os
+import subprocess
+from pathlib import Path
+
+from holdfast.images.build_log import BuildLog
+from holdfast.images.build_script import Lent, script
+from holdfast.images.recipe import Recipe, RecipeFile
+
+NASTY = """a 'b' "c" $(touch /tmp/owned) `touch /tmp/owned` \\ $HOME"""
+
+
+def run(tmp_path: Path, recipe: Recipe, lent: Lent) -> tuple[Path, str]:
+    """The script with a ``chroot`` that only calls the program; so what it runs is what it would run inside."""
+    root, tools, files = tmp_path / "root", tmp_path / "tools", tmp_path / "files"
+    for directory in (root / "etc/apt/apt.conf.d", root / "bin", tools, files):
+        directory.mkdir(parents=True)
+    (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+    (root / "etc/group").write_text("root:x:0:\n")
+    (root / "bin/sh").write_text("")
+    for name in ("etc/apt/sources.list", "etc/apt/apt.conf.d/99mmdebstrap"):
+        (root / name).write_text("secret mirror")
+    (tools / "chroot").write_text('#!/bin/sh\ncd "$1"; shift; PATH=/usr/bin:/bin exec "$@"\n')
+    (tools / "chown").write_text("#!/bin/sh\n")
+    for tool in tools.iterdir():
+        tool.chmod(0o755)
+    for number, file in enumerate(recipe.files):
+        (files / str(number)).write_bytes(file.content)
+    # env -i hides our chroot from itself: it is called by its path
+    text = script(recipe, files, lent).replace(' chroot "$root"', f' {tools}/chroot "$root"')
+    done = subprocess.run(
+        ["sh", "-c", text, "finish", str(root)],
+        env={"PATH": f"{tools}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return root, done.stdout
+
+
+def test_texts_are_texts(tmp_path: Path) -> None:
+    target = tmp_path / "target dir" / "a'b"
+    recipe = Recipe(
+        "x",
+        "here",
+        env={"NASTY": NASTY},
+        commands=['printf %s "$NASTY" >nasty', f"# {NASTY}\nset | grep -c ^SECRET= || true"],
+        files=[RecipeFile(str(target), b"content\n", 0o750)],
+    )
+    root, said = run(tmp_path, recipe, Lent({"https_proxy": NASTY}, None))
+    assert (root / "nasty").read_text() == NASTY
+    assert target.read_text() == "content\n"
+    assert target.stat().st_mode & 0o777 == 0o750
+    assert "==> running printf" in said and f"==> writing {target}" in said
+    assert not Path("/tmp/owned").exists()
+
+
+def test_a_command_that_fails_ends_it(tmp_path: Path) -> None:
+    text = script(Recipe("x", "here", commands=["false; true", "echo never"]), tmp_path, Lent({}, None))
+    assert text.index("inside sh -euc 'false; true'") < text.index("echo never") < text.index("cleaning up")
+    assert text.startswith("#!/bin/sh\nset -eu\n")
+
+
+def test_what_was_lent_is_taken_back(tmp_path: Path) -> None:
+    bundle = tmp_path / "authorities.crt"
+    bundle.write_text("authorities")
+    recipe = Recipe("x", "here", user="dev", commands=['test "$SSL_CERT_FILE" = /run/holdfast-build/ca.crt'])
+    root, _ = run(tmp_path, recipe, Lent({}, bundle))
+    left = sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+    assert left == ["bin/sh", "etc/group", "etc/passwd"]
+    assert not (root / "run/holdfast-build").exists()
+    assert (root / "etc/passwd").read_text().splitlines()[-1] == "dev:x:1000:1000:dev:/workspace:/bin/sh"
+
+
+def test_the_log_has_all_and_shows_steps(tmp_path: Path) -> None:
+    told: list[tuple[str, str]] = []
+    with BuildLog(tmp_path / "log", "tiny", lambda image, step: told.append((image, step))) as log:
+        for piece in (
+            b"I: extracting arch",
+            b"ives...\nI: using x\n==> own step\n",
+            b"\xff bad\rlast part\n",
+            b"x" * 5000,
+        ):
+            log.hear(piece)
+        log.hear(b"\n" + b"".join(b"line %d\n" % number for number in range(20)))
+    assert told == [("tiny", "extracting archives"), ("tiny", "own step")]
+    assert log.tail().splitlines() == [f"line {number}" for number in range(8, 20)]
+    assert (tmp_path / "log").read_bytes().startswith(b"I: extracting archives...\n")
+    assert (tmp_path / "log").stat().st_size > 5000

@@ -1,0 +1,152 @@
+"""Recipes: what they may say, what their hash covers, and that what ships makes sense."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import BadInput
+from holdfast.images import dockerfile, recipe
+from holdfast.images.recipe import load
+
+ROOT = Path(__file__).parents[3]
+
+
+def write(directory: Path, text: str, name: str = "mine.toml") -> str:
+    path = directory / name
+    path.write_text(text)
+    return str(path)
+
+
+def refuse(path: str) -> str:
+    with pytest.raises(BadInput) as caught:
+        load(path)
+    return caught.value.message
+
+
+def test_what_ships_is_in_order_and_pinned() -> None:
+    assert recipe.shipped() == ["base", "python", "node", "agent"]
+    assert [one.name for one in load("agent").chain()] == recipe.shipped()
+    assert len({load(name).digest for name in recipe.shipped()}) == 4
+
+
+def test_the_agents_recipe_has_its_tools() -> None:
+    chain = load("agent").chain()
+    packages = {package for one in chain for package in one.packages}
+    assert {"git", "ripgrep", "ca-certificates", "python3"} <= packages
+    names = {one.rpartition("@")[0] for one in load("agent").npm}
+    assert names == {"opencode-ai", "@earendil-works/pi-coding-agent", "sandbox-agent"}
+
+
+@pytest.mark.parametrize("name", recipe.shipped())
+def test_dockerfiles_say_what_the_recipes_say(name: str) -> None:
+    shown = (ROOT / "images" / name / "Dockerfile").read_text()
+    assert shown == dockerfile.text(load(name)), f"make it anew: holdfast image dockerfile {name}"
+    for one in load(name).chain():
+        for word in (*one.packages, *one.pip, *one.npm, *one.commands):
+            assert word in shown
+
+
+def test_a_whole_recipe(tmp_path: Path) -> None:
+    (tmp_path / "motd").write_bytes(b"\0\xff")
+    text = """
+        from = "./parent.toml"
+        name = "other"
+        packages = ["git", "libfoo1:amd64=1:2.0-1+b1~x"]
+        pip = ["black[d]==24.1.0"]
+        npm = ["@scope/a@1.2.3-rc.1", "b@0.0.1"]
+        env = { B = "mine", C = "a b" }
+        commands = ["echo one"]
+        [[files]]
+        path = "/etc/motd"
+        source = "motd"
+        [[files]]
+        path = "/usr/bin/x"
+        content = "#!/bin/sh\\n"
+        mode = "0755"
+    """
+    write(tmp_path, 'suite = "trixie"\nuser = "dev"\nenv = { A = "1", B = "2" }', "parent.toml")
+    found = load(write(tmp_path, text))
+    assert (found.name, found.suite, found.user) == ("other", "trixie", "dev")
+    assert found.env == {"A": "1", "B": "mine", "C": "a b"}
+    assert [(file.path, file.content, file.mode) for file in found.files] == [
+        ("/etc/motd", b"\0\xff", 0o644),
+        ("/usr/bin/x", b"#!/bin/sh\n", 0o755),
+    ]
+    assert found.parent is not None and found.parent.name == "parent"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        'suite = "trixie"',
+        'variant = "minbase"',
+        'packages = ["git"]',
+        'pip = ["a==1"]',
+        'npm = ["a@1.0.0"]',
+        'env = { A = "1" }',
+        'commands = ["true"]',
+        'user = "dev"',
+        '[[files]]\npath = "/a"\ncontent = ""',
+        'from = "base"',
+    ],
+)
+def test_the_hash_covers_it(tmp_path: Path, change: str) -> None:
+    assert load(write(tmp_path, "")).digest != load(write(tmp_path, change)).digest
+
+
+def test_the_hash_covers_files_and_parents_but_not_names(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("one")
+    write(tmp_path, '[[files]]\npath = "/a"\nsource = "file"', "parent.toml")
+    child = write(tmp_path, 'from = "parent.toml"')
+    before = load(child)
+    assert load(write(tmp_path, 'from = "parent.toml"\nname = "x"', "x.toml")).digest == before.digest
+    (tmp_path / "file").write_text("two")
+    after = load(child)
+    assert before.parent and after.parent
+    assert before.parent.digest != after.parent.digest
+    assert before.digest != after.digest
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1", "x: there is no such key; the keys are from,"),
+        ("a = [", "is not valid TOML"),
+        ('packages = "git"', "packages: must be a list of texts"),
+        ('packages = ["git; rm -rf /"]', "packages[0]"),
+        ('packages = ["-oX=y"]', "packages[0]"),
+        ('pip = ["requests"]', "pip[0]: 'requests' must be pinned"),
+        ('pip = ["requests>=1"]', "pip[0]"),
+        ('npm = ["left-pad"]', "npm[0]: 'left-pad' must be pinned"),
+        ('npm = ["left-pad@^1.0.0"]', "npm[0]"),
+        ('npm = ["left-pad@latest"]', "npm[0]"),
+        ('name = "Host!"', "name:"),
+        ('suite = "../x"', "suite:"),
+        ('variant = "huge"', "variant: must be one of"),
+        ('env = { "A=B" = "1" }', "env.A=B"),
+        ('env = { HOLDFAST_TOKEN = "1" }', "env.HOLDFAST_TOKEN"),
+        ("env = { A = 1 }", "env: must be a table of texts"),
+        ('user = "Root Toor"', "user:"),
+        ('commands = ["a\\u0000b"]', "commands[0]: must not contain a NUL"),
+        ('[[files]]\npath = "etc/motd"\ncontent = ""', "files[0].path"),
+        ('[[files]]\npath = "/a/../b"\ncontent = ""', "files[0].path"),
+        ('[[files]]\npath = "/a"', "files[0]: must have either"),
+        ('[[files]]\npath = "/a"\ncontent = ""\nsource = "x"', "files[0]: must have either"),
+        ('[[files]]\npath = "/a"\nsource = "absent"', "files[0].source: absent cannot be read"),
+        ('[[files]]\npath = "/a"\ncontent = ""\nmode = "4755"', "files[0].mode"),
+        ('[[files]]\npath = "/a"\ncontent = ""\nmode = 493', "files[0].mode"),
+        ('from = "absent"', "from: there is no recipe absent; there are agent, base"),
+        ('from = "./mine.toml"', "comes back to itself"),
+        ('from = "base"\nsuite = "trixie"', "suite: is said by the recipe that begins"),
+    ],
+)
+def test_what_makes_no_sense(tmp_path: Path, text: str, message: str) -> None:
+    said = refuse(write(tmp_path, text))
+    assert message in said
+    assert "mine.toml" in said
+
+
+def test_a_recipe_that_is_not_there(tmp_path: Path) -> None:
+    assert "there is no recipe absent; there are agent, base, node, python" in refuse("absent")
+    assert "there is no recipe" in refuse(str(tmp_path / "absent.toml"))
+    assert "cannot be read" in refuse(f"{tmp_path}/")
