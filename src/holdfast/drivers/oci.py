@@ -234,12 +234,27 @@ class OciDriver(OciObserver):
             self._directory(handle)
             if not self.capabilities.pause:
                 raise DriverUnsupported("freezing a sandbox needs root and the cgroup freezer")
-            await asyncio.to_thread(freezer.freeze, handle)
+            if self._ready()[0].gvisor:
+                await self._turn(handle, "pause", SandboxState.RUNNING, SandboxState.PAUSED)
+            else:
+                await asyncio.to_thread(freezer.freeze, handle)
 
     async def resume(self, handle: Handle) -> None:
         async with self._lock(handle):
             self._directory(handle)
-            await asyncio.to_thread(freezer.thaw, handle)
+            if self._ready()[0].gvisor:
+                await self._turn(handle, "resume", SandboxState.PAUSED, SandboxState.RUNNING)
+            else:
+                await asyncio.to_thread(freezer.thaw, handle)
+
+    async def _turn(self, handle: Handle, verb: str, before: SandboxState, after: SandboxState) -> None:
+        """By gVisor's own means: frozen from outside it would not even tell that it exists."""
+        state = (await self.inspect(handle)).state
+        if state is before:
+            done = await uninterrupted(self._runtime(verb, handle))
+            state = after if done.ok else (await self.inspect(handle)).state
+        if state is not after:
+            raise DriverTransient(f"cannot {verb} {handle}, which is {state}")
 
     async def stop(self, handle: Handle) -> None:
         async with self._lock(handle):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.drivers import cgroup_stats, freezer, process_stats
+from holdfast.drivers import cgroup_stats, process_stats
 from holdfast.drivers.base import Handle, OomCounter, SandboxInfo, SandboxState, SandboxStats
 from holdfast.drivers.commands import Outcome, run
 from holdfast.drivers.oci_config import ID_BASE, Host
@@ -150,15 +150,9 @@ class OciObserver(SpaceDriver):
                 SandboxInfo(
                     handle=Handle(entry["id"]),
                     session_id=entry["id"],
-                    state=self._state(entry["id"], entry["status"]),
+                    state=_STATES.get(entry["status"], SandboxState.STOPPED),
                 )
                 for entry in entries
             ]
         except (ValueError, KeyError, TypeError) as error:
             raise DriverTransient(f"the runtime's list is unreadable: {done.stdout[:200]}") from error
-
-    def _state(self, name: str, status: str) -> SandboxState:
-        state = _STATES.get(status, SandboxState.STOPPED)
-        if state is SandboxState.RUNNING and self._ready()[0].gvisor and freezer.is_frozen(name):
-            return SandboxState.PAUSED  # runsc knows only of its own way to pause
-        return state

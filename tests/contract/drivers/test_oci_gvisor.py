@@ -1,5 +1,6 @@
 """The oci driver with gVisor, on real sandboxes. A selection of the suite; all of it with ``TEST_WHOLE_SUITE=1``."""
 
+import asyncio
 import os
 import shutil
 import tempfile
@@ -10,7 +11,10 @@ from unittest import SkipTest
 import pytest
 
 from contract.drivers.test_oci import OciHarness, unmount_below
-from holdfast.drivers.conformance import DriverConformance
+from holdfast.drivers.base import SandboxState
+from holdfast.drivers.conformance import DriverConformance, Harness
+from holdfast.drivers.conformance.harness import eventually
+from holdfast.drivers.conformance.limits import MEMORY_MB, limited
 from holdfast.drivers.oci_config import ID_BASE
 from holdfast.errors import RuntimeUnavailable
 from holdfast.images.store import ImageStore
@@ -48,4 +52,24 @@ async def harness(shared: Path) -> AsyncIterator[OciHarness]:
 
 
 class TestGvisor(DriverConformance):
-    pass
+    """What differs: gVisor's kernel and all processes inside are one process of the host."""
+
+    async def test_memory_is_limited(self, harness: Harness) -> None:
+        """The host can only end all of it: the sandbox dies, and its end says of what."""
+        async with limited(harness, "memory_limit", memory_mb=MEMORY_MB) as box:
+            counter = box.driver.oom_counter(box.handle)
+            assert counter is not None
+            assert counter.read() == 0
+            asked = asyncio.create_task(box.run(f"head -c {MEMORY_MB * 4}M /dev/zero | tail -c {MEMORY_MB * 4}M"))
+
+            async def is_dead() -> bool:
+                info = await box.driver.inspect(box.handle)
+                return info.state is SandboxState.STOPPED and info.oom_killed
+
+            await eventually(is_dead, "four times its memory ends it")
+            assert counter.read() >= 1
+            assert (await box.driver.stats(box.handle)).oom_kills == counter.read()
+            counter.close()
+            asked.cancel()
+
+    test_kills_for_want_of_memory_are_counted = test_memory_is_limited
