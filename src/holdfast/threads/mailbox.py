@@ -111,6 +111,11 @@ class Mailbox:
         if turns:
             await asyncio.wait(turns)
 
+    def go_on(self) -> None:
+        """It stays after all."""
+        self._closing = False
+        self.look_again()
+
     # -- the task ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
