@@ -1,9 +1,12 @@
 """What a thread's mailbox does when one of its own parts, or the store, fails in an unlucky moment: it goes on."""
 
+import asyncio
+
 import pytest
 
 from holdfast.errors import HoldfastError, ThreadNotFound, Unavailable
 from holdfast.protocol.turn_events import Kind
+from support.house import until
 from support.threads import REF, Desk, Street
 
 pytestmark = pytest.mark.anyio
@@ -58,3 +61,41 @@ async def test_a_delete_that_fails_leaves_a_thread_that_works(street: Street, mo
         assert ((await desk.ended("m1")).answer or "").split() == ["busy", "done"]
         assert (await desk.talk("say later", "m2")).answer == "later\n"
     assert len(street.agents.ran) == 2
+
+
+async def test_a_turn_whose_end_cannot_be_written_is_taken_up_again(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with street.daemon() as desk:
+        await begin(desk)
+        failed = failing(monkeypatch, street.store.turns, "end", HoldfastError("a statement was refused"), 3)
+        go(street)
+        await until(lambda: len(failed) == 3, "failed")
+        await desk.say("say two", "m2")  # rings the bell while the task of the turn takes breath
+        assert ((await desk.ended("m1")).answer or "").split() == ["busy", "done"]
+        assert (await desk.ended("m2")).answer == "two\n"
+    assert len(street.agents.ran) == 2
+
+
+async def test_a_turn_that_ends_while_the_store_is_read_lets_the_next_begin(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with street.daemon() as desk:
+        await desk.say("wait-for /workspace/never", "o1", channel="other")  # so that the mailbox stays
+        await until(lambda: len(street.agents.ran) == 1, "running")
+        await begin(desk)
+        await asyncio.sleep(0.1)  # the bells of the beginning have rung out
+        real = street.store.thread_requests.open
+
+        async def slow(thread_id: str) -> object:
+            found = await real(thread_id)
+            monkeypatch.undo()
+            go(street)
+            await desk.ended("m1")
+            await asyncio.sleep(0.1)  # its task has ended, too
+            return found
+
+        monkeypatch.setattr(street.store.thread_requests, "open", slow)
+        await desk.say("say two", "m2")
+        async with asyncio.timeout(10):
+            assert (await desk.ended("m2")).answer == "two\n"
