@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from holdfast.errors import Conflict, HoldfastError, StaleRow, ThreadNotFound, Unavailable
+from holdfast.errors import Conflict, DiskFull, HoldfastError, StaleRow, ThreadNotFound, Unavailable, WrongState
 from holdfast.store.thread_rows import Lease, MessageRow, Mode, ThreadRow, TurnRow
 from holdfast.threads.errands import Errands
 from holdfast.threads.files import ThreadFileService
@@ -125,6 +125,8 @@ class Mailbox:
             await self._run()
         except (Conflict, StaleRow, ThreadNotFound) as error:
             self._refuse(Elsewhere() if not isinstance(error, ThreadNotFound) else error)
+            if self.served and not isinstance(error, StaleRow | ThreadNotFound):
+                raise  # it was ours: something else is wrong
         except BaseException as error:
             self._refuse(error if isinstance(error, HoldfastError) else Elsewhere())
             raise
@@ -149,8 +151,20 @@ class Mailbox:
         try:
             with store.watch.listening(self.thread_id, self.ring):
                 await self._serve(keeper)
+        except Exception:
+            await self._stop(keeper)
+            await self._let_go()
+            raise
         finally:
             await self._stop(keeper)
+
+    async def _let_go(self) -> None:
+        """After an error of our own: somebody, perhaps we, takes it up again without waiting for the lease to end."""
+        try:
+            async with asyncio.timeout(self._tools.settings.lease_seconds):
+                await self._tools.store.leases.release(self.lease, if_done=False)
+        except (HoldfastError, TimeoutError) as error:
+            log.warning("thread.lease.kept", thread_id=self.thread_id, error=str(error), next="it runs out by itself")
 
     async def _check(self, row: ThreadRow) -> None:
         if not await self._hosts.serves(row):
@@ -174,7 +188,7 @@ class Mailbox:
         """False if the database is away. What runs goes on; whether the lease is still ours, its keeper tells."""
         try:
             await self._look()
-        except Unavailable as error:
+        except (Unavailable, DiskFull) as error:
             log.warning("thread.mailbox.waits", thread_id=self.thread_id, error=error.message)
             self._inbox = -1
             return False
@@ -230,7 +244,10 @@ class Mailbox:
                 self._tools.metrics.takeovers.inc()
                 self._begin(turn)
         for message in await store.messages.queued(self.thread_id):
-            await self._take_up(message)
+            try:
+                await self._take_up(message)
+            except WrongState as error:  # a turn has begun, or ended, in this moment; its end lets us look again
+                log.info("thread.message.waits", thread_id=self.thread_id, message_id=message.id, error=error.message)
         for request in await store.thread_requests.open(self.thread_id):
             self._spawn(f"request:{request.id}", self._errands.of_another(self, request))
 

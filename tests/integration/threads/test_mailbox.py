@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from holdfast.errors import HoldfastError, ThreadNotFound, Unavailable
+from holdfast.errors import Conflict, HoldfastError, ThreadNotFound, Unavailable, WrongState
 from holdfast.protocol.turn_events import Kind
+from holdfast.threads.types import Mode
 from support.house import until
 from support.threads import REF, Desk, Street
 
@@ -99,3 +100,43 @@ async def test_a_turn_that_ends_while_the_store_is_read_lets_the_next_begin(
         await desk.say("say two", "m2")
         async with asyncio.timeout(10):
             assert (await desk.ended("m2")).answer == "two\n"
+
+
+async def test_a_message_that_comes_as_its_turn_ends_waits_for_the_next(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with street.daemon() as desk:
+        await begin(desk)
+        failed = failing(monkeypatch, street.store.turns, "steer", WrongState("the turn has ended"), 1)
+        thread = await desk.threads.get(REF)
+        await desk.say("say two", "m2", mode=Mode.STEER)
+        await until(lambda: len(failed) == 1, "refused")
+        assert desk.threads._office.works_on(thread.id)
+        go(street)
+        await desk.ended("m1")
+        assert (await desk.ended("m2")).reason == "end_turn"
+    assert street.metric("holdfast_thread_takeovers_total") == 0
+
+
+@pytest.mark.parametrize("error", [HoldfastError("a statement was refused"), Conflict("so was this")])
+async def test_a_mailbox_that_dies_gives_the_thread_back(
+    street: Street, monkeypatch: pytest.MonkeyPatch, error: HoldfastError
+) -> None:
+    async with street.daemon(lease_seconds=1000.0) as desk:
+        await begin(desk)
+        failed = failing(monkeypatch, street.store.messages, "queued", error, 1)
+        await desk.say("say two", "m2")
+        await until(lambda: len(failed) == 1, "failed")
+        go(street)
+        assert (await desk.ended("m2")).answer == "two\n"
+    assert len(street.agents.ran) == 2
+
+
+async def test_a_mailbox_that_dies_holds_no_lease(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with street.daemon(lease_seconds=1000.0, poll_seconds=1000.0) as desk:
+        await begin(desk)
+        thread = await desk.threads.get(REF)
+        failing(monkeypatch, street.store.messages, "queued", Conflict("a statement was refused"), 1)
+        await desk.say("say two", "m2")
+        await until(lambda: not desk.threads._office.works_on(thread.id), "it is gone")
+        assert (await street.store.threads.get(thread.id)).lease_owner is None
