@@ -91,6 +91,7 @@ class Errands:
 
     async def _resolve(self, box: "Mailbox", data: Data) -> Data:
         found = await box.attach(_text(data, "channel"))
+        await self._tools.store.threads.touch(box.thread_id)
         return {
             "session_id": found.place.session_id,
             "agent_session_id": found.session,

@@ -86,10 +86,21 @@ class Janitor:
         if claimed is None or claimed.session_id is None:
             return
         try:
+            if await self._is_used(claimed, claimed.session_id, rule.idle_for):
+                await self._tools.store.threads.touch(row.id)
+                return
             await self._do(claimed, claimed.session_id, step)
             log.info("thread.idle", thread_id=row.id, key=row.key, step=step, session_id=claimed.session_id)
         finally:
             await leases.release(claimed.lease, if_done=False)
+
+    async def _is_used(self, row: ThreadRow, session_id: str, idle_for: float) -> bool:
+        """Without a message: by a preview, a terminal, a command. The sandbox itself knows."""
+        try:
+            used = (await self._tools.sessions.get(session_id)).last_activity_at
+        except SessionNotFound:
+            return False
+        return used > row.last_activity_at and self._tools.clock() - used < idle_for
 
     async def _do(self, row: ThreadRow, session_id: str, step: str) -> None:
         threads = self._tools.store.threads
