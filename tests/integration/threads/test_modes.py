@@ -267,3 +267,18 @@ async def test_a_turn_cannot_be_taken_back_while_one_runs_or_by_an_agent_that_ca
         desk.agent._abilities = Abilities()
         with pytest.raises(AgentUnsupported):
             await desk.threads.revert(REF)
+
+
+async def test_no_turn_begins_while_one_is_taken_back(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("say first", "m1")
+        desk.agent._deadline = 20.0
+        desk.agent.inject("revert", hang=True)
+        back = asyncio.create_task(desk.threads.revert(REF))
+        await until(lambda: any(call == "revert" for call, _ in desk.agent.calls), "reverting")
+        await desk.say("recall first", "m2")
+        await asyncio.sleep(0.2)  # the mailbox looks at it
+        assert (await desk.threads.message(REF, "m2")).status == "queued"
+        desk.agent.release("revert")
+        assert (await back).reverted
+        assert (await desk.ended("m2")).answer == "no\n"
