@@ -24,8 +24,9 @@ class Reply:
     stored: from then on it is worked on, whether or not anybody listens.
     """
 
-    def __init__(self, thread: "Thread", message_id: str, send: Send) -> None:
+    def __init__(self, thread: "Thread", message_id: str, channel: str, send: Send) -> None:
         self._thread = thread
+        self._channel = channel
         self._send = send
         self._message: MessageInfo | None = None
         self._events: AsyncGenerator[ThreadEvent, None] | None = None
@@ -88,7 +89,7 @@ class Reply:
                 self.turn_id = event.turn_id
                 return True
             return False
-        return event.turn_id == self.turn_id or (event.turn_id is None and event.channel == self.message.channel)
+        return event.turn_id == self.turn_id or (event.turn_id is None and event.channel == self._channel)
 
     async def result(self) -> TurnResult:
         """Read on to the end, and return what was said and made."""
@@ -99,9 +100,9 @@ class Reply:
         turn = await self._thread.turn(self.turn_id)
         return TurnResult(turn.answer or "", str(turn.reason), turn.error, turn.artifacts, turn.id)
 
-    async def abort(self) -> TurnInfo | None:
-        """End the turn that is running in this channel; None if none is."""
-        return await self._thread.abort(channel=self.message.channel)
+    async def abort(self, *, queued: bool = False) -> TurnInfo | None:
+        """End the turn that is running in this channel; None if none is. ``queued``: cancel what waits there, too."""
+        return await self._thread.abort(channel=self._channel, queued=queued)
 
     async def aclose(self) -> None:
         """Stop following. The message is worked on all the same."""

@@ -82,7 +82,7 @@ class Thread:
             data = await self._call("POST", "/messages", body, safe=True)
             return of_wire(MessageInfo, data["message"])
 
-        return Reply(self, message_id, post)
+        return Reply(self, message_id, channel, post)
 
     async def resolve(self, *, channel: str = DEFAULT_CHANNEL, options: Mapping[str, Any] | None = None) -> Resolved:
         """Make sure that it can be talked to, before there is anything to say: makes, wakes, replaces what is gone."""
