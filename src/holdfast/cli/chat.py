@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @click.command("chat")
-@click.argument("key")
+@click.argument("thread_key", metavar="KEY")
 @click.argument("words", metavar="[MESSAGE]...", nargs=-1)
 @click.option("--agent", help="For a new thread: which agent; else the daemon's default.")
 @click.option("--image", help="For a new sandbox: what it starts from.")
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("--save", "folder", default="artifacts", show_default=True, metavar="DIR", help="Where files go.")
 @connection
 def command(
-    key: str,
+    thread_key: str,
     words: tuple[str, ...],
     agent: str | None,
     image: str | None,
@@ -51,7 +51,7 @@ def command(
     async def talk(client: "Client") -> int:
         from holdfast.cli.talk import Talk  # brings in asyncio, which --help can do without
 
-        talk = Talk(client.thread(key, owner=owner), wishes, folder, as_json=as_json)
+        talk = Talk(client.thread(thread_key, owner=owner), wishes, folder, as_json=as_json)
         return await talk.run(" ".join(words) or None)
 
     return ask(talk)

@@ -49,12 +49,12 @@ def row(info: "ThreadInfo", now: datetime) -> tuple[str, ...]:
 
 
 @command.command("show")
-@click.argument("key")
+@click.argument("thread_key", metavar="KEY")
 @OWNER
 @connection
-def show(key: str, owner: str | None) -> None:
+def show(thread_key: str, owner: str | None) -> None:
     """Show all that is known of a thread. Wakes nothing."""
-    info = ask(lambda client: client.thread(key, owner=owner).info())
+    info = ask(lambda client: client.thread(thread_key, owner=owner).info())
     if wants_json():
         show_json(info)
         return
@@ -67,19 +67,19 @@ def show(key: str, owner: str | None) -> None:
 
 
 @command.command("log")
-@click.argument("key")
+@click.argument("thread_key", metavar="KEY")
 @click.option("--events", "as_events", is_flag=True, help="All events, and not only what was said.")
 @click.option("--follow", "-f", is_flag=True, help="With --events: wait for what is yet to happen.")
 @click.option("--after", type=click.IntRange(min=0), default=0, help="With --events: from the event after this number.")
 @click.option("--channel", default="default", show_default=True, help="Whose transcript.")
 @OWNER
 @connection
-def log(key: str, as_events: bool, follow: bool, after: int, channel: str, owner: str | None) -> None:
+def log(thread_key: str, as_events: bool, follow: bool, after: int, channel: str, owner: str | None) -> None:
     """Print what was said in a thread; with --events, all that happened."""
     as_json = wants_json()
 
     async def run(client: "Client") -> None:
-        thread = client.thread(key, owner=owner)
+        thread = client.thread(thread_key, owner=owner)
         if as_events or follow:
             async for event in thread.events(after, follow=follow):
                 if as_json:
@@ -110,13 +110,13 @@ def event_line(event: "ThreadEvent") -> str:
 
 
 @command.command("pause")
-@click.argument("key")
+@click.argument("thread_key", metavar="KEY")
 @click.option("--hibernate", is_flag=True, help="Stop its sandbox, and keep its files only.")
 @OWNER
 @connection
-def pause(key: str, hibernate: bool, owner: str | None) -> None:
+def pause(thread_key: str, hibernate: bool, owner: str | None) -> None:
     """Put a thread's sandbox to sleep. The next message wakes it."""
-    info = ask(lambda client: client.thread(key, owner=owner).pause(hibernate=hibernate))
+    info = ask(lambda client: client.thread(thread_key, owner=owner).pause(hibernate=hibernate))
     if wants_json():
         show_json(info)
     else:
