@@ -6,11 +6,11 @@ of the same name on the async object.
 
 import importlib.util
 import weakref
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
@@ -192,13 +192,20 @@ class SyncSession(Sync[Session]):
         self._portal.call(self._inner.pause)
         return self
 
-    def hibernate(self) -> Self:
-        self._portal.call(self._inner.hibernate)
+    def hibernate(self, as_: Literal["memory", "files"] | None = None) -> Self:
+        self._portal.call(self._inner.hibernate, as_)
         return self
 
-    def fork(self, **named: Any) -> "SyncSession":
+    def fork(
+        self,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        ttl_seconds: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> "SyncSession":
         """As ``Session.fork``."""
-        return SyncSession(self._portal, self._portal.call(partial(self._inner.fork, **named)))
+        copy = partial(self._inner.fork, metadata=metadata, ttl_seconds=ttl_seconds, idempotency_key=idempotency_key)
+        return SyncSession(self._portal, self._portal.call(copy))
 
     def __enter__(self) -> Self:
         return self

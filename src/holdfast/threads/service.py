@@ -182,8 +182,19 @@ class ThreadService:
         ``AgentUnsupported`` where the agent cannot; ``WrongState`` while a turn is running; ``TurnNotFound``.
         """
         row = await self._row(ref)
-        found = await self._office.ask(row, "revert", {"channel": check_channel(channel), "turn_id": turn_id})
+        wanted = turn_id or await self._last_turn(row.id, check_channel(channel))
+        found = await self._office.ask(row, "revert", {"channel": channel, "turn_id": wanted})
         return await self.turn(ref, str(found["turn_id"]))
+
+    async def _last_turn(self, thread_id: str, channel: str) -> str:
+        """By its id, so that an errand that is done twice takes back one turn and not two."""
+        before: int | None = None
+        while page := await self._store.turns.page(thread_id, limit=100, before=before):
+            for turn in page:
+                if turn.channel == channel and not turn.reverted:
+                    return turn.id
+            before = page[-1].first_seq
+        raise TurnNotFound("there is no turn that could be taken back")
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
