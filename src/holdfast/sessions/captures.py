@@ -65,7 +65,7 @@ class Captures:
                     raise unusable(row)
                 header, body = await self._shells_of(row)
                 kind = SnapshotKind.FILES
-                if memory and self._driver.capabilities.memory and await self._with_memory(id, session_id, lasting):
+                if memory and await self._with_memory(id, session_id, lasting):
                     kind = SnapshotKind.MEMORY
                 await self._shells.write(id, ({**header, "kind": kind}, body), lasting=lasting)
                 if kind is SnapshotKind.FILES:
@@ -75,7 +75,9 @@ class Captures:
         return kind
 
     async def _with_memory(self, id: str, session_id: str, lasting: bool) -> bool:
-        """Whether it could be done. A driver that keeps memory for the same sandbox need not give it to another."""
+        """Whether it could be done: only of a session whose memory is on disk."""
+        if not self._driver.capabilities.memory_copies:
+            return False
         handle = self._driver.handle_for(session_id)
         try:
             await self._driver.snapshot(handle, self.path(id), memory=True, lasting=lasting)
