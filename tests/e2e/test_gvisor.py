@@ -86,9 +86,9 @@ def test_a_fork_goes_on_and_so_does_the_original(daemon: DaemonProcess, api: Api
     assert api.out(session, "[ -e /workspace/mine ] || echo apart") == "apart"
     daemon.restart()
     goes_on(api, fork)
-    for one in (fork, session):
-        api.destroy(one)
-        assert_no_trace(daemon, one)
+    api.destroy(fork)
+    api.destroy(session)
+    assert_no_trace(daemon, fork)
 
 
 def test_use_wakes_it_and_a_program_goes_on(api: Api) -> None:
