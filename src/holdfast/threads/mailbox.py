@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from holdfast.errors import Conflict, HoldfastError, StaleRow, ThreadNotFound
+from holdfast.errors import Conflict, DiskFull, HoldfastError, StaleRow, ThreadNotFound, Unavailable
 from holdfast.store.thread_rows import Lease, MessageRow, Mode, ThreadRow, TurnRow
 from holdfast.threads.errands import Errands
 from holdfast.threads.files import ThreadFileService
@@ -152,7 +152,14 @@ class Mailbox:
         while True:
             self._bell.clear()
             self.knocked = False
-            await self._look()
+            try:
+                await self._look()
+            except (Unavailable, DiskFull) as error:  # the turns under way wait for the store, too
+                log.warning("thread.look.waits", thread_id=self.thread_id, code=error.code, error=error.message)
+                await self._tools.sleep(_AGAIN_SECONDS)
+                await self._wait(keeper, 0.0)
+                self._inbox = -1
+                continue
             if self._tasks or self._asked or self._resolving:
                 await self._wait(keeper)
             elif not await self._rung(keeper):
