@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -220,7 +221,8 @@ def postgres() -> Iterator[Postgres]:
 async def test_postgres_may_crash_and_come_back_in_the_middle_of_a_turn(tmp_path: Path, postgres: Postgres) -> None:
     name = f"test_{uuid.uuid4().hex}"
     postgres.create(name)
-    async with open_street(tmp_path, postgres.url(name)) as street, street.daemon(STEADY) as desk:
+    steady = replace(STEADY, lease_seconds=1000.0)  # nobody takes over: the same daemon goes on, and soon
+    async with open_street(tmp_path, postgres.url(name)) as street, street.daemon(steady) as desk:
         await desk.say("say one\nwait-for /workspace/go\n" + "\n".join(f"say {n}" for n in range(50)), "m1")
         await desk.wait_for(Kind.TEXT_DELTA)
         sandbox = await session_of(desk)
@@ -232,7 +234,8 @@ async def test_postgres_may_crash_and_come_back_in_the_middle_of_a_turn(tmp_path
         with contextlib.suppress(HoldfastError):  # refused: the client sends it again
             await waiting
         assert (await desk.talk("say hello?", "m2")).answer == "hello?\n"
-        assert (await desk.ended("m1")).reason == "end_turn"
-        assert text_of(await desk.events()).split() == ["one", *map(str, range(50))]
+        turn = await desk.ended("m1")
+        assert turn.reason == "end_turn"
+        assert text_of(await desk.events(), turn.id).split() == ["one", *map(str, range(50))]
         assert (await desk.talk("recall one", "m3")).answer == "yes\n"
         await check_whole(street, desk, sandbox)
