@@ -31,6 +31,8 @@ class Harness(ABC):
     image: ImageRoot
     real_shell: bool = True
     """False if commands are understood by the fake's tiny language only."""
+    attributes: bool = True
+    """False if files inside cannot have extended attributes."""
 
     @abstractmethod
     async def make_driver(self) -> Driver:
