@@ -15,6 +15,7 @@ from holdfast.drivers import oci_memory
 from holdfast.drivers.base import SandboxState
 from holdfast.drivers.conformance import DriverConformance, Harness
 from holdfast.drivers.conformance.harness import PATIENCE_SECONDS, eventually
+from holdfast.drivers.conformance.isolation import NOTHING, cell
 from holdfast.drivers.conformance.limits import MEMORY_MB, limited
 from holdfast.drivers.conformance.memory import bring_back, keeper, put_away
 from holdfast.drivers.oci_config import ID_BASE
@@ -79,6 +80,23 @@ class TestGvisor(DriverConformance):
             asked.cancel()
 
     test_kills_for_want_of_memory_are_counted = test_memory_is_limited
+
+    async def test_there_are_no_privileges(self, harness: Harness) -> None:
+        """gVisor does not show whether there may be new ones; that there are none, ``setuid`` programs show."""
+        async with cell(harness) as box:
+            for process in ("self", "1"):
+                status = await box.run(f"cat /proc/{process}/status")
+                fields = dict(line.split(":\t", 1) for line in status.stdout.splitlines() if ":\t" in line)
+                assert {fields[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd")} == {NOTHING}, fields
+                assert process == "1" or fields["Seccomp"] == "2", "there is no seccomp filter"
+
+    async def test_root_inside_is_nobody_outside(self, harness: OciHarness) -> None:
+        """The mapping is gVisor's and not shown inside; the host sees who has its processes."""
+        async with cell(harness) as box:
+            pid = int((harness.state_dir / "oci" / box.handle / "init.pid").read_text())
+            status = Path(f"/proc/{pid}/status").read_text()
+            uids = next(line.split()[1:] for line in status.splitlines() if line.startswith("Uid:"))
+            assert "0" not in uids, f"gVisor's kernel runs as root of the host: {uids}"
 
     async def test_a_full_disk_keeps_it_awake(self, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
         """The room is looked for before anything is touched: a checkpoint that fails half-way ends a sandbox."""

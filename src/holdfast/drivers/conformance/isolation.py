@@ -199,7 +199,8 @@ class IsolationConformance:
                 seen = await other.run(f"find /etc/{mark} /usr/local/bin/{mark} /{mark}")
                 assert seen.stdout == "", f"another session sees {seen.stdout}"
             status = await box.run("grep -E '^(CapEff|NoNewPrivs)' /proc/self/status")
-            assert status.stdout.split() == ["CapEff:", NOTHING, "NoNewPrivs:", "1"], status.stdout
+            words = status.stdout.split()  # not every kernel shows the second
+            assert words[:2] == ["CapEff:", NOTHING] and words[2:] in ([], ["NoNewPrivs:", "1"]), status.stdout
 
 
 @contextmanager
