@@ -32,7 +32,7 @@ class Harness(ABC):
     real_shell: bool = True
     """False if commands are understood by the fake's tiny language only."""
     attributes: bool = True
-    """False if files inside cannot have extended attributes."""
+    """False if the kernel inside shows neither extended attributes of files nor holes in them."""
 
     @abstractmethod
     async def make_driver(self) -> Driver:
