@@ -49,7 +49,7 @@ class Screen:
 
     def wait_for(self, wanted: str) -> None:
         try:
-            wait_for(lambda: wanted in self.text(), f"{wanted!r} on the screen", 20)
+            wait_for(lambda: wanted in self.text(), f"{wanted!r} on the screen")
         except AssertionError as error:
             raise AssertionError(f"{error}; there is:\n{self.text()}") from None
 

@@ -442,14 +442,14 @@ class Watching:
         wait_for(all_there, f"{wanted} among the events {self.events[-20:]}")
 
     def wait_end(self) -> None:
-        self._thread.join(10)
+        self._thread.join(30)
         assert not self._thread.is_alive()
 
     def __exit__(self, *_exc: object) -> None:
         """The daemon sees it at once. A mere close would have to wait until the thread has read the next event."""
         with contextlib.suppress(OSError):  # the daemon has ended it
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._thread.join(10)
+        self._thread.join(30)
         assert not self._thread.is_alive()
         self._stream.__exit__(None, None, None)
         self._client.close()

@@ -166,9 +166,9 @@ def test_another_daemon_on_the_same_database_follows(daemon: DaemonProcess, root
                 f"{other.url}/v1/sessions", headers={"Authorization": f"Bearer {key}"}, trust_env=False
             ).status_code
 
-        wait_for(lambda: status() == 200, "the other daemon knows the new key", 10)
+        wait_for(lambda: status() == 200, "the other daemon knows the new key")
         root.call("DELETE", "/v1/keys/ada")
-        wait_for(lambda: status() == 401, "the other daemon has locked the key out", 10)
+        wait_for(lambda: status() == 401, "the other daemon has locked the key out")
 
 
 def test_the_command_line(daemon: DaemonProcess) -> None:

@@ -139,9 +139,9 @@ async def test_callers_that_vanish_leave_nothing(session: Session, daemon: Daemo
         await asyncio.sleep(0)
         before, inside = descriptors_of(daemon.pid), runner_descriptors(daemon, session.id)
         await asyncio.gather(*(vanish() for _ in range(20)))
-        await asyncio.to_thread(wait_for, lambda: descriptors_of(daemon.pid) <= before + 4, "the daemon as before", 15)
+        await asyncio.to_thread(wait_for, lambda: descriptors_of(daemon.pid) <= before + 4, "the daemon as before")
         await asyncio.to_thread(
-            wait_for, lambda: runner_descriptors(daemon, session.id) <= inside + 1, "the runner as before", 15
+            wait_for, lambda: runner_descriptors(daemon, session.id) <= inside + 1, "the runner as before"
         )
 
 
@@ -153,13 +153,13 @@ async def test_by_the_command_line(session: Session, daemon: DaemonProcess) -> N
     running = await asyncio.create_subprocess_exec(*command, env=env, stdout=subprocess.PIPE)
     try:
         assert running.stdout is not None
-        line = (await asyncio.wait_for(running.stdout.readline(), 20)).decode()
+        line = (await asyncio.wait_for(running.stdout.readline(), 30)).decode()
         assert "leads to port 3456" in line
         async with httpx2.AsyncClient(trust_env=False) as http:
             assert (await http.get(f"{line.split()[0]}/page")).text == "by the command line"
     finally:
         running.send_signal(2)
-        assert await asyncio.wait_for(running.wait(), 20) == 130
+        assert await asyncio.wait_for(running.wait(), 30) == 130
 
 
 def test_the_same_without_async(daemon: DaemonProcess) -> None:

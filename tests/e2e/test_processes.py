@@ -264,7 +264,7 @@ async def test_sockets_that_vanish_leave_nothing(session: Session, daemon: Daemo
 
 async def read_until(output: AsyncIterator[bytes], wanted: bytes) -> bytes:
     seen = b""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         async for data in output:
             seen += data
             if wanted in seen:

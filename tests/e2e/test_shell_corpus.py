@@ -24,11 +24,11 @@ import httpx2
 import pytest
 import yaml
 
+from support.waiting import wait_for
+
 CORPUS = Path(__file__).parent / "shell_corpus"
 STEP_TIMEOUT_MS = 20_000
 """Sent with each step that has no `timeout_ms`: a shell that hangs fails its case in seconds, not minutes."""
-MEANWHILE_DELAY_S = 0.5
-"""How long a step with `meanwhile` is given to get going before the steps beside it run."""
 
 
 class Daemon(Protocol):
@@ -88,7 +88,7 @@ class Step:
     cwd: str | None = None
     shell: str | None = None
     pause_ms: int = 0  # the session is left alone for so long before the call
-    meanwhile: tuple[Step, ...] = ()  # run while this step is still running
+    meanwhile: tuple[Step, ...] = ()  # run while this step, which must sleep, is still running
 
     def request(self) -> dict[str, Any]:
         """The body of the call."""
@@ -297,12 +297,12 @@ class Session:
 
     def check(self, where: str, step: Step) -> None:
         """Run a step and the steps beside it; fail with all that is wrong about it."""
-        time.sleep(step.pause_ms / 1000)
+        time.sleep(step.pause_ms / 1000)  # time is part of the case
         begun = time.monotonic()
         with ThreadPoolExecutor(max_workers=1) as beside:
             running = beside.submit(self.call, step)
             if step.meanwhile:
-                time.sleep(MEANWHILE_DELAY_S)
+                wait_for(lambda: self.ask("pgrep -c sleep || true") != "0", "the step has begun to sleep")
             for index, other in enumerate(step.meanwhile):
                 self.check(f"{where}, meanwhile {index + 1}", other)
             try:

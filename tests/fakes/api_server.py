@@ -56,4 +56,4 @@ def running_api(settings: ApiSettings | None = None) -> Iterator[RunningApi]:
         finally:
             events.hang_up = True
             server.should_exit = True
-            thread.join(10)
+            thread.join(30)

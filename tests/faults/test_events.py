@@ -195,7 +195,7 @@ def test_readers_do_not_hold_up_an_orderly_stop(usable: None) -> None:
             api.destroy(api.create()["id"])
         daemon.stop()
         for reader in readers:
-            reader.join(10)
+            reader.join(30)
         assert not any(reader.is_alive() for reader in readers)
         assert [[event["kind"] for event in events] for events in seen] == [["created", "active", "destroyed"]] * 3
         assert "graceful shutdown exceeded" not in daemon.log.read_text()

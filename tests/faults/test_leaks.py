@@ -62,7 +62,6 @@ def test_nothing_grows(daemon: DaemonProcess) -> None:
     wait_for(
         lambda: Footprint.of(daemon).no_more_than(before, slack=6),
         f"after {ROUNDS} rounds as before: {before}; now {Footprint.of(daemon)}",
-        seconds=10,
     )
 
 
@@ -83,6 +82,6 @@ def test_failed_calls_leave_nothing_open(daemon: DaemonProcess) -> None:
         inside = api.out(session_id, "ls /proc/1/fd | wc -l; ps -e | wc -l")
         for _ in range(15):
             fail()
-        wait_for(lambda: Footprint.of(daemon).no_more_than(before, slack=4), "descriptors as before", seconds=10)
+        wait_for(lambda: Footprint.of(daemon).no_more_than(before, slack=4), "descriptors as before")
         assert api.out(session_id, "ls /proc/1/fd | wc -l; ps -e | wc -l") == inside
         assert api.out(session_id, "ls -A /workspace").split() == ["dir", "fifo"]

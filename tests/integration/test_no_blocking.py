@@ -15,7 +15,7 @@ from blockbuster import blockbuster_ctx
 from holdfast.daemon import wiring
 from holdfast.daemon.config import Config
 from holdfast.keys.types import ROOT
-from holdfast.sessions.types import CreateRequest, ExecRequest
+from holdfast.sessions.types import CreateRequest, ExecRequest, ForkRequest
 from support.daemon import unmount_below, unusable_driver
 
 pytestmark = pytest.mark.anyio
@@ -58,3 +58,24 @@ async def test_the_life_of_a_session(driver: str, state_dir: Path) -> None:
             await service.destroy(pooled.id)
             await service._tick()
             await service.destroy(session.id)
+
+
+async def test_snapshots_forks_and_workspaces(state_dir: Path) -> None:
+    reason = await anyio.to_thread.run_sync(unusable_driver)
+    if reason:
+        pytest.skip(reason)
+    config = Config.model_validate({"state_dir": state_dir, "driver": "oci", "api_key": "k" * 32})
+    async with wiring.running(config) as daemon:
+        with blockbuster_ctx("holdfast"):
+            service = daemon.service
+            session = await service.create(CreateRequest(workspace="work"), idempotency_key=None, caller=ROOT)
+            await service.write_file(session.id, "/workspace/file", b"kept", mode=None)
+            await service.snapshots.create(session.id, "one", idempotency_key=None, caller=ROOT)
+            child, _ = await service.fork(session.id, ForkRequest(), idempotency_key=None, caller=ROOT)
+            other = await service.create(CreateRequest(snapshot="one"), idempotency_key=None, caller=ROOT)
+            for made in (child, other):
+                assert (await service.read_file(made.id, "/workspace/file", max_bytes=None))[0] == b"kept"
+            for made in (session, child, other):
+                await service.destroy(made.id)
+            await service.snapshots.delete("one", caller=ROOT)
+            await service.workspaces.delete("work", caller=ROOT)

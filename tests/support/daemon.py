@@ -53,7 +53,7 @@ class DaemonProcess:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "holdfast.daemon", str(config)],
+                self.command(config),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -61,6 +61,9 @@ class DaemonProcess:
             )
         if wait:
             self.wait_ready()
+
+    def command(self, config: Path) -> list[str]:
+        return [sys.executable, "-m", "holdfast.daemon", str(config)]
 
     def wait_ready(self) -> None:
         wait_for(self._is_ready, f"the daemon answers; its log:\n{self.tail()}")

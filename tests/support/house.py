@@ -37,12 +37,12 @@ DEFAULTS = SessionSettings(
     ttl_seconds=100,
     max_ttl_seconds=10_000,
     max_sessions=50,
-    exec_timeout_ms=5000,
-    max_exec_timeout_ms=5000,
+    exec_timeout_ms=20_000,
+    max_exec_timeout_ms=20_000,
     max_output_bytes=1 << 20,
     max_file_bytes=1 << 22,
     reap_interval_seconds=3600,  # tests tick by hand
-    connect_seconds=2,
+    connect_seconds=20,
 )
 
 

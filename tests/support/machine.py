@@ -77,7 +77,7 @@ def assert_no_trace(daemon: DaemonProcess, *session_ids: str) -> None:
         return not found
 
     try:
-        wait_for(none, "nothing is left", seconds=10)
+        wait_for(none, "nothing is left")
     except AssertionError:
         raise AssertionError("left behind: " + "; ".join(found)) from None
 

@@ -109,5 +109,5 @@ class Receiver:
             yield
         finally:
             loop.call_soon_threadsafe(stop.set)
-            thread.join(10)
+            thread.join(30)
             loop.close()

@@ -26,12 +26,13 @@ QUICK = ThreadSettings(
     retry_seconds=0.02,
     resolve_seconds=1.0,
     lease_seconds=3.0,
+    linger_seconds=0.0,
     poll_seconds=0.1,
     ask_seconds=5.0,
     janitor_seconds=3600,  # tests tick by hand
     heartbeat_seconds=0.1,
-    node_silent_seconds=0.6,
-    node_grace_seconds=1.2,
+    node_silent_seconds=30.0,
+    node_grace_seconds=60.0,
     abort_seconds=0.5,
 )
 PATIENCE = 30.0

@@ -1,6 +1,7 @@
 """``holdfast doctor``: everything that the daemon needs from this machine, one check per line."""
 
 import os
+import shutil
 import socket
 import sys
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ _POOLED_MB = 11
 
 async def run_checks(config: Config) -> Sequence[Check]:
     """Looks; starts and changes nothing but the state directory and, if it is there, the database's schema."""
-    own = [_python(), _state_dir(config), _port(config), await _database(config), *_pool(config)]
+    own = [_python(), _state_dir(config), _port(config), await _database(config), *_pool(config), _builds()]
     return [*own, *await make_driver(config).check()]
 
 
@@ -59,6 +60,14 @@ def _pool(config: Config) -> list[Check]:
     have = _available_mb()
     detail = f"{count} sandboxes are kept ready, at up to {_POOLED_MB} MB of memory each; {have} MB are available"
     return [Check("warm pool", count * _POOLED_MB <= have, detail, "Set pool to fewer sandboxes", fatal=False)]
+
+
+def _builds() -> Check:
+    """The programs that make images; sessions do without them."""
+    missing = [tool for tool in ("mmdebstrap", "skopeo", "umoci") if shutil.which(tool) is None]
+    detail = f"{', '.join(missing)} not installed" if missing else "mmdebstrap, skopeo and umoci are installed"
+    remedy = f"To build images, and to import those of registries: apt-get install {' '.join(missing)}"
+    return Check("image builds", not missing, detail, remedy, fatal=False)
 
 
 def _available_mb() -> int:

@@ -55,24 +55,23 @@ class Disk:
 
         ``consume``: the source may be used itself instead of a copy.
         """
-        await run_to_the_end(self._load, source, size_mb, consume)
         if not self._limited:
+            await run_to_the_end(copy_tree, source / self.path.name, self.path)
             return
-        if self._file.stat().st_size < size_mb << 20:
+        if await run_to_the_end(self._load, source, size_mb, consume) < size_mb:
             await uninterrupted(self._grow(size_mb))
         await self._mount()
 
-    def _load(self, source: Path, size_mb: int, consume: bool) -> None:
-        if not self._limited:
-            copy_tree(source / self.path.name, self.path)
-            return
+    def _load(self, source: Path, size_mb: int, consume: bool) -> int:
+        """Returns how large it is, in MB."""
         self._make_mount_point()
         saved = source / self._file.name
         if consume and saved.stat().st_size >= size_mb << 20:
             with contextlib.suppress(OSError):  # another file system
                 os.link(saved, self._file)
-                return
+                return size_mb
         copy_file(saved, self._file)
+        return self._file.stat().st_size >> 20
 
     async def _grow(self, size_mb: int) -> None:
         """While it is not mounted: a mounted one can be grown only with a right that containers do not have."""

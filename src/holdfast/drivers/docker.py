@@ -188,7 +188,7 @@ class DockerDriver(SpaceDriver):
         space = self._space(home)
         await fill_space(space)
         skeleton = await asyncio.to_thread(docker_skeleton.survey, spec.image.layout)
-        places = await run_to_the_end(home.fill, spec, skeleton, space.workspace)
+        places = await run_to_the_end(home.fill, spec, skeleton, space)
         config = docker_config.build(spec, host, places, skeleton, self._state_dir)
         await uninterrupted(self._create_container(spec.session_id, config, skeleton))
 

@@ -22,6 +22,7 @@ from holdfast.drivers.docker_config import DockerHost, Places
 from holdfast.drivers.docker_skeleton import Skeleton
 from holdfast.drivers.oci_config import ID_COUNT
 from holdfast.drivers.slirp import Slirp
+from holdfast.drivers.space import Space
 
 log = structlog.get_logger(__name__)
 
@@ -61,12 +62,13 @@ class DockerHome:
             os.chown(self.directory, 0, self._host.id_base)
             self.directory.chmod(0o710)
 
-    def fill(self, spec: SandboxSpec, skeleton: Skeleton, workspace: Path) -> Places:
+    def fill(self, spec: SandboxSpec, skeleton: Skeleton, space: Space) -> Places:
         """Lay out the writable space on its disk, and show the image.
 
         What is there already was restored, and stays as the session has made it.
         """
         user = self._host.inside_user(writable_root=spec.writable_root)
+        workspace = space.workspace()
         if not workspace.exists():
             # A named one must not be found half made.
             scratch = workspace.with_suffix(".new")

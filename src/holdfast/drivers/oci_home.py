@@ -39,7 +39,7 @@ class SandboxHome:
         disk = space.disk.path
         places = Places(
             root=disk / "root" if spec.writable_root else spec.image.layout,
-            workspace=space.workspace,
+            workspace=space.workspace(),
             tmp=disk / "tmp",
             upper=disk / "upper",
             work=disk / "work",

@@ -72,9 +72,8 @@ class Space:
         self._link = home / _WORKSPACE
         self.disk = Disk(home, limited=spaces.limited)
 
-    @property
     def workspace(self) -> Path:
-        """Where the files are that are shown at ``/workspace``."""
+        """Where the files are that are shown at ``/workspace``. Blocks, like all here that is not awaited."""
         return self._disks()[-1].path / _WORKSPACE
 
     def _disks(self) -> Sequence[Disk]:
@@ -127,9 +126,9 @@ class Space:
         await self.disk.load(source, size_mb, consume=consume)
         if spec.workspace is not None:
             await self._take(spec, spec.workspace)
-        elif (source / _WORKSPACE).is_dir():
+        elif await asyncio.to_thread((source / _WORKSPACE).is_dir):
             await asyncio.to_thread(self._make_own_workspace)
-            await self._disks()[-1].load(source / _WORKSPACE, 0, consume=consume)
+            await Disk(self._link, limited=self._all.limited).load(source / _WORKSPACE, 0, consume=consume)
         await asyncio.to_thread(self._note, spec, driver)
 
     def _make_own_workspace(self) -> None:
@@ -139,24 +138,30 @@ class Space:
     # -- using and removing --------------------------------------------------------------------------------------------
 
     async def mount(self) -> None:
-        for disk in self._disks():
+        for disk in await asyncio.to_thread(self._disks):
             await disk.mount()
 
     async def unmount(self) -> None:
         """Also the named workspace, which stays this sandbox's. Raises if something still uses it."""
-        for disk in reversed(self._disks()):
+        for disk in reversed(await asyncio.to_thread(self._disks)):
             await disk.unmount()
 
     async def remove(self) -> None:
         """All but a named workspace, which is given back. The home itself stays. Raises OSError."""
+        workspace = await asyncio.to_thread(self._own_workspace)
+        if isinstance(workspace, Workspace):
+            await workspace.disk.detach()
+            await asyncio.to_thread(workspace.release, self._home.name)
+        elif workspace is not None:
+            await workspace.remove()
+        await self.disk.remove()
+
+    def _own_workspace(self) -> Workspace | Disk | None:
+        """The named one, if this sandbox has it, or the disk of its own."""
         if self._link.is_symlink():
             workspace = self._named(self._link.readlink())
-            if await asyncio.to_thread(workspace.holder) == self._home.name:
-                await workspace.disk.detach()
-                await asyncio.to_thread(workspace.release, self._home.name)
-        elif self._link.is_dir():
-            await Disk(self._link, limited=self._all.limited).remove()
-        await self.disk.remove()
+            return workspace if workspace.holder() == self._home.name else None
+        return Disk(self._link, limited=self._all.limited) if self._link.is_dir() else None
 
     def usage(self) -> tuple[int | None, int | None]:
         """How many bytes are used, and how many there are, all disks together; unknown if one's is."""

@@ -22,9 +22,13 @@ def need(result: int, what: str) -> None:
         sys.exit(f"enclosed: {what}: {os.strerror(number)}")
 
 
+def die_with_parent() -> None:
+    need(_LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
+
+
 def main() -> int:
     ready, go, program = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
-    need(_LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
+    parent = os.getppid()
     need(_LIBC.unshare(_CLONE_NEWUSER | _CLONE_NEWNS | _CLONE_NEWPID), "making a user namespace")
     os.write(ready, b"x")
     if not os.read(go, 1):
@@ -32,9 +36,12 @@ def main() -> int:
     os.setgroups([])
     os.setresgid(0, 0, 0)
     os.setresuid(0, 0, 0)
+    die_with_parent()  # only now: a change of ids would undo it
+    if os.getppid() != parent:
+        return 1
     child = os.fork()
     if child == 0:
-        need(_LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
+        die_with_parent()
         need(_LIBC.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "making mounts private")
         _LIBC.mount(b"proc", b"/proc", b"proc", 0, None)  # in a container that hides some of it the old one must do
         try:

@@ -6,7 +6,7 @@ of the same name on the async object. ``forward`` keeps the signature, so editor
 
 import importlib.util
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial, wraps
 from types import TracebackType
@@ -256,9 +256,16 @@ class SyncSession(_Sync[Session]):
         self._portal.call(self._inner.hibernate, as_)
         return self
 
-    def fork(self, **named: Any) -> "SyncSession":
+    def fork(
+        self,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        ttl_seconds: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> "SyncSession":
         """As ``Session.fork``."""
-        return SyncSession(self._portal, self._portal.call(partial(self._inner.fork, **named)))
+        copy = partial(self._inner.fork, metadata=metadata, ttl_seconds=ttl_seconds, idempotency_key=idempotency_key)
+        return SyncSession(self._portal, self._portal.call(copy))
 
     def __enter__(self) -> Self:
         return self

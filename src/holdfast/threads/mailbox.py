@@ -12,12 +12,13 @@ from typing import Any
 
 import structlog
 
-from holdfast.errors import Conflict, HoldfastError, StaleRow, ThreadNotFound
-from holdfast.store.thread_rows import Lease, MessageRow, Mode, TurnRow
+from holdfast.errors import Conflict, HoldfastError, StaleRow, ThreadNotFound, Unavailable
+from holdfast.store.thread_rows import Lease, MessageRow, Mode, ThreadRow, TurnRow
 from holdfast.threads.errands import Errands
 from holdfast.threads.files import ThreadFileService
 from holdfast.threads.hosts import Hosts
 from holdfast.threads.leases import LeaseKeeper
+from holdfast.threads.patience import patiently
 from holdfast.threads.resolver import Attached, Resolver
 from holdfast.threads.tools import Tools, new_id
 from holdfast.threads.turn_run import TurnRun
@@ -25,6 +26,7 @@ from holdfast.threads.turn_run import TurnRun
 log = structlog.get_logger(__name__)
 
 _AGAIN_SECONDS = 0.5
+_ERRAND = "errand:"
 _BREATH_SECONDS = 0.01
 """Whatever goes wrong, this never becomes a busy loop."""
 
@@ -84,7 +86,6 @@ class Mailbox:
 
     def ask(self, errand: Errand) -> None:
         self._asked.append(errand)
-        self._inbox = -1
         self._bell.set()
 
     async def attach(self, channel: str) -> Attached:
@@ -134,8 +135,7 @@ class Mailbox:
 
     async def _run(self) -> None:
         store, ttl = self._tools.store, self._tools.settings.lease_seconds
-        if not await self._hosts.serves(await store.threads.get(self.thread_id)):
-            raise Conflict("its sandbox is on another host")
+        await self._check(await store.threads.get(self.thread_id))
         began = asyncio.get_running_loop().time()
         row = await store.leases.take(self.thread_id, owner=self._tools.node, ttl=ttl)
         self.lease, self.served = row.lease, True
@@ -146,23 +146,46 @@ class Mailbox:
         finally:
             await self._stop(keeper)
 
+    async def _check(self, row: ThreadRow) -> None:
+        if not await self._hosts.serves(row):
+            raise Conflict("its sandbox is on another host")
+
     async def _serve(self, keeper: "asyncio.Task[str]") -> None:
         while True:
             self._bell.clear()
             self.knocked = False
-            await self._look()
-            if not self._tasks and not self._asked and not self._resolving:
-                if await self._tools.store.leases.release(self.lease):
+            if not await self._looked():
+                await self._wait(keeper, _AGAIN_SECONDS)
+            elif self._tasks or self._asked or self._resolving:
+                await self._wait(keeper)
+            elif not await self._rung(keeper):
+                if await patiently(lambda: self._tools.store.leases.release(self.lease), self._tools.sleep):
                     return
                 self._inbox = -1
                 await asyncio.sleep(_BREATH_SECONDS)
-                continue
-            await self._wait(keeper)
 
-    async def _wait(self, keeper: "asyncio.Task[str]") -> None:
+    async def _looked(self) -> bool:
+        """False if the database is away. What runs goes on; whether the lease is still ours, its keeper tells."""
+        try:
+            await self._look()
+        except Unavailable as error:
+            log.warning("thread.mailbox.waits", thread_id=self.thread_id, error=error.message)
+            self._inbox = -1
+            return False
+        return True
+
+    async def _rung(self, keeper: "asyncio.Task[str]") -> bool:
+        """Whether something comes soon after all was done."""
+        seconds = 0.0 if self._closing else self._tools.settings.linger_seconds
+        return seconds > 0 and await self._wait(keeper, seconds)
+
+    async def _wait(self, keeper: "asyncio.Task[str]", seconds: float | None = None) -> bool:
+        """Until the bell rings or something ends; False if nothing did in time."""
         bell = asyncio.create_task(self._bell.wait())
         try:
-            await asyncio.wait([bell, keeper, *self._tasks.values()], return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(
+                [bell, keeper, *self._tasks.values()], timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
         finally:
             bell.cancel()
         if keeper.done():
@@ -171,6 +194,7 @@ class Mailbox:
             self._tools.metrics.leases_lost.inc()
             log.warning("thread.lease.lost", thread_id=self.thread_id, why=self._lost)
             raise StaleRow(f"the lease of {self.thread_id} is lost: {self._lost}")
+        return bool(done)
 
     async def _stop(self, keeper: "asyncio.Task[str]") -> None:
         """Whatever is under way stays as it is written; who takes over goes on with it."""
@@ -186,7 +210,7 @@ class Mailbox:
         await self._look_into_store()
         while self._asked:
             errand = self._asked.pop(0)
-            self._spawn(f"errand:{id(errand)}", self._errands.here(self, errand.kind, errand.data, errand.result))
+            self._spawn(f"{_ERRAND}{id(errand)}", self._errands.here(self, errand.kind, errand.data, errand.result))
 
     async def _look_into_store(self) -> None:
         """Most rings only say that a turn goes on: the number of messages and requests so far tells."""
@@ -253,4 +277,6 @@ class Mailbox:
             await self._tools.sleep(_AGAIN_SECONDS)
         finally:
             del self._tasks[name]
-            self.look_again()
+            if not name.startswith(_ERRAND):
+                self._inbox = -1  # the end of anything else may let something begin
+            self._bell.set()

@@ -65,7 +65,7 @@ class Office:
 
     async def ask(self, row: ThreadRow, kind: str, data: Mapping[str, object]) -> Mapping[str, object]:
         """Have an errand done by whoever holds the thread, or may: here if possible, else by way of the store."""
-        while await self._hosts.serves(row):
+        while self.works_on(row.id) or await self._hosts.serves(row):
             errand = Errand(kind, data)
             self._box(row.id).ask(errand)
             try:

@@ -7,9 +7,13 @@ anything about the sandbox.
 from dataclasses import dataclass
 from typing import Protocol
 
+import structlog
+
 from holdfast.errors import HoldfastError
 from holdfast.store.thread_rows import Lease, ThreadRow
 from holdfast.threads.tools import Tools
+
+log = structlog.get_logger(__name__)
 
 _EARLY_SECONDS = 60.0
 _REFUSED = (401, 403, 404)
@@ -44,7 +48,10 @@ def stale(status: int, content_type: str) -> bool:
 
 
 async def refreshed(tools: Tools, previews: Previews, lease: Lease, row: ThreadRow, *, bad: bool = False) -> ThreadRow:
-    """The row with a preview that is good for a while; ``bad``: the one in it was found ``stale``."""
+    """The row with a preview that is good for a while; ``bad``: the one in it was found ``stale``.
+
+    A provider that gives none now is no reason to stop: the sandbox is reached in other ways, too.
+    """
     good = row.preview_url is not None and (
         row.preview_expires_at is None or row.preview_expires_at > tools.clock() + _EARLY_SECONDS
     )
@@ -52,10 +59,9 @@ async def refreshed(tools: Tools, previews: Previews, lease: Lease, row: ThreadR
         return row
     try:
         found = await previews.preview(row.session_id)
-    except HoldfastError:
-        if good:
-            return row  # better than nothing, and whoever uses it will tell
-        raise
+    except HoldfastError as error:
+        log.warning("thread.preview.failed", thread_id=row.id, code=error.code, error=error.message)
+        return row
     if found is None:
         return row
     return await tools.store.threads.change(

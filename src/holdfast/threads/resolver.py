@@ -28,6 +28,7 @@ from holdfast.errors import (
 )
 from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.store.thread_rows import ChannelRow, Lease, ThreadRow
+from holdfast.threads.preview import Previews, refreshed
 from holdfast.threads.sandboxes import GONE, Ready, Sandboxes
 from holdfast.threads.tools import Tools
 from holdfast.threads.transcript import history
@@ -70,8 +71,9 @@ class _Story:
 class Resolver:
     """All methods are called by who holds the thread's lease."""
 
-    def __init__(self, tools: Tools, sandboxes: Sandboxes) -> None:
+    def __init__(self, tools: Tools, sandboxes: Sandboxes, previews: Previews) -> None:
         self._tools = tools
+        self._previews = previews
         self._sandboxes = sandboxes
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -160,6 +162,7 @@ class Resolver:
     async def _finished(self, lease: Lease, channel: str, found: Attached, story: _Story) -> Attached:
         if found.thread.last_error is not None or found.thread.resume_failures:
             await self._tools.store.threads.clear_error(lease)
+        await refreshed(self._tools, self._previews, lease, found.thread)
         if found.thread.sleep_state != "awake":
             await self._tools.store.threads.change(lease, {"sleep_state": "awake"})
         log.info(

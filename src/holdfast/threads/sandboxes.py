@@ -8,12 +8,13 @@ A new one is asked for with an idempotency key that names the thread, how many i
 comes after a crash, between making it and writing it down, gets the very same sandbox.
 """
 
-from dataclasses import dataclass
-from typing import Final, Protocol
+from dataclasses import dataclass, replace
+from typing import Final
 
 import structlog
 
 from holdfast.errors import (
+    BadInput,
     CreateFailed,
     DriverUnsupported,
     HoldfastError,
@@ -21,12 +22,14 @@ from holdfast.errors import (
     SandboxNotFound,
     SessionGone,
     SessionNotFound,
+    SnapshotNotFound,
     Unavailable,
+    WrongState,
 )
 from holdfast.keys.types import Caller, Scope
 from holdfast.sessions.machine import Status
 from holdfast.sessions.spec import KEPT_SECONDS
-from holdfast.sessions.types import SessionView
+from holdfast.sessions.types import SessionView, SnapshotStatus
 from holdfast.store import SessionRow
 from holdfast.store.thread_rows import Lease, ThreadRow
 from holdfast.threads import options
@@ -43,21 +46,6 @@ _MOST_TRIES = 1000
 _PREFIX = "thread"
 
 
-class Revival(Protocol):
-    """Brings a session whose sandbox has died back from its files, under its own id."""
-
-    async def revive(self, session_id: str, /) -> None:
-        """Raises ``SandboxNotFound`` if its files are gone, ``DriverUnsupported`` if that cannot be done here."""
-        ...
-
-
-class NoRevival:
-    """A sandbox that has died stays dead."""
-
-    async def revive(self, session_id: str, /) -> None:
-        raise DriverUnsupported(f"the sandbox of {session_id} has died, and cannot be brought back here")
-
-
 @dataclass(frozen=True, slots=True)
 class Ready:
     """A sandbox that should answer."""
@@ -71,10 +59,9 @@ class Ready:
 class Sandboxes:
     """All methods are called by who holds the thread's lease, one at a time per thread."""
 
-    def __init__(self, tools: Tools, hosts: Hosts, revival: Revival) -> None:
+    def __init__(self, tools: Tools, hosts: Hosts) -> None:
         self._tools = tools
         self._hosts = hosts
-        self._revival = revival
         self._failed: dict[str, int] = {}
         """How many creates with a key have failed, by the key; only to save asking for each of them again."""
 
@@ -116,18 +103,22 @@ class Sandboxes:
         return Unavailable(f"the sandbox is on the host {session.node}; the daemon there has to serve it")
 
     async def _revive(self, session: SessionRow) -> None:
+        """Bring one that has died back from its files. Its row says that it is dead: no way back is proof enough."""
         try:
-            await self._revival.revive(session.id)
+            await self._tools.sessions.revive(session.id)
         except DriverUnsupported:
-            # Its row says that the driver has seen it dead: that is proof, and there is no way back.
             raise SandboxNotFound(f"its sandbox has died: {session.error}") from None
+        except WrongState as error:
+            if (await self._tools.store.sessions.get(session.id)).status != Status.ERROR:
+                raise  # it is on its way somewhere: look again
+            raise SandboxNotFound(f"its sandbox has died, and nothing of it is left: {error.message}") from None
 
     # -- a new one ---------------------------------------------------------------------------------------------------
 
     async def _make(self, lease: Lease, row: ThreadRow, how: How, why: str) -> Ready:
         event = "sandbox.resolve.create" if how is How.CREATED else "sandbox.resolve.recreate"
         log.info(event, thread_id=row.id, key=row.key, how=how, why=why, old=row.session_id)
-        session = await self._create(row)
+        session = await self._create_from_snapshot(lease, row) or await self._create(row)
         old = row.session_id
         row = await self._tools.store.threads.set_session(lease, session.id)
         self._tools.metrics.creates.labels(how).inc()
@@ -135,11 +126,29 @@ class Sandboxes:
             await self.discard(old)
         return Ready(row, session.id, how, why)
 
-    async def _create(self, row: ThreadRow) -> SessionView:
+    async def _create_from_snapshot(self, lease: Lease, row: ThreadRow) -> SessionView | None:
+        """From the newest snapshot of the old one that is on this host. The agent in it has an older memory."""
+        newest = await self._newest_snapshot(row)
+        if newest is None:
+            return None
+        for channel in await self._tools.store.threads.channels(row.id):
+            await self._tools.store.threads.change_channel(lease, channel.channel, {"agent_session_id": None})
+        try:
+            return await self._create(row, snapshot=newest)
+        except (BadInput, SnapshotNotFound) as error:
+            log.warning("sandbox.snapshot.unusable", thread_id=row.id, snapshot_id=newest, error=error.message)
+            return None
+
+    async def _newest_snapshot(self, row: ThreadRow) -> str | None:
+        found = await self._tools.store.snapshots.all(owner=row.owner, node=self._tools.node)
+        mine = [one for one in found if one.session_id == row.session_id and one.status == SnapshotStatus.READY]
+        return max(mine, key=lambda one: one.created_at).id if mine else None
+
+    async def _create(self, row: ThreadRow, snapshot: str | None = None) -> SessionView:
         """With the first key whose create has not failed for good."""
         caller = Caller("", row.owner, Scope.USE, row.owner, options.max_sessions(row.settings))
         base = f"{_PREFIX}:{row.id}:{row.incarnation + 1}:{self._tools.node}"
-        request = options.request_for(options.from_json(row.settings), row.key)
+        request = replace(options.request_for(options.from_json(row.settings), row.key), snapshot=snapshot)
         for number in range(self._failed.get(base, 0), _MOST_TRIES):
             self._failed[base] = number
             try:
@@ -158,7 +167,8 @@ class Sandboxes:
         """Destroy one that is not the thread's any more. What cannot be done now is done by the sweep."""
         try:
             session = await self._tools.store.sessions.get(session_id)
-            if session.node == self._tools.node:
+            # Of a host that was given up only the row is removed; the sandbox is then a stray, should the host be back.
+            if session.node == self._tools.node or await self._hosts.given_up(session.node):
                 await self._tools.sessions.destroy(session_id)
         except SessionNotFound:
             return

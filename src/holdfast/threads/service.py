@@ -6,6 +6,7 @@ All methods may raise ``Unavailable`` (the database is away, the daemon is stopp
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -20,8 +21,9 @@ from holdfast.threads.hosts import Hosts
 from holdfast.threads.janitor import Janitor
 from holdfast.threads.keys import DEFAULT_CHANNEL, ThreadRef, check_channel, check_message_id
 from holdfast.threads.office import Office
+from holdfast.threads.preview import NoPreviews, Previews
 from holdfast.threads.resolver import Resolver
-from holdfast.threads.sandboxes import NoRevival, Revival, Sandboxes
+from holdfast.threads.sandboxes import Sandboxes
 from holdfast.threads.tools import Tools, new_id
 from holdfast.threads.types import (
     EventsPage,
@@ -47,13 +49,14 @@ _LINES = 10_000
 class ThreadService:
     """The threads of all daemons on one database. Use ``running()`` around its use."""
 
-    def __init__(self, tools: Tools, files_dir: Path, revival: Revival | None = None) -> None:
+    def __init__(self, tools: Tools, files_dir: Path, previews: Previews | None = None) -> None:
         self._tools = tools
         self._store = tools.store
         self._hosts = Hosts(tools)
         self._files = ThreadFileService(tools, files_dir)
-        sandboxes = Sandboxes(tools, self._hosts, revival or NoRevival())
-        self._office = Office(tools, self._hosts, Resolver(tools, sandboxes), self._files)
+        sandboxes = Sandboxes(tools, self._hosts)
+        resolver = Resolver(tools, sandboxes, previews or NoPreviews())
+        self._office = Office(tools, self._hosts, resolver, self._files)
         self._feed = Feed(tools.store)
         self.janitor = Janitor(tools, self._hosts, sandboxes, self._files)
 
@@ -61,6 +64,7 @@ class ThreadService:
     async def running(self) -> AsyncIterator[None]:
         """Take up what an earlier daemon left, then work until the end. Turns under way are left to the next one."""
         settings = self._tools.settings
+        await self._store.leases.release_all(self._tools.node)  # of an earlier life, which is certainly over
         await self.janitor.start()
         watchers = [
             asyncio.create_task(self._hosts.beat()),
@@ -76,6 +80,10 @@ class ThreadService:
             await asyncio.gather(*watchers, return_exceptions=True)
             self._feed.close()
             await self._office.close()
+
+    def hang_up(self) -> None:
+        """End every ``follow``: the daemon is about to stop, and readers shall go to the next one."""
+        self._feed.close()
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         """Now, and then for ever. One failure is logged and does not end it."""
@@ -142,9 +150,10 @@ class ThreadService:
         )
         row = await self._made(ref, options)
         put = await self._store.messages.put(row.id, stored)
-        if put.new and await self._hosts.serves(put.thread):
+        if put.new and (self._office.works_on(row.id) or await self._hosts.serves(put.thread)):
             self._office.ring(row.id)
-        return message_view(put.message)
+        view = message_view(put.message)
+        return view if view.after is not None else replace(view, after=row.last_seq)  # it was read before
 
     async def abort(self, ref: ThreadRef, *, channel: str = DEFAULT_CHANNEL, queued: bool = False) -> TurnView | None:
         """End the turn that is running, soon: its last event says ``canceled``. None if none is.
@@ -173,8 +182,19 @@ class ThreadService:
         ``AgentUnsupported`` where the agent cannot; ``WrongState`` while a turn is running; ``TurnNotFound``.
         """
         row = await self._row(ref)
-        found = await self._office.ask(row, "revert", {"channel": check_channel(channel), "turn_id": turn_id})
+        wanted = turn_id or await self._last_turn(row.id, check_channel(channel))
+        found = await self._office.ask(row, "revert", {"channel": channel, "turn_id": wanted})
         return await self.turn(ref, str(found["turn_id"]))
+
+    async def _last_turn(self, thread_id: str, channel: str) -> str:
+        """By its id, so that an errand that is done twice takes back one turn and not two."""
+        before: int | None = None
+        while page := await self._store.turns.page(thread_id, limit=100, before=before):
+            for turn in page:
+                if turn.channel == channel and not turn.reverted:
+                    return turn.id
+            before = page[-1].first_seq
+        raise TurnNotFound("there is no turn that could be taken back")
 
     # -- looking -----------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,8 @@ class ThreadSettings:
     resolve_seconds: float = 60.0
     lease_seconds: float = 30.0
     """After how long without a word from its daemon a thread is another one's. Renewed three times as often."""
+    linger_seconds: float = 5.0
+    """For how long a thread's lease is kept after its work is done: who talks to it again soon need not wait for it."""
     poll_seconds: float = 1.0
     """How often to look for work that nobody does."""
     ask_seconds: float = 90.0

@@ -90,8 +90,9 @@ class TestGvisor(DriverConformance):
                 assert {fields[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd")} == {NOTHING}, fields
                 assert process == "1" or fields["Seccomp"] == "2", "there is no seccomp filter"
 
-    async def test_root_inside_is_nobody_outside(self, harness: OciHarness) -> None:
+    async def test_root_inside_is_nobody_outside(self, harness: Harness) -> None:
         """The mapping is gVisor's and not shown inside; the host sees who has its processes."""
+        assert isinstance(harness, OciHarness)
         async with cell(harness) as box:
             pid = int((harness.state_dir / "oci" / box.handle / "init.pid").read_text())
             status = Path(f"/proc/{pid}/status").read_text()

@@ -34,7 +34,7 @@ async def told(house: House) -> list[tuple[int, str, object]]:
 
 
 async def take(events: AsyncGenerator[EventRow | Gap, None], count: int) -> list[EventRow | Gap]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         return [await anext(events) for _ in range(count)]
 
 

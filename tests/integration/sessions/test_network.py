@@ -54,7 +54,7 @@ async def answer(house: House, session_id: str) -> bytes:
     reader, writer = await runner(house, session_id).call_out(LISTENER)
     try:
         writer.write(REQUEST)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             return await reader.read()
     finally:
         writer.close()

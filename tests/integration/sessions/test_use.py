@@ -113,7 +113,7 @@ async def test_the_daemon_stops_under_a_command(house: House) -> None:
 async def test_inputs_are_checked_first(house: House) -> None:
     async with house.daemon() as service:
         session_id = await new(service)
-        for timeout_ms in (0, 5001):
+        for timeout_ms in (0, 20_001):
             with pytest.raises(BadInput, match="timeout_ms"):
                 await service.exec(session_id, ExecRequest("true", timeout_ms=timeout_ms), idempotency_key=None)
         for path in ("relative", "/nul\0", ""):

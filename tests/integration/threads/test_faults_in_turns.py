@@ -85,8 +85,8 @@ async def test_an_agent_that_hangs_in_mid_turn_ends_it_with_an_error(street: Str
     assert turn.reason == "error"
 
 
-@pytest.mark.parametrize("fault", ["kill", "forget"])
-async def test_a_sandbox_that_dies_in_mid_turn_ends_it_with_an_error(street: Street, fault: str) -> None:
+@pytest.mark.parametrize(("fault", "code"), [("kill", "interrupted"), ("forget", "sandbox_lost")])
+async def test_a_sandbox_that_dies_in_mid_turn_ends_it_with_an_error(street: Street, fault: str, code: str) -> None:
     async with street.daemon() as desk:
         await desk.say("say before\nwait-for /workspace/never", "m1")
         await desk.wait_for(Kind.TEXT_DELTA)
@@ -95,11 +95,12 @@ async def test_a_sandbox_that_dies_in_mid_turn_ends_it_with_an_error(street: Str
         await getattr(desk.driver, fault)(session)
         turn = await desk.ended("m1")
         await check_once(desk, street)
-        assert (turn.reason, (turn.error or {})["code"]) == ("error", "sandbox_lost")
+        assert (turn.reason, (turn.error or {})["code"]) == ("error", code)
         again = await desk.talk("recall before", "m2")
         thread = await desk.threads.get(REF)
     assert again.answer == "yes\n"
     assert street.sandboxes() == [thread.session_id]
+    assert (thread.session_id == session) == (fault == "kill")  # its files are there; the other's are not
 
 
 async def test_a_sandbox_that_dies_before_it_is_known_whether_the_agent_has_begun(street: Street) -> None:
@@ -139,6 +140,30 @@ async def test_a_database_that_is_away_is_waited_for(street: Street) -> None:
         await check_once(desk, street)
     assert (turn.reason, turn.answer) == ("end_turn", "one two three\n")
     assert len(failed) == 4
+
+
+async def test_a_database_that_is_away_while_a_turn_runs_does_not_stop_it(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.say("say one\nwait-for /workspace/go\nsay two", "m1")
+        await desk.wait_for(Kind.TEXT_DELTA)
+        thread = await desk.threads.get(REF)
+        database = street.store._database
+        real = database.read, database.write
+
+        async def away(_work: object) -> None:
+            raise Unavailable("the database restarts")
+
+        database.read = database.write = away  # type: ignore[method-assign, assignment]
+        runner = street.house.world.sandboxes[str(thread.session_id)].runner
+        assert runner is not None
+        runner.files["/workspace/go"] = b""
+        desk.threads._office.ring(thread.id)
+        await asyncio.sleep(0.3)
+        database.read, database.write = real  # type: ignore[method-assign]
+        turn = await desk.ended("m1")
+        await check_once(desk, street)
+    assert (turn.answer or "").split() == ["one", "two"]
+    assert street.metric("holdfast_thread_takeovers_total") == 0
 
 
 async def test_a_bug_ends_the_turn_and_not_the_thread(street: Street) -> None:

@@ -5,7 +5,9 @@ import asyncio
 import pytest
 
 from holdfast.errors import AgentDown, AgentFailed, DriverTransient, HoldfastError, SandboxNotFound, Unavailable
+from holdfast.keys.types import ROOT
 from holdfast.protocol.turn_events import Kind
+from holdfast.sessions.machine import Status
 from holdfast.sessions.sleep import PausedAs
 from holdfast.threads.types import How
 from support.house import until
@@ -91,16 +93,63 @@ async def test_a_sandbox_that_is_gone_is_made_anew_with_the_history(street: Stre
     assert street.sandboxes() == [found.session_id]
 
 
-async def test_a_sandbox_that_has_died_is_made_anew(street: Street) -> None:
+async def dead(street: Street, desk: Desk) -> str:
+    """The thread's sandbox, when it is known to be dead."""
+    session = await session_of(desk)
+    await desk.driver.kill(session)
+    await until(lambda: street.house.is_in(session, Status.ERROR), "dead")
+    return session
+
+
+async def test_a_sandbox_that_has_died_comes_back_with_its_files(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("write /workspace/a kelp", "m1")
+        before = await dead(street, desk)
+        found = await desk.threads.resolve(REF)
+        turn = await desk.talk("history", "m2")
+    assert (found.how, found.session_id) == (How.RESUMED, before)
+    assert turn.answer is not None and "I remember 2 messages" in turn.answer
+    assert street.house.world.sandboxes[before].files["/workspace/a"] == b"kelp"
+
+
+async def test_a_sandbox_that_has_died_and_left_nothing_is_made_anew(street: Street) -> None:
     async with street.daemon() as desk:
         await desk.talk("say hello", "m1")
-        before = await session_of(desk)
-        await desk.driver.kill(before)
-        turn = await desk.talk("say again", "m2")
+        before = await dead(street, desk)
+        del street.house.world.sandboxes[before]
+        turn = await desk.talk("recall hello", "m2")
         thread = await desk.threads.get(REF)
-    assert turn.reason == "end_turn"
+    assert turn.answer == "yes\n"
     assert street.sandboxes() == [thread.session_id]
     assert thread.session_id != before
+
+
+async def test_a_sandbox_that_has_died_and_cannot_be_brought_back_now_is_tried_again(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("say hello", "m1")
+        before = await dead(street, desk)
+        desk.driver.inject("start", error=DriverTransient("busy"), times=3)
+        turn = await desk.talk("recall hello", "m2")
+        assert await session_of(desk) == before
+    assert turn.answer == "yes\n"
+    assert street.house.count("create") == 1
+
+
+async def test_a_new_one_starts_from_the_newest_snapshot_of_the_old(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("write /workspace/a old", "m1")
+        before = await session_of(desk)
+        await desk.sessions.snapshots.create(before, "one", idempotency_key=None, caller=ROOT)
+        await desk.talk("write /workspace/a kelp", "m2")
+        street.house.clock.now += 1
+        await desk.sessions.snapshots.create(before, "two", idempotency_key=None, caller=ROOT)
+        await desk.talk("say after the snapshot", "m3")
+        await desk.sessions.destroy(before)
+        found = await desk.threads.resolve(REF)
+        turn = await desk.talk("recall after the snapshot", "m4")
+    assert found.how is How.RECREATED
+    assert street.house.world.sandboxes[found.session_id].files["/workspace/a"] == b"kelp"
+    assert turn.answer == "yes\n"
 
 
 async def test_a_sandbox_that_is_gone_on_waking_is_made_anew(street: Street) -> None:

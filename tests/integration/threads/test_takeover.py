@@ -48,6 +48,29 @@ async def _nothing() -> None:
     return
 
 
+async def test_a_daemon_that_was_killed_is_followed_at_once_by_the_next_on_its_host(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed: it gave nothing back. The lease is long; but it is in the host's name, and the host knows."""
+
+    async def killed(_owner: str) -> list[str]:
+        return []
+
+    async with street.daemon(lease_seconds=1000.0) as desk:
+        await desk.say("say one two\nwait-for /workspace/go\nsay three", "m1")
+        await desk.wait_for(Kind.TEXT_DELTA)
+        thread = await desk.threads.get(REF)
+        monkeypatch.setattr(street.store.leases, "release_all", killed)
+    monkeypatch.undo()
+    assert (await street.store.threads.get(thread.id)).lease_owner == desk.tools.node
+    await go(street)
+    async with street.daemon(lease_seconds=1000.0) as desk:
+        turn = await desk.ended("m1")
+        assert text_of(await desk.events()).split() == ["one", "two", "three"]
+    assert turn.reason == "end_turn"
+    assert len(street.agents.ran) == 1
+
+
 @pytest.mark.parametrize("state", ["queued", "streaming", "asking"])
 async def test_daemons_that_change_every_moment(street: Street, state: str) -> None:
     """Ten daemons, each cut off where it is; the text is whole and nothing is there twice."""

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -150,11 +151,11 @@ async def test_a_host_that_is_gone_is_reported_then_given_up_and_cleaned_when_it
     hosts: tuple[Host, Host],
 ) -> None:
     one, two = hosts
-    async with two.daemon() as second:
-        async with one.daemon() as first:
-            await first.talk("say the password is kelp", "m1")
-            await first.say("say begun\nwait-for /workspace/never", "m2")
-            await until(lambda: len(one.agents.ran) == 2, "begun")
+    async with one.daemon() as first:
+        await first.talk("say the password is kelp", "m1")
+        await first.say("say begun\nwait-for /workspace/never", "m2")
+        await until(lambda: len(one.agents.ran) == 2, "begun")
+    async with two.daemon(replace(QUICK, node_silent_seconds=0.3, node_grace_seconds=5.0)) as second:
         old = (await second.threads.get(REF)).session_id
 
         async def reported() -> bool:
@@ -171,11 +172,19 @@ async def test_a_host_that_is_gone_is_reported_then_given_up_and_cleaned_when_it
         assert thread.session_id in two.house.world.sandboxes
         assert thread.last_error is None
         async with one.daemon() as first:
-            await until(lambda: len(one.house.world.sandboxes) == 1, "still there")
-            await first.threads.janitor.tick()
             await until(lambda: one.house.world.sandboxes == {}, "the old sandbox is removed")
             assert (await first.talk("recall the password is kelp", "m4")).answer == "yes\n"
     assert sandboxes(one, two) == [thread.session_id]
+
+
+async def test_a_thread_without_a_sandbox_is_taken_over_when_its_lease_has_run_out(hosts: tuple[Host, Host]) -> None:
+    one, two = hosts
+    async with two.daemon(replace(QUICK, lease_seconds=3.0)) as second:
+        row, _new = await two.store.threads.get_or_create(id="thr_1", owner=REF.owner, key=REF.key, agent="fake")
+        await two.store.leases.take(row.id, owner="node_gone", ttl=1.0)  # who dies before it has done anything
+        await second.say("say hello", "m1")
+        assert (await second.ended("m1")).answer == "hello\n"
+    assert len(sandboxes(one, two)) == 1
 
 
 async def test_a_daemon_that_stands_still_past_its_lease_changes_nothing_when_it_goes_on(

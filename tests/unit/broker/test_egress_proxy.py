@@ -91,11 +91,11 @@ class Proxy:
         serving = asyncio.create_task(self.proxy.serve(ours))
         serving.add_done_callback(lambda _: ours[1].close())
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(30):
                 yield theirs
         finally:
             theirs[1].close()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(30):
                 await serving
 
 

@@ -111,7 +111,7 @@ async def serving() -> AsyncIterator[int]:
 
 
 async def test_on_a_real_server() -> None:
-    async with serving() as port, asyncio.timeout(10):
+    async with serving() as port, asyncio.timeout(30):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for path, end in (("/", b"\r\n\r\nhello"), ("/nothing", b"\r\n\r\n"), ("/", b"\r\n\r\nhello")):
             writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())

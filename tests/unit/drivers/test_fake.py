@@ -124,7 +124,7 @@ async def test_a_killed_sandbox_has_stopped_and_hung_up(scene: Scene) -> None:
     left = asyncio.Event()
     link.on_disconnect = left.set
     await scene.driver.kill(SESSION, oom=True)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await left.wait()
     info = await scene.driver.inspect(scene.handle)
     assert (info.state, info.oom_killed) == (SandboxState.STOPPED, True)

@@ -53,7 +53,7 @@ def start(link: SlowLink) -> asyncio.Task[frames.Frame]:
 async def test_a_call_goes_on_while_pings_are_answered() -> None:
     link = SlowLink()
     call = start(link)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await link.asked.wait()
     link.reply.set_result(({"exit_code": 0}, b"out"))
     assert await call == ({"exit_code": 0}, b"out")
@@ -63,7 +63,7 @@ async def test_a_call_goes_on_while_pings_are_answered() -> None:
 async def test_a_dead_runner_ends_the_call() -> None:
     link = SlowLink()
     link.ping_failure = SandboxLost("no answer")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         with pytest.raises(SandboxLost, match="no answer"):
             await start(link)
     assert link.pings == 1
@@ -83,7 +83,7 @@ async def test_a_caller_that_leaves_takes_the_pulse_along() -> None:
     link = SlowLink()
     link.ping_hangs = True
     call = start(link)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await link.asked.wait()
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -94,5 +94,5 @@ async def test_a_caller_that_leaves_takes_the_pulse_along() -> None:
 
 async def no_ping_is_left() -> None:
     pings = [task for task in asyncio.all_tasks() if "_ping" in repr(task)]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await asyncio.gather(*pings, return_exceptions=True)

@@ -167,6 +167,6 @@ def test_every_byte_arrives_in_order(loop: Loop, pieces: list[bytes], step: int)
         worker.start()
     room.run_until_ended()
     for worker in workers:
-        worker.join(10)
+        worker.join(30)
     room.close()
     assert bytes(received) == b"".join(pieces)

@@ -45,7 +45,7 @@ class Host:
 
     def hang_up(self) -> None:
         self.socket.close()
-        self._thread.join(20)
+        self._thread.join(30)
         assert not self._thread.is_alive()
 
 

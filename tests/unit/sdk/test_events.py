@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def take(events: AsyncGenerator[SessionEvent, None], count: int) -> list[SessionEvent]:
-    async with asyncio.timeout(10), aclosing(events):
+    async with asyncio.timeout(30), aclosing(events):
         return [await anext(events) for _ in range(count)]
 
 

@@ -32,7 +32,7 @@ class Harness(ABC):
     real_shell: bool = True
     """False if commands are understood by the fake's tiny language only."""
     attributes: bool = True
-    """False if the kernel inside shows neither extended attributes of files nor holes in them."""
+    """False if the kernel inside keeps neither extended attributes, holes nor named pipes on the disk."""
 
     @abstractmethod
     async def make_driver(self) -> Driver:

@@ -1,0 +1,50 @@
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from holdfast.threads.batches import batches
+
+pytestmark = pytest.mark.anyio
+
+
+async def numbers(count: int, error: Exception | None = None) -> AsyncGenerator[int, None]:
+    for number in range(count):
+        yield number
+    if error is not None:
+        raise error
+
+
+async def test_all_in_order_in_few_pieces() -> None:
+    found = []
+    async for batch in batches(numbers(1000), most=100):
+        found.append(batch)
+        await asyncio.sleep(0)
+    assert [number for batch in found for number in batch] == list(range(1000))
+    assert all(len(batch) <= 101 for batch in found)
+    assert len(found) < 1000
+
+
+async def test_an_error_comes_after_what_came_before_it() -> None:
+    seen: list[int] = []
+    with pytest.raises(ZeroDivisionError):
+        async for batch in batches(numbers(10, ZeroDivisionError())):
+            seen += batch
+    assert seen == list(range(10))
+
+
+async def test_the_source_is_closed_when_the_reader_goes() -> None:
+    closed = asyncio.Event()
+
+    async def source() -> AsyncGenerator[int, None]:
+        try:
+            while True:
+                yield 1
+                await asyncio.sleep(0)
+        finally:
+            closed.set()
+
+    reader = batches(source())
+    assert await anext(reader)
+    await reader.aclose()
+    await asyncio.wait_for(closed.wait(), 1)
