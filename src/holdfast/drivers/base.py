@@ -101,6 +101,10 @@ class SandboxInfo:
     session_id: str
     state: SandboxState
     oom_killed: bool = False
+    memory: bool = False
+    """Stopped, with its memory kept by ``checkpoint``."""
+    busy: bool = False
+    """Somebody is still at a checkpoint that a dead daemon has begun; how it will end is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)

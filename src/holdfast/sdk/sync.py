@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iter
 from contextlib import contextmanager
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
@@ -252,8 +252,8 @@ class SyncSession(_Sync[Session]):
         self._portal.call(self._inner.pause)
         return self
 
-    def hibernate(self) -> Self:
-        self._portal.call(self._inner.hibernate)
+    def hibernate(self, as_: Literal["memory", "files"] | None = None) -> Self:
+        self._portal.call(self._inner.hibernate, as_)
         return self
 
     def fork(

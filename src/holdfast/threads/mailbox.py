@@ -12,12 +12,13 @@ from typing import Any
 
 import structlog
 
-from holdfast.errors import Conflict, HoldfastError, StaleRow, ThreadNotFound
+from holdfast.errors import Conflict, HoldfastError, StaleRow, ThreadNotFound, Unavailable
 from holdfast.store.thread_rows import Lease, MessageRow, Mode, ThreadRow, TurnRow
 from holdfast.threads.errands import Errands
 from holdfast.threads.files import ThreadFileService
 from holdfast.threads.hosts import Hosts
 from holdfast.threads.leases import LeaseKeeper
+from holdfast.threads.patience import patiently
 from holdfast.threads.resolver import Attached, Resolver
 from holdfast.threads.tools import Tools, new_id
 from holdfast.threads.turn_run import TurnRun
@@ -25,6 +26,7 @@ from holdfast.threads.turn_run import TurnRun
 log = structlog.get_logger(__name__)
 
 _AGAIN_SECONDS = 0.5
+_ERRAND = "errand:"
 _BREATH_SECONDS = 0.01
 """Whatever goes wrong, this never becomes a busy loop."""
 
@@ -152,14 +154,25 @@ class Mailbox:
         while True:
             self._bell.clear()
             self.knocked = False
-            await self._look()
-            if self._tasks or self._asked or self._resolving:
+            if not await self._looked():
+                await self._wait(keeper, _AGAIN_SECONDS)
+            elif self._tasks or self._asked or self._resolving:
                 await self._wait(keeper)
             elif not await self._rung(keeper):
-                if await self._tools.store.leases.release(self.lease):
+                if await patiently(lambda: self._tools.store.leases.release(self.lease), self._tools.sleep):
                     return
                 self._inbox = -1
                 await asyncio.sleep(_BREATH_SECONDS)
+
+    async def _looked(self) -> bool:
+        """False if the database is away. What runs goes on; whether the lease is still ours, its keeper tells."""
+        try:
+            await self._look()
+        except Unavailable as error:
+            log.warning("thread.mailbox.waits", thread_id=self.thread_id, error=error.message)
+            self._inbox = -1
+            return False
+        return True
 
     async def _rung(self, keeper: "asyncio.Task[str]") -> bool:
         """Whether something comes soon after all was done."""
@@ -197,7 +210,7 @@ class Mailbox:
         await self._look_into_store()
         while self._asked:
             errand = self._asked.pop(0)
-            self._spawn(f"errand:{id(errand)}", self._errands.here(self, errand.kind, errand.data, errand.result))
+            self._spawn(f"{_ERRAND}{id(errand)}", self._errands.here(self, errand.kind, errand.data, errand.result))
 
     async def _look_into_store(self) -> None:
         """Most rings only say that a turn goes on: the number of messages and requests so far tells."""
@@ -264,4 +277,6 @@ class Mailbox:
             await self._tools.sleep(_AGAIN_SECONDS)
         finally:
             del self._tasks[name]
-            self.look_again()
+            if not name.startswith(_ERRAND):
+                self._inbox = -1  # the end of anything else may let something begin
+            self._bell.set()
