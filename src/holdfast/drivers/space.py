@@ -204,7 +204,7 @@ class Space:
                     disk.save(place)
             if memory:
                 MemoryImage(self._home).copy_to(scratch)
-            replace(facts, disk_mb=self.disk.size_mb or facts.disk_mb).write(scratch)
+            replace(facts, disk_mb=self.disk.size_mb or facts.disk_mb, memory=memory).write(scratch)
             if lasting:
                 for disk, place in zip(disks, places, strict=True):
                     disk.flush(place)
