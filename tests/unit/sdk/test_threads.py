@@ -143,6 +143,18 @@ async def test_a_reply_is_its_own_turn_and_nothing_else(server: tuple[Server, Th
     assert "after=2" in daemon.asked[1]
 
 
+async def test_who_has_stopped_to_listen_can_ask_for_the_result(server: tuple[Server, Thread]) -> None:
+    daemon, thread = server
+    begin = event(3, "message.create", message_id="m1", role="user")
+    daemon.connections = [[begin], [begin, event(4, "message.finalize", reason="end_turn")]]
+    reply = thread.send("x", id="m1")
+    async for _event in reply:
+        break
+    await reply.aclose()
+    assert (await reply.result()).text == "one two"
+    assert len([path for path in daemon.asked if path.startswith("POST")]) == 1
+
+
 async def test_a_message_that_was_taken_back_ends(
     server: tuple[Server, Thread], monkeypatch: pytest.MonkeyPatch
 ) -> None:
