@@ -1,7 +1,11 @@
-"""Threads: resolving one that is there, and one event to a hundred followers."""
+"""Threads: resolving one that is there, and one event to a hundred followers.
+
+With ``HOLDFAST_BENCH_POSTGRES``, the URL of an empty database, also there.
+"""
 
 import asyncio
 import contextlib
+import os
 import time
 
 from bench import daemon
@@ -11,7 +15,9 @@ from bench.samples import Samples
 from holdfast.sdk import Client, Thread, ThreadEvent
 
 NAME = "threads"
+POSTGRES = os.environ.get("HOLDFAST_BENCH_POSTGRES")
 RESOLVE = Target(5.0)
+RESOLVE_POSTGRES = Target(10.0)
 FAN_OUT = Target(20.0)
 FOLLOWERS = 100
 SECONDS = 120.0
@@ -27,6 +33,7 @@ async def measure(plan: Plan) -> list[Figure]:
         await thread.delete()
     return [
         Figure(NAME, "resolve of a live thread", "ms", resolve, RESOLVE, Reference("looking at it", look)),
+        *(await _on_postgres(plan, POSTGRES) if POSTGRES else []),
         Figure(
             NAME,
             f"an event: from the first to the last of {FOLLOWERS} followers",
@@ -36,6 +43,16 @@ async def measure(plan: Plan) -> list[Figure]:
             Reference("a turn from sending to its end", alone),
         ),
     ]
+
+
+async def _on_postgres(plan: Plan, url: str) -> list[Figure]:
+    async with daemon.running(database_url=url) as running, running.client() as client, asyncio.timeout(SECONDS):
+        thread = client.thread("bench")
+        await thread.send("say ready").result()
+        resolve, look = await _resolve(plan, thread)
+        await thread.delete()
+    what = "resolve of a live thread, Postgres"
+    return [Figure(NAME, what, "ms", resolve, RESOLVE_POSTGRES, Reference("looking at it", look))]
 
 
 async def _resolve(plan: Plan, thread: Thread) -> tuple[Samples, Samples]:
