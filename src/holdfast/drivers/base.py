@@ -147,7 +147,7 @@ class Capabilities:
     stop: bool = False
     """``stop`` and ``start``: the files stay."""
     memory: bool = False
-    """``checkpoint``: the files stay, and so do the processes, on disk. Also ``snapshot`` with memory."""
+    """``checkpoint``: the files stay, and so do the processes, on disk."""
     snapshot: bool = False
     """``snapshot`` and ``restore``."""
     workspace: bool = False
