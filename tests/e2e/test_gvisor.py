@@ -73,6 +73,24 @@ def test_memory_outlives_the_daemon(daemon: DaemonProcess) -> None:
         assert_no_trace(daemon, session)
 
 
+def test_a_fork_goes_on_and_so_does_the_original(daemon: DaemonProcess, api: Api) -> None:
+    session = str(api.create()["id"])
+    api.exec(session, f"kept=yes; cd /tmp; {COUNTER}")
+    goes_on(api, session)
+    forked = api.http.post(f"/v1/sessions/{session}/fork").json()
+    assert (forked["status"], forked["restored"]) == ("active", "memory"), forked
+    fork = str(forked["id"])
+    assert api.out(fork, "echo $kept $PWD; echo mine > /workspace/mine") == "yes /tmp"
+    goes_on(api, fork)
+    goes_on(api, session)
+    assert api.out(session, "[ -e /workspace/mine ] || echo apart") == "apart"
+    daemon.restart()
+    goes_on(api, fork)
+    api.destroy(fork)
+    api.destroy(session)
+    assert_no_trace(daemon, fork)
+
+
 def test_use_wakes_it_and_a_program_goes_on(api: Api) -> None:
     session = str(api.create()["id"])
     started = api.http.post(

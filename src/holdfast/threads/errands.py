@@ -168,7 +168,11 @@ class Errands:
 
     async def _delete(self, box: "Mailbox", _data: Data) -> Data:
         await box.end_turns()
-        row = await self._tools.store.threads.delete(box.lease)
+        try:
+            row = await patiently(lambda: self._tools.store.threads.delete(box.lease), self._tools.sleep)
+        except BaseException:
+            box.go_on()
+            raise
         if row.session_id is not None:
             try:
                 await destroy(self._tools, row.session_id)

@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from holdfast.errors import Conflict, HoldfastError, StaleRow, ThreadNotFound, Unavailable
+from holdfast.errors import Conflict, DiskFull, HoldfastError, StaleRow, ThreadNotFound, Unavailable, WrongState
 from holdfast.store.thread_rows import Lease, MessageRow, Mode, ThreadRow, TurnRow
 from holdfast.threads.errands import Errands
 from holdfast.threads.files import ThreadFileService
@@ -26,6 +26,7 @@ from holdfast.threads.turn_run import TurnRun
 log = structlog.get_logger(__name__)
 
 _AGAIN_SECONDS = 0.5
+_TURN = "turn:"
 _ERRAND = "errand:"
 _BREATH_SECONDS = 0.01
 """Whatever goes wrong, this never becomes a busy loop."""
@@ -105,11 +106,16 @@ class Mailbox:
     async def end_turns(self) -> None:
         """The thread is going away: stop working on them, write nothing, and begin none."""
         self._closing = True
-        turns = [task for name, task in self._tasks.items() if name.startswith("turn:")]
+        turns = [task for name, task in self._tasks.items() if name.startswith(_TURN)]
         for task in turns:
             task.cancel()
         if turns:
             await asyncio.wait(turns)
+
+    def go_on(self) -> None:
+        """It stays after all."""
+        self._closing = False
+        self.look_again()
 
     # -- the task ----------------------------------------------------------------------------------------------------
 
@@ -119,6 +125,8 @@ class Mailbox:
             await self._run()
         except (Conflict, StaleRow, ThreadNotFound) as error:
             self._refuse(Elsewhere() if not isinstance(error, ThreadNotFound) else error)
+            if self.served and not isinstance(error, StaleRow | ThreadNotFound):
+                raise  # it was ours: something else is wrong
         except BaseException as error:
             self._refuse(error if isinstance(error, HoldfastError) else Elsewhere())
             raise
@@ -143,8 +151,20 @@ class Mailbox:
         try:
             with store.watch.listening(self.thread_id, self.ring):
                 await self._serve(keeper)
+        except Exception:
+            await self._stop(keeper)
+            await self._let_go()
+            raise
         finally:
             await self._stop(keeper)
+
+    async def _let_go(self) -> None:
+        """After an error of our own: somebody, perhaps we, takes it up again without waiting for the lease to end."""
+        try:
+            async with asyncio.timeout(self._tools.settings.lease_seconds):
+                await self._tools.store.leases.release(self.lease, if_done=False)
+        except (HoldfastError, TimeoutError) as error:
+            log.warning("thread.lease.kept", thread_id=self.thread_id, error=str(error), next="it runs out by itself")
 
     async def _check(self, row: ThreadRow) -> None:
         if not await self._hosts.serves(row):
@@ -168,7 +188,7 @@ class Mailbox:
         """False if the database is away. What runs goes on; whether the lease is still ours, its keeper tells."""
         try:
             await self._look()
-        except Unavailable as error:
+        except (Unavailable, DiskFull) as error:
             log.warning("thread.mailbox.waits", thread_id=self.thread_id, error=error.message)
             self._inbox = -1
             return False
@@ -218,33 +238,40 @@ class Mailbox:
         inbox = (await store.watch.marks([self.thread_id])).get(self.thread_id, (0, 0))[1]
         if inbox == self._inbox or self._closing:
             return
+        self._inbox = inbox  # before anything is read: who says meanwhile that one must look again is heard
         for turn in await store.turns.unfinished(self.thread_id):
-            if turn.channel not in self.runs:
+            if not self._busy(turn.channel):
                 self._tools.metrics.takeovers.inc()
                 self._begin(turn)
         for message in await store.messages.queued(self.thread_id):
-            await self._take_up(message)
+            try:
+                await self._take_up(message)
+            except WrongState as error:  # a turn has begun, or ended, in this moment; its end lets us look again
+                log.info("thread.message.waits", thread_id=self.thread_id, message_id=message.id, error=error.message)
         for request in await store.thread_requests.open(self.thread_id):
             self._spawn(f"request:{request.id}", self._errands.of_another(self, request))
-        self._inbox = inbox
 
     async def _take_up(self, message: MessageRow) -> None:
         run = self.runs.get(message.channel)
         turns = self._tools.store.turns
-        if run is None:
+        if not self._busy(message.channel):
             turn = await turns.begin(self.lease, message.channel, new_id("trn"))
             if turn is not None:
                 self._begin(turn)
-        elif message.mode == Mode.STEER and run.can_be_steered:
+        elif run is not None and message.mode == Mode.STEER and run.can_be_steered:
             taken = await turns.steer(self.lease, run.turn.id, message.id)
             if taken is not None:
                 self._spawn(f"steer:{message.id}", run.steer(taken))
+
+    def _busy(self, channel: str) -> bool:
+        """Also with a turn that has just failed and takes breath: until its task is gone there cannot be another."""
+        return channel in self.runs or f"{_TURN}{channel}" in self._tasks
 
     def _begin(self, turn: TurnRow) -> None:
         run = TurnRun(self._tools, self._files, self.lease, turn, partial(self.attach, turn.channel))
         run.on_accepted = self.look_again
         self.runs[turn.channel] = run
-        self._spawn(f"turn:{turn.channel}", self._run_turn(turn.channel, run))
+        self._spawn(f"{_TURN}{turn.channel}", self._run_turn(turn.channel, run))
 
     async def _run_turn(self, channel: str, run: TurnRun) -> None:
         try:
