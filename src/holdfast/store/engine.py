@@ -94,9 +94,13 @@ def sqlite_engine(url: URL, *, timeout: float) -> sa.Engine:
 
 
 def postgres_engine(url: URL, *, timeout: float) -> AsyncEngine:
-    """An engine that connects to nothing yet. ``timeout`` bounds each statement, waiting for locks included."""
+    """An engine that connects to nothing yet. ``timeout`` bounds each statement, waiting for locks included.
+
+    Half of it bounds the pauses inside a transaction, which the server ends then: a daemon that stands still (SIGSTOP,
+    a machine that is asleep) would hold its locks on rows that others wait for.
+    """
     try:
-        return create_async_engine(
+        engine = create_async_engine(
             url,
             hide_parameters=True,
             pool_size=10,
@@ -107,6 +111,14 @@ def postgres_engine(url: URL, *, timeout: float) -> AsyncEngine:
         )
     except ImportError as error:
         raise ConfigError("database_url names Postgres; install it with: pip install 'holdfast[postgres]'") from error
+
+    def limit_pauses(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
+        cursor = connection.cursor()
+        cursor.execute(f"SET idle_in_transaction_session_timeout = {int(timeout * 500)}")
+        cursor.close()
+
+    sa.event.listen(engine.sync_engine, "connect", limit_pauses)
+    return engine
 
 
 def _create_private(path: Path) -> None:
