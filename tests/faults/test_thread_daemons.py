@@ -106,6 +106,7 @@ async def test_a_daemon_stopped_in_a_transaction_does_not_keep_its_locks(tmp_pat
         async with host.up(), host.daemon(STEADY) as desk:
             await desk.talk("say hello", "m1")
             thread = await desk.threads.get(REF)
+            await (await stopped.connect()).close()  # the one of the pool that was used before
             connection = await stopped.connect()
             await connection.execute(sa.select(threads).where(threads.c.id == thread.id).with_for_update())
             assert (await desk.talk("recall hello", "m2")).answer == "yes\n"
