@@ -154,18 +154,18 @@ class FakeSessions:
         self._live(session_id)
         return STATS
 
-    async def pause(self, session_id: str, how: PausedAs, /) -> SessionView:
-        view = replace(self._live(session_id), status=Status.PAUSED, paused_as=how)
+    async def pause(self, session_id: str, how: PausedAs | None, /) -> SessionView:
+        view = replace(self._live(session_id), status=Status.PAUSED, paused_as=how or PausedAs.MEMORY)
         self.sessions[session_id] = view
         return view
 
-    async def wake(self, session_id: str, /) -> tuple[SessionView, PausedAs | None]:
+    async def wake(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionView, PausedAs | None]:
         view = self._live(session_id)
-        slept_as = PausedAs(view.paused_as) if view.paused_as else None
+        slept_as = how or PausedAs(view.paused_as) if view.paused_as else None
         self.sessions[session_id] = replace(view, status=Status.ACTIVE, paused_as=None)
         return self.sessions[session_id], slept_as
 
-    async def revive(self, session_id: str, /) -> tuple[SessionView, PausedAs | None]:
+    async def revive(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionView, PausedAs | None]:
         view = self._live(session_id)
         if view.status is Status.ERROR:
             self.sessions[session_id] = replace(view, paused_as=PausedAs.FILES, reason=None)

@@ -146,14 +146,14 @@ class HeldRuntime:
     ``wait_held`` returns when it does; ``release`` lets it go on, and later calls are not held.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, real: str | None = None) -> None:
         self._directory = directory
         self.path = directory / "runc-held"
         self.path.write_text(
             "#!/bin/sh\n"
             f"here={directory}\n"
             'verb=none; for word in "$@"; do\n'
-            "  case $word in run|create|start|delete|list) verb=$word; break;; esac\n"
+            "  case $word in run|create|start|delete|list|checkpoint|restore) verb=$word; break;; esac\n"
             "done\n"
             "wait_at() {\n"
             '  if rm "$here/hold-$verb-$1" 2>/dev/null; then\n'
@@ -161,7 +161,7 @@ class HeldRuntime:
             "  fi\n"
             "}\n"
             "wait_at before\n"
-            f'{runtime()} "$@"; status=$?\n'
+            f'{real or runtime()} "$@"; status=$?\n'
             "wait_at after\n"
             "exit $status\n"
         )

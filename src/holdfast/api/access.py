@@ -1,10 +1,9 @@
 """Which scope each route needs: the one place where that is written down.
 
 The guard asks here before the framework has chosen a route, and before a body is read; WebSockets (``WS``) and plain
-routes are covered as well. Whose a session is is checked for every route with ``{session_id}`` in it; whose a
-snapshot or workspace is, by the service that looks it up. A route that is
-not in the table cannot be forgotten: the application is not built. If one is added later all the same, only admins
-reach it.
+routes are covered as well. Whose a session is is checked for every route with ``{session_id}`` in it; whose a snapshot
+or workspace is, by the service that looks it up; a thread's key names one of the caller's own. A route that is not in
+the table cannot be forgotten: the application is not built. If one is added later all the same, only admins reach it.
 """
 
 import re
@@ -68,6 +67,25 @@ NEEDS: Final[Mapping[str, Scope]] = {
     "DELETE /v1/snapshots/{reference}": Scope.USE,
     "GET /v1/workspaces": Scope.READ,
     "DELETE /v1/workspaces/{reference}": Scope.USE,
+    "GET /v1/threads": Scope.READ,
+    "GET /v1/threads/{key}": Scope.READ,
+    "DELETE /v1/threads/{key}": Scope.USE,
+    "POST /v1/threads/{key}/resolve": Scope.USE,
+    "GET /v1/threads/{key}/messages": Scope.READ,
+    "POST /v1/threads/{key}/messages": Scope.USE,
+    "GET /v1/threads/{key}/messages/{message_id}": Scope.READ,
+    "GET /v1/threads/{key}/turns/{turn_id}": Scope.READ,
+    "GET /v1/threads/{key}/transcript": Scope.READ,
+    "GET /v1/threads/{key}/events": Scope.READ,
+    "GET /v1/threads/{key}/events/stream": Scope.READ,
+    "WS /v1/threads/{key}/ws": Scope.USE,
+    "POST /v1/threads/{key}/abort": Scope.USE,
+    "POST /v1/threads/{key}/questions/{question_id}/answer": Scope.USE,
+    "POST /v1/threads/{key}/revert": Scope.USE,
+    "POST /v1/threads/{key}/pause": Scope.USE,
+    "GET /v1/threads/{key}/files": Scope.READ,
+    "POST /v1/threads/{key}/files": Scope.USE,
+    "GET /v1/threads/{key}/artifacts/{file_id}": Scope.READ,
     "GET /v1/images": Scope.READ,
     "POST /v1/images": Scope.ADMIN,
     "DELETE /v1/images/{name}": Scope.ADMIN,

@@ -27,17 +27,29 @@ from holdfast.api.ports import (
 )
 from holdfast.api.request_context import RequestContext
 from holdfast.api.routes import events as event_routes
-from holdfast.api.routes import exec_streams, execs, file_content, file_entries, sessions, system, terminal
+from holdfast.api.routes import (
+    exec_streams,
+    execs,
+    file_content,
+    file_entries,
+    sessions,
+    system,
+    terminal,
+    thread_events,
+    thread_files,
+)
 from holdfast.api.routes import files as file_routes
 from holdfast.api.routes import images as image_routes
 from holdfast.api.routes import keys as key_routes
 from holdfast.api.routes import ports as port_routes
 from holdfast.api.routes import processes as process_routes
 from holdfast.api.routes import snapshots as snapshot_routes
+from holdfast.api.routes import threads as thread_routes
 from holdfast.api.routes import workspaces as workspace_routes
 from holdfast.api.settings import ApiSettings
 from holdfast.sessions.ports import Ports
 from holdfast.sessions.processes import Processes
+from holdfast.threads.service import ThreadService
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
@@ -56,6 +68,7 @@ def create_app(
     events: EventService | None = None,
     files: FileService | None = None,
     links: FileLinks | None = None,
+    threads: ThreadService | None = None,
     registry: CollectorRegistry | None = None,
     lifespan: Lifespan | None = None,
 ) -> FastAPI:
@@ -97,6 +110,10 @@ def create_app(
         app.include_router(snapshot_routes.router(snapshots))
     if workspaces is not None:
         app.include_router(workspace_routes.router(workspaces))
+    if threads is not None:
+        app.include_router(thread_routes.router(threads, settings))
+        app.include_router(thread_events.router(threads, settings))
+        app.include_router(thread_files.router(threads))
     app.include_router(key_routes.router(keys))
     if events is not None:
         app.include_router(event_routes.router(events, settings))

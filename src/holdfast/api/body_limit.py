@@ -1,10 +1,14 @@
 """Refuses a request body that is too large while it arrives, before anything keeps it in memory."""
 
+import re
+
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.api.failures import reply_to
 from holdfast.api.settings import ApiSettings
 from holdfast.errors import TooLarge
+
+_THREAD_FILES = re.compile(r"/v1/threads/[^/]+/files")
 
 
 class BodyLimit:
@@ -40,6 +44,8 @@ class BodyLimit:
 
 
 def _is_stream(scope: Scope) -> bool:
-    """Files and folders that are handed on as they arrive: the session's disk bounds them, and nothing is kept here."""
+    """Files and folders that are handed on as they arrive: others bound them, and nothing is kept here."""
     path: str = scope["path"]
+    if scope["method"] == "POST" and _THREAD_FILES.fullmatch(path):
+        return True
     return scope["method"] == "PUT" and (path.endswith(("/fs/file", "/fs/archive")) or path.startswith("/v1/files/"))

@@ -92,6 +92,18 @@ class SleepModel(_Request):
         return SleepPolicy(self.pause_after_seconds, self.hibernate_after_seconds, self.destroy_after_seconds)
 
 
+class HibernateIn(_Request):
+    """What to keep; null is memory where the driver can, else files."""
+
+    as_: Literal["memory", "files"] | None = Field(None, alias="as")
+
+
+class WakeIn(_Request):
+    """What to bring back; null is all that was kept."""
+
+    as_: Literal["files"] | None = Field(None, alias="as")
+
+
 class SessionCreate(_Request):
     image: Name | None = None
     ttl_seconds: Annotated[int, Field(strict=True, gt=0, le=TEN_YEARS)] | None = None
@@ -139,7 +151,7 @@ class SessionOut(BaseModel):
     status: Status
     reason: str | None
     error: str | None
-    paused_as: str | None = Field(description="How it sleeps: frozen (in memory) or files")
+    paused_as: str | None = Field(description="How it sleeps: frozen (in memory), memory (on disk) or files")
     image: str
     driver: str
     cwd: str
@@ -196,8 +208,8 @@ class SessionWoken(SessionOut):
     restored: Literal["memory", "files"] | None
 
     @classmethod
-    def of_wake(cls, view: SessionView, slept_as: PausedAs | None) -> "SessionWoken":
-        restored = None if slept_as is None else "files" if slept_as is PausedAs.FILES else "memory"
+    def of_wake(cls, view: SessionView, came_as: PausedAs | None) -> "SessionWoken":
+        restored = None if came_as is None else "files" if came_as is PausedAs.FILES else "memory"
         return cls.model_construct(**dict(SessionOut.of(view)), restored=restored)
 
 

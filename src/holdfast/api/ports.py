@@ -51,15 +51,15 @@ class SessionService(Protocol):
         """What an active session uses now."""
         ...
 
-    async def pause(self, session_id: str, how: PausedAs, /) -> SessionView:
-        """Put it to sleep."""
+    async def pause(self, session_id: str, how: PausedAs | None, /) -> SessionView:
+        """Put it to sleep; None is the best way to hold no process."""
         ...
 
-    async def wake(self, session_id: str, /) -> tuple[SessionView, PausedAs | None]:
+    async def wake(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionView, PausedAs | None]:
         """Wake it, and say how it had slept."""
         ...
 
-    async def revive(self, session_id: str, /) -> tuple[SessionView, PausedAs | None]:
+    async def revive(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionView, PausedAs | None]:
         """As ``wake``, and bring back one that is in error from its files."""
         ...
 

@@ -7,24 +7,28 @@ import click
 from holdfast.cli.common import ask, connection, find_session, show_json, wants_json
 
 if TYPE_CHECKING:
+    from typing import Literal
+
     from holdfast.sdk import Client, Session
 
 
 @click.command("sleep")
 @click.argument("session", metavar="ID")
-@click.option("--files", is_flag=True, help="Stop it and keep its files and shells; it then costs no memory.")
+@click.option("--files", "how", flag_value="files", help="Stop it and keep its files and shells.")
+@click.option("--memory", "how", flag_value="memory", help="Stop it and keep all: its processes go on when it wakes.")
 @connection
-def command(session: str, files: bool) -> None:
-    """Put a session to sleep: frozen in memory, or stopped. Any use wakes it.
+def command(session: str, how: 'Literal["memory", "files"] | None') -> None:
+    """Put a session to sleep: frozen, or stopped, which costs no memory any more. Any use wakes it.
 
     \b
     holdfast sleep ID
+    holdfast sleep ID --memory
     holdfast sleep ID --files
     """
 
     async def run(client: "Client") -> "Session":
         found = await find_session(client, session)
-        return await (found.hibernate() if files else found.pause())
+        return await (found.hibernate(how) if how else found.pause())
 
     asleep = ask(run)
     if wants_json():

@@ -13,13 +13,16 @@ if TYPE_CHECKING:
 @click.command("wake")
 @click.argument("session", metavar="ID")
 @click.option("--dead", is_flag=True, help="Also one whose sandbox has died, from the files that are left.")
+@click.option("--files", is_flag=True, help="Give up memory that was kept, and start from the files.")
 @connection
-def command(session: str, dead: bool) -> None:
+def command(session: str, dead: bool, files: bool) -> None:
     """Wake a session, and say what came back: its memory, or its files and shells."""
 
     async def run(client: "Client") -> tuple[str, str | None]:
         found = await find_session(client, session)
-        return found.id, await (found.restore() if dead else found.wake())
+        if dead or files:
+            return found.id, await found.restore("files" if files else None)
+        return found.id, await found.wake()
 
     session_id, restored = ask(run)
     if wants_json():

@@ -80,6 +80,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._daemon.events.close()
+        self._daemon.threads.hang_up()
         await super().shutdown(sockets)
 
 

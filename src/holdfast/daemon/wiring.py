@@ -136,6 +136,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             images=HostImages(images, store, node.node_id(config.state_dir)),
             files=service.files,
             links=FileLinks(node.link_key(config.state_dir), time.time),
+            threads=threads,
         )
         yield Daemon(app=app, service=service, driver=driver, events=feed, threads=threads)
 

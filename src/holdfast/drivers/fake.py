@@ -44,9 +44,9 @@ Half-way is for create, restore, destroy and snapshot only.
 _HANDLE_PREFIX = "fake:"
 _NOTHING_USED = SandboxStats(cpu_seconds=0.0, memory_bytes=0, processes=0, oom_kills=0)
 _CAPABILITIES = Capabilities(
-    isolation=False, pause=True, stop=True, snapshot=True, workspace=True, networks=frozenset(Network)
+    isolation=False, pause=True, stop=True, memory=True, snapshot=True, workspace=True, networks=frozenset(Network)
 )
-_LIFE = ("create", "destroy", "pause", "resume", "stop", "start", "snapshot", "restore")
+_LIFE = ("create", "destroy", "pause", "resume", "stop", "checkpoint", "start", "snapshot", "restore")
 _METHODS = ("check", "prepare", *_LIFE, "forget_snapshot", "remove_workspace", "inspect", "stats", "list")
 
 
@@ -66,7 +66,7 @@ class FakeSandbox:
     def state(self) -> SandboxState:
         if self.runner is None:
             return SandboxState.CREATED
-        if not self.runner.alive:
+        if not self.runner.alive or self.runner.asleep:
             return SandboxState.STOPPED
         return SandboxState.PAUSED if self.paused else SandboxState.RUNNING
 
@@ -263,22 +263,35 @@ class FakeDriver(Driver):
         sandbox.paused = False
         await self._strike("stop", "after", session_id)
 
+    async def checkpoint(self, handle: Handle) -> None:
+        session_id = _session_of(handle)
+        await self._strike("checkpoint", "before", session_id)
+        self._existing(session_id)
+        self._runner(session_id).asleep = True
+        await self._strike("checkpoint", "after", session_id)
+
     async def start(self, handle: Handle, *, memory: bool = True) -> bool:
         session_id = _session_of(handle)
         await self._strike("start", "before", session_id)
         sandbox = self._existing(session_id)
         if sandbox.state is not SandboxState.STOPPED:
             raise DriverConflict(f"there is a running sandbox of {session_id} already")
-        sandbox.runner = FakeRunner(sandbox.spec, sandbox.files)
+        kept = memory and sandbox.runner is not None and sandbox.runner.alive
+        if sandbox.runner is not None and kept:
+            sandbox.runner.asleep = False
+        else:
+            if sandbox.runner is not None:
+                await sandbox.runner.kill()
+            sandbox.runner = FakeRunner(sandbox.spec, sandbox.files)
         await self._strike("start", "after", session_id)
-        return False
+        return kept
 
     async def snapshot(self, handle: Handle, to: Path, *, memory: bool = False, lasting: bool = True) -> None:
         session_id = _session_of(handle)
         await self._strike("snapshot", "before", session_id)
         sandbox = self._existing(session_id)
-        if memory and not self._capabilities.memory:
-            raise DriverUnsupported("the fake driver cannot keep memory")
+        if memory:
+            raise DriverUnsupported("the fake driver keeps memory for the same sandbox only")
         scratch = snapshot_place.begin(to)
         fake_files.save(scratch, sandbox.files)
         await self._strike("snapshot", "middle", session_id)
@@ -336,7 +349,8 @@ class FakeDriver(Driver):
 
     def _info(self, session_id: str) -> SandboxInfo:
         sandbox = self._sandbox(session_id)
-        return SandboxInfo(self.handle_for(session_id), session_id, sandbox.state, sandbox.oom_killed)
+        memory = sandbox.runner is not None and sandbox.runner.alive and sandbox.runner.asleep
+        return SandboxInfo(self.handle_for(session_id), session_id, sandbox.state, sandbox.oom_killed, memory)
 
     async def _strike(self, method: str, moment: Moment, session_id: str) -> None:
         """A point where a call can be cancelled, and where the next fault of this method and moment happens."""

@@ -49,6 +49,8 @@ class FakeRunner:
 
     def __init__(self, spec: SandboxSpec, files: dict[str, bytes] | None = None) -> None:
         self.frozen = False
+        self.asleep = False
+        """In a checkpoint: it does not dial."""
         self.files: dict[str, bytes] = {} if files is None else files
         self.listening: dict[str, int] = {}
         self._file_work = FakeFileTasks(lambda: self.files)
@@ -96,6 +98,9 @@ class FakeRunner:
 
     async def _dial_for_ever(self) -> None:
         while True:
+            if self.asleep:
+                await asyncio.sleep(_REDIAL_SECONDS)
+                continue
             try:
                 reader, self._writer = await self._connect("hello", self._hello())
             except OSError:
@@ -110,8 +115,10 @@ class FakeRunner:
                 self._writer.close()
 
     def _hello(self) -> frames.Header:
-        running = [exec_id for exec_id, job in self._execs.items() if not job.result.done()]
-        return {"capabilities": ["exec", "files", "listen"], "running": running, "home": HOME}
+        return {"capabilities": ["exec", "files", "listen"], "running": self._running(), "home": HOME}
+
+    def _running(self) -> list[str]:
+        return [exec_id for exec_id, job in self._execs.items() if not job.result.done()]
 
     async def _connect(self, op: str, fields: frames.Header) -> Streams:
         """By way of the directory's descriptor: a socket's path may have only 107 bytes."""
@@ -137,6 +144,9 @@ class FakeRunner:
                 if op == "shutdown":
                     writer.write(frames.encode({"id": header["id"]}))
                     return "end"
+                if op == "quiesce" and not self._running():
+                    writer.write(frames.encode({"id": header["id"]}))
+                    return "cut"
                 self._spawn(self._answer(header, body, writer))
         return "cut"
 
@@ -176,6 +186,8 @@ class FakeRunner:
                 return {"shells": []}, b""
             case "shells.load":
                 return {}, b""
+            case "quiesce":
+                raise Conflict("a command is running in this session")
             case "fs.read":
                 return self._read(path, _number(call["limit"]))
             case "fs.write":

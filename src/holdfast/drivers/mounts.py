@@ -84,9 +84,13 @@ def _mount_view(source: Path, target: Path, attributes: _MountAttr) -> None:
         os.close(tree)
 
 
-def mount_overlay(lower: Path, upper: Path, work: Path, target: Path) -> None:
-    """Show ``lower`` on ``target``, with all changes kept in ``upper``. Raises OSError."""
-    options = os.fsencode(f"lowerdir={lower},upperdir={upper},workdir={work}")
+def mount_overlay(lower: Path, upper: Path, work: Path, target: Path, *, user_xattr: bool = False) -> None:
+    """Show ``lower`` on ``target``, with all changes kept in ``upper``. Raises OSError.
+
+    ``user_xattr``: what the layer remembers is as in one that was mounted in a user namespace.
+    """
+    marks = ",userxattr" if user_xattr else ""
+    options = os.fsencode(f"lowerdir={lower},upperdir={upper},workdir={work}{marks}")
     if _libc.mount(b"overlay", os.fsencode(target), b"overlay", _MS_NOSUID | _MS_NODEV, options) != 0:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error), str(target))

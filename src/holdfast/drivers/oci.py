@@ -1,4 +1,4 @@
-"""The default driver: any OCI runtime (crun, runc), without a daemon, as root or as an ordinary user.
+"""The default driver: any OCI runtime (crun, runc, runsc), without a daemon, as root or as an ordinary user.
 
 Everything about one sandbox is in ``<state>/oci/<session id>/``; the runtime's own state is in ``<state>/oci/runtime``.
 The container's name is the session's id, so a handle is found again from the id alone.
@@ -6,40 +6,36 @@ The container's name is the session's id, so a handle is found again from the id
 
 import asyncio
 import contextlib
-import json
 import os
-import re
 import resource
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 import structlog
 
-from holdfast.drivers import cgroup_stats, cgroups, freezer, process_stats, runtime_bundle
+from holdfast.drivers import cgroups, freezer, runtime_bundle
 from holdfast.drivers.base import (
     Capabilities,
     Check,
     Handle,
     Network,
-    OomCounter,
-    SandboxInfo,
     SandboxSpec,
     SandboxState,
-    SandboxStats,
     check_environment,
 )
-from holdfast.drivers.commands import Outcome, run, uninterrupted
+from holdfast.drivers.commands import run, uninterrupted
 from holdfast.drivers.file_copy import no_room
+from holdfast.drivers.gvisor import forget
 from holdfast.drivers.mounts import is_mounted, mount_shifted
 from holdfast.drivers.oci_config import ID_BASE, ID_COUNT, Host
 from holdfast.drivers.oci_home import SandboxHome
-from holdfast.drivers.oci_machine import Machine, examine
+from holdfast.drivers.oci_machine import examine
+from holdfast.drivers.oci_memory import MemoryImage
+from holdfast.drivers.oci_observer import RUNTIME_SECONDS, OciObserver
 from holdfast.drivers.oci_process import init_process, kill_init, last_words
 from holdfast.drivers.slirp import Slirp
-from holdfast.drivers.space import Spaces
-from holdfast.drivers.space_driver import FillSpace, SpaceDriver
+from holdfast.drivers.space_driver import FillSpace
 from holdfast.drivers.tree_removal import remove_tree
 from holdfast.errors import (
     DriverConflict,
@@ -52,30 +48,17 @@ from holdfast.errors import (
 
 log = structlog.get_logger(__name__)
 
-_SECONDS = 60.0
-_HANDLE = re.compile(r"ses_[a-z0-9_]{1,60}")
-_STATES = {
-    "creating": SandboxState.CREATED,
-    "created": SandboxState.CREATED,
-    "running": SandboxState.RUNNING,
-    "paused": SandboxState.PAUSED,
-    "stopped": SandboxState.STOPPED,
-}
 
-
-class OciDriver(SpaceDriver):
+class OciDriver(OciObserver):
     """Sandboxes as OCI containers."""
 
     name = "oci"
 
     def __init__(self, state_dir: Path, *, runtime: str | None = None) -> None:
-        self._home = state_dir / "oci"
-        self._runtime_root = self._home / "runtime"
+        super().__init__(state_dir)
         self._bundles = state_dir / "runtime-bundle"
         self._wanted = runtime
-        self._machine: Machine | None = None
         self._can_freeze = False
-        self._host: Host | None = None
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def _lock(self, handle: Handle) -> asyncio.Lock:
@@ -111,6 +94,7 @@ class OciDriver(SpaceDriver):
             open_files=min(65536, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
             machine=os.uname().machine,
             shifted=shifted,
+            gvisor=machine.gvisor is not None,
         )
         await asyncio.to_thread(self._spaces.thaw_all)
 
@@ -133,6 +117,8 @@ class OciDriver(SpaceDriver):
             isolation=True,
             pause=self._can_freeze,
             stop=True,
+            memory=machine.gvisor is not None,
+            memory_copies=machine.gvisor is not None,
             snapshot=True,
             workspace=True,
             memory_limit=machine.cgroups,
@@ -143,33 +129,7 @@ class OciDriver(SpaceDriver):
             network_remedy=machine.full_network.remedy,
         )
 
-    @property
-    def root_id(self) -> int | None:
-        return None if self._ready()[0].rootless else ID_BASE
-
-    @property
-    def _spaces(self) -> Spaces:
-        return Spaces(self._home, self._ready()[0].loop_disks, self.root_id)
-
-    def _ready(self) -> tuple[Machine, Host]:
-        if self._machine is None or self._host is None:
-            raise RuntimeUnavailable("the oci driver was not prepared")
-        return self._machine, self._host
-
-    async def _runtime(self, *arguments: str) -> Outcome:
-        machine = self._ready()[0]
-        return await run(machine.runtime, "--root", str(self._runtime_root), *arguments, timeout=_SECONDS)
-
     # -- sandboxes -------------------------------------------------------------------------------------------------
-
-    def handle_for(self, session_id: str) -> Handle:
-        return Handle(session_id)
-
-    def _directory(self, handle: Handle) -> Path:
-        """Never outside our home, whatever somebody takes for a handle."""
-        if not _HANDLE.fullmatch(handle):
-            raise DriverUnsupported(f"{handle[:80]!r} is no handle of the oci driver")
-        return self._home / handle
 
     async def _make(self, spec: SandboxSpec, fill_space: FillSpace) -> Handle:
         handle = self.handle_for(spec.session_id)
@@ -179,7 +139,10 @@ class OciDriver(SpaceDriver):
             await self._remove_leftovers(handle)
             try:
                 await self._fill(spec, directory, fill_space)
-                if spec.network is Network.FULL:
+                image = MemoryImage(directory)
+                if await asyncio.to_thread(image.exists):
+                    await self._start_from(image, handle, directory)
+                elif spec.network is Network.FULL:
                     await self._start_with_network(handle, directory)
                 else:
                     await self._start(handle, directory)
@@ -219,17 +182,17 @@ class OciDriver(SpaceDriver):
 
     async def _start(self, handle: Handle, directory: Path, *verb: str) -> None:
         """The runtime's detached containers inherit its stdio, so that must not be a pipe of ours."""
-        machine = self._ready()[0]
-        options = ("--root", str(self._runtime_root), "--log", str(directory / "runtime.log"))
+        # No keyring of its own: the kernel grants a user 200 of them, and sandboxes may not use theirs anyway.
+        keyring = () if self._ready()[0].gvisor else ("--no-new-keyring",)
+        await self._start_by((*self._call(directory), *(verb or ("run", "--detach")), *keyring), handle, directory)
+
+    async def _start_by(self, command: Sequence[str], handle: Handle, directory: Path) -> None:
+        """With a command of the runtime that lacks only what to start."""
         with await asyncio.to_thread((directory / "runner.log").open, "ab") as output:
-            pid_file = directory / "init.pid"
-            # No keyring of its own: the kernel grants a user 200 of them, and sandboxes may not use theirs anyway.
-            flags = ("--no-new-keyring", "--bundle", str(directory), "--pid-file", str(pid_file))
-            words = verb or ("run", "--detach")
-            start = run(machine.runtime, *options, *words, *flags, handle, timeout=_SECONDS, output=output)
-            done = await uninterrupted(start)
+            where = ("--bundle", str(directory), "--pid-file", str(directory / "init.pid"))
+            done = await uninterrupted(run(*command, *where, handle, timeout=RUNTIME_SECONDS, output=output))
         if not done.ok:
-            raise DriverTransient(f"{machine.runtime} could not start {handle}: {last_words(directory)}")
+            raise DriverTransient(f"{self._ready()[0].runtime} could not start {handle}: {last_words(directory)}")
 
     async def destroy(self, handle: Handle) -> None:
         async with self._lock(handle):
@@ -239,6 +202,7 @@ class OciDriver(SpaceDriver):
         directory = self._directory(handle)
         await self._end(handle, directory)
         try:
+            await asyncio.to_thread(SandboxHome(directory, self._ready()[1]).unmount_layers)
             await self._spaces.of(directory).remove()
             await asyncio.to_thread(remove_tree, directory)
         except OSError as error:
@@ -250,14 +214,22 @@ class OciDriver(SpaceDriver):
         # Before the runtime, whose own way to kill waits a tenth of a second, or does not wait at all.
         await asyncio.to_thread(kill_init, directory, None if rootless else handle)
         await asyncio.to_thread(Slirp(directory, rootless=rootless).stop)
+        if self._ready()[0].gvisor:
+            await self._remove_cgroups(handle)
+            if await asyncio.to_thread(forget, self._runtime_root, handle):
+                return
         done = await self._runtime("delete", "--force", handle)
         if not done.ok and await self._exists_in_runtime(handle):
             raise DriverTransient(f"cannot delete the container {handle}: {done.complaint()}")
         if not rootless:
-            try:
-                await asyncio.to_thread(cgroups.remove, handle)
-            except OSError as error:
-                raise DriverTransient(f"cannot remove the control groups of {handle}: {error}") from error
+            await self._remove_cgroups(handle)
+
+    async def _remove_cgroups(self, handle: Handle) -> None:
+        """With all that is in them."""
+        try:
+            await asyncio.to_thread(cgroups.remove, handle)
+        except OSError as error:
+            raise DriverTransient(f"cannot remove the control groups of {handle}: {error}") from error
 
     # -- sleep -------------------------------------------------------------------------------------------------------
 
@@ -266,12 +238,27 @@ class OciDriver(SpaceDriver):
             self._directory(handle)
             if not self.capabilities.pause:
                 raise DriverUnsupported("freezing a sandbox needs root and the cgroup freezer")
-            await asyncio.to_thread(freezer.freeze, handle)
+            if self._ready()[0].gvisor:
+                await self._turn(handle, "pause", SandboxState.RUNNING, SandboxState.PAUSED)
+            else:
+                await asyncio.to_thread(freezer.freeze, handle)
 
     async def resume(self, handle: Handle) -> None:
         async with self._lock(handle):
             self._directory(handle)
-            await asyncio.to_thread(freezer.thaw, handle)
+            if self._ready()[0].gvisor:
+                await self._turn(handle, "resume", SandboxState.PAUSED, SandboxState.RUNNING)
+            else:
+                await asyncio.to_thread(freezer.thaw, handle)
+
+    async def _turn(self, handle: Handle, verb: str, before: SandboxState, after: SandboxState) -> None:
+        """By gVisor's own means: frozen from outside it would not even tell that it exists."""
+        state = (await self.inspect(handle)).state
+        if state is before:
+            done = await uninterrupted(self._runtime(verb, handle))
+            state = after if done.ok else (await self.inspect(handle)).state
+        if state is not after:
+            raise DriverTransient(f"cannot {verb} {handle}, which is {state}")
 
     async def stop(self, handle: Handle) -> None:
         async with self._lock(handle):
@@ -279,7 +266,35 @@ class OciDriver(SpaceDriver):
             if not await asyncio.to_thread(directory.is_dir):
                 raise SandboxNotFound(f"there is no sandbox {handle}")
             await self._end(handle, directory)
-            await self._spaces.of(directory).unmount()
+            await asyncio.to_thread(MemoryImage(directory).discard)
+            await self._put_away(directory)
+
+    async def _put_away(self, directory: Path) -> None:
+        """Unmount what belongs to a sandbox that has ended."""
+        try:
+            await asyncio.to_thread(SandboxHome(directory, self._ready()[1]).unmount_layers)
+        except OSError as error:
+            raise DriverTransient(f"cannot unmount what belongs to {directory.name}: {error}") from error
+        await self._spaces.of(directory).unmount()
+
+    async def checkpoint(self, handle: Handle) -> None:
+        async with self._lock(handle):
+            directory, gvisor = self._directory(handle), self._ready()[0].gvisor
+            if gvisor is None:
+                raise DriverUnsupported("only gVisor keeps memory: set runtime to runsc")
+            if (await self.inspect(handle)).state is not SandboxState.RUNNING:
+                raise DriverConflict(f"{handle} does not run")
+            image, used = MemoryImage(directory), await self.stats(handle)
+            command = (*self._call(directory), "checkpoint", *gvisor.checkpoint_options)
+            problem = await uninterrupted(image.save(command, handle, used.memory_bytes or 0))
+            if problem and (await self.inspect(handle)).state is SandboxState.RUNNING:
+                await asyncio.to_thread(image.discard)
+                raise DriverTransient(f"cannot keep the memory of {handle}, which goes on: {problem}")
+            await self._end(handle, directory)
+            await self._put_away(directory)
+            if problem:
+                await asyncio.to_thread(image.discard)
+                raise DriverTransient(f"cannot keep the memory of {handle}; its files are kept: {problem}")
 
     async def start(self, handle: Handle, *, memory: bool = True) -> bool:
         async with self._lock(handle):
@@ -287,8 +302,14 @@ class OciDriver(SpaceDriver):
             if (await self.inspect(handle)).state is not SandboxState.STOPPED:
                 raise DriverConflict(f"{handle} is running already")
             await self._end(handle, directory)  # of a start that was cut off
+            image = MemoryImage(directory)
             try:
+                await asyncio.to_thread(image.clean if memory else image.discard)
                 await self._spaces.of(directory).mount()
+                await asyncio.to_thread(SandboxHome(directory, self._ready()[1]).mount_layers)
+                if await asyncio.to_thread(image.exists):
+                    await self._start_from(image, handle, directory)
+                    return True
                 if await asyncio.to_thread(_has_network, directory):
                     await self._start_with_network(handle, directory)
                 else:
@@ -297,99 +318,34 @@ class OciDriver(SpaceDriver):
                 raise DriverTransient(f"cannot start the sandbox in {directory}: {error}") from error
             return False
 
+    async def _start_from(self, image: MemoryImage, handle: Handle, directory: Path) -> None:
+        """When it fails, nothing of the attempt is left, and the image is as it was."""
+        command = (*self._call(directory), "restore", "--detach", "--image-path", str(image.path))
+        try:
+            await self._start_by(image.then_retire(command), handle, directory)
+        except DriverTransient:
+            await self._end(handle, directory)
+            await self._put_away(directory)
+            raise
+        await asyncio.to_thread(image.clean)
+
     # -- snapshots -------------------------------------------------------------------------------------------------
 
     async def snapshot(self, handle: Handle, to: Path, *, memory: bool = False, lasting: bool = True) -> None:
         directory = self._directory(handle)
-        if memory:
-            raise DriverUnsupported(f"{self._ready()[0].runtime} cannot keep memory")
         async with self._lock(handle):
             # Its directory tells all; asking the runtime would cost a process.
             if not await asyncio.to_thread(directory.is_dir):
                 raise SandboxNotFound(f"there is no sandbox {handle}")
+            if memory and not await asyncio.to_thread(MemoryImage(directory).exists):
+                raise DriverUnsupported(f"the memory of {handle} is not on disk; checkpoint it first")
             init = await asyncio.to_thread(self._writer, handle, directory)
-            await self._spaces.of(directory).snapshot(to, lasting=lasting, init=init)
+            await self._spaces.of(directory).snapshot(to, lasting=lasting, init=init, memory=memory)
 
     def _writer(self, handle: Handle, directory: Path) -> int | None:
         """The process to stop with all below it, so that nothing is written; None where nothing runs."""
         init = init_process(directory)
         return init.pid if init and not (self._can_freeze and freezer.is_frozen(handle)) else None
-
-    # -- looking ---------------------------------------------------------------------------------------------------
-
-    async def _exists_in_runtime(self, handle: Handle) -> bool:
-        return any(found.handle == handle for found in await self._containers())
-
-    async def inspect(self, handle: Handle) -> SandboxInfo:
-        # Without a directory of ours and of the runtime's there is nothing; asking the runtime costs a process.
-        if await asyncio.to_thread(self._has_traces, handle):
-            for found in await self.list():
-                if found.handle == handle:
-                    return await asyncio.to_thread(self._with_cause_of_death, found)
-        raise SandboxNotFound(f"there is no sandbox {handle}")
-
-    def _has_traces(self, handle: Handle) -> bool:
-        return self._directory(handle).exists() or (self._runtime_root / handle).exists()
-
-    def _with_cause_of_death(self, info: SandboxInfo) -> SandboxInfo:
-        if info.state is SandboxState.STOPPED and not self._ready()[0].rootless:
-            used = cgroup_stats.read(info.session_id)
-            return replace(info, oom_killed=used is not None and bool(used.oom_kills))
-        return info
-
-    async def stats(self, handle: Handle) -> SandboxStats:
-        try:
-            return await asyncio.to_thread(self._stats, handle)
-        except OSError as error:
-            raise DriverTransient(f"cannot see what {handle} uses: {error}") from error
-
-    def _stats(self, handle: Handle) -> SandboxStats:
-        directory = self._directory(handle)
-        if not directory.is_dir():
-            raise SandboxNotFound(f"there is no sandbox {handle}")
-        machine = self._ready()[0]
-        used = cgroup_stats.read(handle) if machine.cgroups else None
-        if used is None:
-            init = init_process(directory)
-            used = process_stats.of_tree(init.pid) if init else SandboxStats()
-        disk, limit = self._spaces.of(directory).usage()
-        return replace(used, disk_bytes=disk, disk_limit_bytes=limit)
-
-    def oom_counter(self, handle: Handle) -> OomCounter | None:
-        return cgroup_stats.CgroupOomCounter.of(handle) if self._ready()[0].cgroups else None
-
-    async def list(self) -> Sequence[SandboxInfo]:
-        containers = {found.handle: found for found in await self._containers()}
-        try:
-            names = await asyncio.to_thread(self._session_directories)
-        except OSError as error:
-            raise DriverTransient(f"cannot read {self._home}: {error.strerror}") from error
-        for name in names:
-            handle = Handle(name)
-            if handle not in containers:
-                containers[handle] = SandboxInfo(handle=handle, session_id=name, state=SandboxState.STOPPED)
-        return list(containers.values())
-
-    def _session_directories(self) -> Sequence[str]:
-        return [entry.name for entry in os.scandir(self._home) if entry.name.startswith("ses_")]
-
-    async def _containers(self) -> Sequence[SandboxInfo]:
-        """What the runtime itself knows."""
-        done = await self._runtime("list", "--format", "json")
-        if not done.ok:
-            raise DriverTransient(f"cannot list containers: {done.complaint()}")
-        try:
-            entries = json.loads(done.stdout or "null") or []
-            return [
-                SandboxInfo(
-                    handle=Handle(entry["id"]),
-                    session_id=entry["id"],
-                    state=_STATES.get(entry["status"], SandboxState.STOPPED),
-                )
-                for entry in entries
-            ]
-        except (ValueError, KeyError, TypeError) as error:
-            raise DriverTransient(f"the runtime's list is unreadable: {done.stdout[:200]}") from error
 
 
 def _has_network(directory: Path) -> bool:

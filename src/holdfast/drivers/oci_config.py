@@ -29,6 +29,8 @@ ID_BASE = 1_000_000_000
 ID_COUNT = 65536
 
 _NAMESPACES = ("user", "pid", "mount", "network", "ipc", "uts")
+_GVISOR_THREADS, _GVISOR_MORE_THREADS = 64, 256
+"""What gVisor's kernel needs of the host for each process inside, and for itself; it ends if that is refused."""
 _NOT_LAYERED = frozenset({"proc", "sys", "dev", "tmp", "run", "workspace", ".holdfast"})
 
 IdMap = tuple[int, int, int]
@@ -51,6 +53,8 @@ class Host:
     machine: str
     shifted: Mapping[Path, Path]
     """Host directories that are also mounted somewhere with their owners shifted."""
+    gvisor: bool = False
+    """Whether sandboxes have gVisor's kernel: it mounts no overlay of ours, and its own threads count as processes."""
 
     def inside_user(self, *, writable_root: bool) -> int:
         """Container root where it owns the files that it may change, the sandbox's own user elsewhere."""
@@ -114,7 +118,7 @@ def _rlimits(spec: SandboxSpec, host: Host) -> list[Json]:
         {"type": "RLIMIT_NOFILE", "soft": host.open_files, "hard": host.open_files},
         {"type": "RLIMIT_CORE", "soft": 0, "hard": 0},
     ]
-    if not host.cgroups:  # counted per user namespace, so it holds for this sandbox alone
+    if not host.cgroups or host.gvisor:  # counted per user namespace, so it holds for this sandbox alone
         limits.append({"type": "RLIMIT_NPROC", "soft": spec.limits.pids, "hard": spec.limits.pids})
     return limits
 
@@ -159,6 +163,8 @@ def _own_mounts(spec: SandboxSpec, host: Host, places: Places, user: int) -> lis
 
 
 def _image_mounts(spec: SandboxSpec, host: Host, places: Places) -> list[Json]:
+    if spec.writable_root and host.gvisor:
+        return []  # the host has mounted them in the root already
     if spec.writable_root:
         return [
             _overlay(f"/{name}", lower, places, name)
@@ -197,7 +203,7 @@ def _linux(spec: SandboxSpec, host: Host) -> Json:
     if not host.rootless:  # by name, so that what a runtime leaves behind can be found
         section["cgroupsPath"] = f"/{cgroups.PARENT}/{spec.session_id}"
     if host.cgroups:
-        section["resources"] = _resources(spec)
+        section["resources"] = _resources(spec, host)
     return section
 
 
@@ -206,12 +212,13 @@ def _id_map(entry: IdMap) -> Json:
     return {"containerID": inside, "hostID": outside, "size": count}
 
 
-def _resources(spec: SandboxSpec) -> Json:
+def _resources(spec: SandboxSpec, host: Host) -> Json:
     memory = spec.limits.memory_mb << 20
     period = 100_000
+    pids = spec.limits.pids * _GVISOR_THREADS + _GVISOR_MORE_THREADS if host.gvisor else spec.limits.pids
     return {
         "memory": {"limit": memory, "swap": memory},
-        "pids": {"limit": spec.limits.pids},
+        "pids": {"limit": pids},
         "cpu": {"quota": int(spec.limits.cpus * period), "period": period, "shares": int(1024 * spec.limits.cpus)},
         "devices": [{"allow": False, "access": "rwm"}],
     }

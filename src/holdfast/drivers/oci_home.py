@@ -8,7 +8,7 @@ import json
 import os
 from pathlib import Path
 
-from holdfast.drivers import oci_config
+from holdfast.drivers import mounts, oci_config
 from holdfast.drivers.base import Network, SandboxSpec
 from holdfast.drivers.oci_config import Host, Places
 from holdfast.drivers.slirp import Slirp
@@ -54,6 +54,9 @@ class SandboxHome:
         self._make_directory(places.tmp, user, 0o1777)
         if spec.writable_root:
             self._make_layers(spec, places)
+            if self._host.gvisor:
+                self._note_layers(spec, places)
+                self.mount_layers()
         if spec.network is Network.FULL:
             Slirp(self._directory, rootless=self._host.rootless).write_resolver()
         self._write_config(oci_config.build(spec, self._host, places, state_dir))
@@ -88,6 +91,37 @@ class SandboxHome:
                     target.symlink_to(Path(entry.path).readlink())
             elif entry.is_dir(follow_symlinks=False):
                 self._make_directory(target, root, 0o755)
+
+    # -- layers that the host mounts, for a kernel that cannot ---------------------------------------------------------
+
+    def _note_layers(self, spec: SandboxSpec, places: Places) -> None:
+        """Where each directory of the image comes from, to be mounted whenever the sandbox is started."""
+        lowers = oci_config.layered_directories(spec.image, self._host.shifted)
+        layers = [
+            [str(lower), str(places.upper / name), str(places.work / name), str(places.root / name)]
+            for name, lower in lowers.items()
+        ]
+        (self._directory / "layers.json").write_text(json.dumps(layers))
+
+    def mount_layers(self) -> None:
+        """What is mounted already is left alone. Raises OSError."""
+        for lower, upper, work, target in self._layers():
+            if not mounts.is_mounted(target):
+                mounts.mount_overlay(lower, upper, work, target, user_xattr=True)
+
+    def unmount_layers(self) -> None:
+        """Before the disk, which they lie on. Raises OSError."""
+        for *_sources, target in self._layers():
+            mounts.unmount_tree(target)
+
+    def _layers(self) -> list[list[Path]]:
+        try:
+            layers = json.loads((self._directory / "layers.json").read_text())
+        except FileNotFoundError:
+            return []
+        except ValueError as error:
+            raise OSError(f"{self._directory / 'layers.json'} is damaged: {error}") from error
+        return [[Path(path) for path in layer] for layer in layers]
 
     def _own_directories(self, lower: Path, upper: Path, depth: int = 1) -> None:
         """Where the host's owners cannot be shifted, new files still can be made, in directories that the session owns.

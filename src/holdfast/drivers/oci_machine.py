@@ -11,6 +11,7 @@ from holdfast.drivers import slirp
 from holdfast.drivers.base import Check
 from holdfast.drivers.cgroups import unified
 from holdfast.drivers.commands import run
+from holdfast.drivers.gvisor import Gvisor, gvisor_at, gvisor_checks
 from holdfast.drivers.oci_config import ID_BASE, ID_COUNT, IdMap
 from holdfast.errors import HoldfastError
 
@@ -24,6 +25,7 @@ class Machine:
     """The findings."""
 
     runtime: str
+    gvisor: Gvisor | None
     rootless: bool
     uid_map: Sequence[IdMap]
     gid_map: Sequence[IdMap]
@@ -41,9 +43,11 @@ async def examine(wanted: str | None) -> Machine:
     uid_map, gid_map, ids_check = id_maps(rootless)
     cgroups, cgroups_check = _cgroups(rootless)
     loop, loop_check = loop_disks(rootless)
-    network_check = _full_network(runtime, rootless)
+    gvisor = await gvisor_at(runtime) if runtime_check.ok else None
+    network_check = _full_network(runtime, rootless, gvisor)
     return Machine(
         runtime=runtime,
+        gvisor=gvisor,
         rootless=rootless,
         uid_map=uid_map,
         gid_map=gid_map,
@@ -60,6 +64,7 @@ async def examine(wanted: str | None) -> Machine:
             _overlay(),
             _tools(),
             network_check,
+            *gvisor_checks(gvisor, rootless),
         ],
     )
 
@@ -200,7 +205,10 @@ def _tools() -> Check:
     return Check("tools", True, "mount, unshare, ldd")
 
 
-def _full_network(runtime: str, rootless: bool) -> Check:
+def _full_network(runtime: str, rootless: bool, gvisor: Gvisor | None) -> Check:
+    if gvisor is not None:
+        remedy = "For network full: set runtime to runc or crun"
+        return Check(slirp.CHECK, False, "gVisor's sandboxes have no network but the broker", remedy, fatal=False)
     if rootless and Path(runtime).name.startswith("crun"):
         detail = "an ordinary user cannot reach into the namespaces of what crun has not started yet"
         return Check(slirp.CHECK, False, detail, "For network full: set runtime to runc, or run as root", fatal=False)

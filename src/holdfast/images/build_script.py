@@ -14,6 +14,8 @@ from holdfast.images.recipe import Recipe
 
 STEP = "==> "
 LENT = "/run/holdfast-build"
+MIRRORS = "holdfast-build.list"
+"""The file of mirrors that mmdebstrap is given; it copies it into the image, with a number before its name."""
 _TRUSTED = ("SSL_CERT_FILE", "PIP_CERT", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS", "npm_config_cafile")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -39,7 +41,8 @@ chown %(id)s:%(id)s "$root%(home)s"
 
 _TAIL = """say cleaning up
 rm -rf "$root%(lent)s" "$root/root/.npm" "$root/root/.cache" "$root/var/log/apt" "$root/var/cache/debconf/"*-old
-rm -f "$root/etc/apt/sources.list" "$root/etc/apt/apt.conf.d/99mmdebstrap" "$root/etc/dpkg/dpkg.cfg.d/99mmdebstrap"
+rm -f "$root/etc/apt/sources.list" "$root/etc/apt/sources.list.d/"*%(mirrors)s
+rm -f "$root/etc/apt/apt.conf.d/99mmdebstrap" "$root/etc/dpkg/dpkg.cfg.d/99mmdebstrap"
 rm -f "$root/etc/resolv.conf" "$root/etc/hostname" "$root/var/log/dpkg.log" "$root/var/log/alternatives.log"
 if [ -e "$root/etc/machine-id" ]; then : >"$root/etc/machine-id"; fi
 """
@@ -55,7 +58,7 @@ class Lent:
 
 def script(recipe: Recipe, files: Path, lent: Lent) -> str:
     """``files`` is where the contents of the recipe's files are, named by their number."""
-    words = {"lent": LENT, "id": str(USER_ID), "user": recipe.user, "home": HOME}
+    words = {"lent": LENT, "mirrors": MIRRORS, "id": str(USER_ID), "user": recipe.user, "home": HOME}
     parts = [_HEAD % words]
     if lent.certificates:
         parts.append(f'cp {shlex.quote(str(lent.certificates))} "$root{LENT}/ca.crt"\n')

@@ -18,7 +18,7 @@ from pathlib import Path
 from holdfast.errors import BuildFailed, Conflict, Unavailable
 from holdfast.images import enclosure, host_apt, host_registries
 from holdfast.images.build_log import BuildLog, Tell
-from holdfast.images.build_script import Lent, script
+from holdfast.images.build_script import MIRRORS, Lent, script
 from holdfast.images.disk import Lock
 from holdfast.images.exporter import write_tar
 from holdfast.images.recipe import Recipe
@@ -83,7 +83,6 @@ class Builder:
                 build = place / "build"
                 build.mkdir(0o755)
                 try:
-                    enclosure.own(build)
                     self._run(recipe, build, log, deadline)
                     log.step("taking it into the store")
                     origin = Origin("built", recipe.digest, dict(recipe.env))
@@ -99,8 +98,10 @@ class Builder:
             (files / str(number)).write_bytes(file.content)
         finish = build / "finish"
         finish.write_text(script(recipe, files, Lent(host_registries.variables(), host_registries.certificates())))
-        finish.chmod(0o755)
         argv = self._command(recipe, build, finish)
+        for path in build.iterdir():
+            path.chmod(0o700)  # proxies and mirrors may have passwords in their names
+        enclosure.own(build)
         seconds = max(1.0, deadline - time.monotonic())
         env = {"TMPDIR": str(build)}
         status = enclosure.run(argv, env=env, seconds=seconds, hear=log.hear, check=lambda: None)
@@ -123,20 +124,24 @@ class Builder:
             unpack = f'tar --numeric-owner -C "$1" -xpf {build}/parent.tar && rm {build}/parent.tar'
             how = ["--variant=custom", f"--setup-hook={unpack}"]
             how += [] if recipe.packages else ["--skip=update"]
+        # in files and not in arguments, which everybody on the host can see
+        sources = host_apt.sources(recipe.suite, self._mirror)
+        (build / "apt.conf").write_text("".join(f"{line}\n" for line in host_apt.options()))
+        (build / MIRRORS).write_text("".join(f"{line}\n" for line in sources))
         return [
             *("mmdebstrap", "--mode=root", "--format=tar", "--verbose", "--skip=output/dev", *how),
-            *(f"--aptopt={line}" for line in host_apt.options()),
+            f"--aptopt={build / 'apt.conf'}",
             *(f"--dpkgopt={line}" for line in _SLIM),
             f"--{last}-hook={finish}",
             recipe.suite,
             str(build / "root.tar"),
-            *host_apt.sources(recipe.suite, self._mirror),
+            *([str(build / MIRRORS)] if sources else []),
         ]
 
     def _refuse_foreign(self, name: str, replace: bool) -> None:
         present = self._store.info(name)
         if present is not None and present.kind != "built" and not replace:
-            raise Conflict(f"image {name!r} was imported, not built; remove it, or build with another --name")
+            raise Conflict(f"image {name!r} was imported, not built; say --replace, or take another --name")
 
     @contextmanager
     def _only_one(self, recipe: Recipe, name: str, deadline: float) -> Iterator[None]:

@@ -6,7 +6,7 @@ import shutil
 import socket
 from pathlib import Path
 
-from holdfast.errors import HoldfastError, Unavailable
+from holdfast.errors import HoldfastError, SandboxLost, Unavailable
 from holdfast.link.connection import Connection
 from holdfast.link.link import Link
 
@@ -18,10 +18,22 @@ MAX_CONNECTIONS = 64
 class _Listener:
     """One session's socket, and the connections it has accepted."""
 
-    def __init__(self, link: Link, server: asyncio.Server) -> None:
+    def __init__(self, link: Link) -> None:
         self.link = link
-        self.server = server
+        self.server: asyncio.Server | None = None
+        """None while nobody new is let in."""
         self.connections: set[Connection] = set()
+
+    def accept(self) -> Connection:
+        refused = len(self.connections) >= MAX_CONNECTIONS
+        connection = Connection(self.link, self.connections.discard, refused=refused)
+        self.connections.add(connection)
+        return connection
+
+    def stop_accepting(self) -> None:
+        if self.server is not None:
+            self.server.close()
+            self.server = None
 
 
 class LinkHub:
@@ -41,26 +53,34 @@ class LinkHub:
 
     async def listen(self, session_id: str, token: str) -> Link:
         """Wait for this session's runner from now on. Asking again gives the same link."""
-        if existing := self.get(session_id):
-            return existing
+        listener = self._listeners.get(session_id) or _Listener(Link(session_id, token))
+        if listener.server is None:
+            await self._open(session_id, listener)
+        return listener.link
+
+    async def _open(self, session_id: str, listener: _Listener) -> None:
         directory = self.directory(session_id)
-        link = Link(session_id, token)
-        connections: set[Connection] = set()
-
-        def accept() -> Connection:
-            connection = Connection(link, connections.discard, refused=len(connections) >= MAX_CONNECTIONS)
-            connections.add(connection)
-            return connection
-
         try:
             listening = await asyncio.to_thread(self._bind, directory)
-            server = await asyncio.get_running_loop().create_unix_server(accept, sock=listening)
+            listener.server = await asyncio.get_running_loop().create_unix_server(listener.accept, sock=listening)
         except OSError as error:
             raise Unavailable(f"cannot open the link socket in {directory}: {error.strerror}") from error
-        listener = _Listener(link, server)
-        listener.connections = connections
         self._listeners[session_id] = listener
-        return link
+
+    async def quiesce(self, session_id: str, *, timeout: float) -> None:
+        """Have the runner close all its connections, and keep it away until ``listen`` is asked again.
+
+        Raises ``Conflict``, and changes nothing, if something is under way there.
+        """
+        listener = self._listeners.get(session_id)
+        if listener is None:
+            raise SandboxLost(f"there is no link to {session_id}")
+        listener.stop_accepting()
+        try:
+            await listener.link.call("quiesce", {}, timeout=timeout)
+        except BaseException:
+            await self._open(session_id, listener)
+            raise
 
     def _bind(self, directory: Path) -> socket.socket:
         """Bind by the directory's descriptor: a socket's path may have only 107 bytes, a state directory has more."""
@@ -99,6 +119,6 @@ class LinkHub:
 
 
 def _hang_up(listener: _Listener) -> None:
-    listener.server.close()
+    listener.stop_accepting()
     for connection in list(listener.connections):
         connection.close()

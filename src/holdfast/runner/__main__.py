@@ -19,6 +19,7 @@ from holdfast.runner.listeners import Listeners
 from holdfast.runner.loop import Loop
 from holdfast.runner.ports import Ports
 from holdfast.runner.process_table import ProcessTable
+from holdfast.runner.quiet import Quiet
 from holdfast.runner.service import Service
 
 CAPABILITIES = ["exec", "files", "processes", "listen", "dial"]
@@ -42,6 +43,7 @@ def _extra_environment(text: str) -> dict[str, str]:
 
 def main() -> None:
     linux.hide_from_peers()
+    linux.wipe_from_environment("HOLDFAST_TOKEN")
     linux.adopt_orphans()
     settings = {name: os.environ.pop(name, "") for name in list(os.environ) if name.startswith("HOLDFAST_")}
     signals.signal(signals.SIGTERM, lambda *_: os._exit(0))
@@ -55,8 +57,12 @@ def main() -> None:
     environment = {**os.environ, **_extra_environment(settings.get("HOLDFAST_ENV", ""))}
     processes = ProcessTable(loop, dialer, shell, environment, home)
     calls = {**processes.calls, **Listeners(loop, dialer).calls, **Ports(loop, dialer).calls}
-    service = Service(loop, dialer, Bulk(loop, dialer), argv, environment, home, settings["HOLDFAST_RUN_DIR"], calls)
+    bulk = Bulk(loop, dialer)
+    quiet = Quiet(loop, dialer, bulk)
+    calls |= quiet.calls
+    service = Service(loop, dialer, bulk, argv, environment, home, settings["HOLDFAST_RUN_DIR"], calls)
     control = Control(loop, dialer, CAPABILITIES, service.execs.running, service.serve)
+    quiet.involve(service, control)
     control.dial()
     loop.run_forever()
 

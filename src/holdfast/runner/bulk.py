@@ -29,6 +29,8 @@ class Bulk:
     def __init__(self, loop: Loop, dialer: Dialer) -> None:
         self._loop = loop
         self._dialer = dialer
+        self.children = 0
+        """How many are at work; each has a connection of its own."""
 
     def pull(self, path: str, limit: int, stream: str) -> None:
         """Send a file to the host: a header frame with its length, then the bytes."""
@@ -49,7 +51,8 @@ class Bulk:
     def _fork(self, work: Callable[[], None]) -> None:
         pid = os.fork()
         if pid:
-            self._loop.on_exit(pid, _forget)
+            self.children += 1
+            self._loop.on_exit(pid, self._ended)
             return
         try:
             self._loop.forget()
@@ -57,6 +60,10 @@ class Bulk:
             os._exit(0)
         finally:
             os._exit(1)
+
+    def _ended(self, _status: int) -> None:
+        """The host learns how it went from the stream itself."""
+        self.children -= 1
 
     def _serve(self, stream: str) -> None:
         # A worker can live long: an end of a pipe that it holds by accident would keep a command from seeing the end.
@@ -98,7 +105,3 @@ def _copy(connection: sockets.socket, replacement: files.Replacement, size: int)
         replacement.write(buffer[:count])
         size -= count
     return True
-
-
-def _forget(_status: int) -> None:
-    """The host learns how it went from the stream itself."""

@@ -8,6 +8,18 @@ from holdfast.protocol import frames
 from holdfast.protocol.messages import VERSION
 from holdfast.runner.lean import sockets
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Carrier(Protocol):
+        """What has a connection home and carries something over it."""
+
+        @property
+        def closed(self) -> bool: ...
+
+        def close(self) -> None: ...
+
 
 class Dialer:
     """Opens connections home and says who we are."""
@@ -16,6 +28,24 @@ class Dialer:
         self._path = path
         self._session = session
         self._token = token
+        self._carriers: list[Carrier] = []
+
+    def become(self, session: str, token: str) -> None:
+        """We have come to life in a copy of the sandbox that we were in."""
+        self._session = session
+        self._token = token
+
+    def entrust(self, carrier: Carrier) -> None:
+        """Somebody has taken over a connection of ours, to be closed before its time if need be."""
+        self._carriers = [one for one in self._carriers if not one.closed]
+        self._carriers.append(carrier)
+
+    def hang_up(self) -> None:
+        """End every stream. The control connection is another's, and so are those of forked children."""
+        carriers, self._carriers = self._carriers, []
+        for one in carriers:
+            if not one.closed:
+                one.close()
 
     def connect_control(self, capabilities: list[str], running: list[str]) -> sockets.socket:
         """The control connection, with our hello sent; the answer has not been read. Raises OSError."""

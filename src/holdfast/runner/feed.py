@@ -50,6 +50,10 @@ class Feed:
         self.send()
 
     @property
+    def closed(self) -> bool:
+        return self._socket is None
+
+    @property
     def position(self) -> int:
         return self._cursor.position
 

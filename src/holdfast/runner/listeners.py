@@ -104,7 +104,7 @@ class _Listener:
         except OSError:  # no daemon at the moment
             self._give_up(caller)
         else:
-            Pump(self._loop, caller, home, self._ended)
+            self._dialer.entrust(Pump(self._loop, caller, home, self._ended))
 
     def _give_up(self, caller: sockets.socket) -> None:
         close(caller)

@@ -56,9 +56,10 @@ class Pipes:
         for name in ("out", "err", "result", "state"):
             os.mkfifo(f"{self.directory}/{name}", 0o600)
         for stream, name in _OUTPUTS:
-            self.outputs[stream] = fd = os.open(f"{self.directory}/{name}", _READ_END)
+            self.outputs[stream] = os.open(f"{self.directory}/{name}", _READ_END)
+        self._hold_outputs()  # first: gVisor calls a pipe that nobody writes to hung up, even if nobody ever did
+        for stream, fd in self.outputs.items():
             self._loop.watch(fd, READ, self._listener(stream))
-        self._hold_outputs()
         self.result = os.open(f"{self.directory}/result", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._loop.watch(self.result, READ, lambda _events: self._on_result())
         # Bash writes its state line by line. To be told of the end is enough, as long as it all fits into the pipe.
@@ -77,7 +78,7 @@ class Pipes:
         def on_event(events: int) -> None:
             if events & READ:
                 self._on_output()
-            else:  # nobody holds it any more
+            elif stream not in self._held:  # nobody holds it any more
                 self.close_output(stream)
 
         return on_event

@@ -60,7 +60,7 @@ class Ports:
             close(found)
             self._ended()
             return
-        Pump(self._loop, found, home, self._ended)
+        self._dialer.entrust(Pump(self._loop, found, home, self._ended))
         reply({})
 
     def _ended(self) -> None:

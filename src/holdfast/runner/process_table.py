@@ -153,7 +153,8 @@ class ProcessTable:
     def _attach(self, header: Header, _body: bytes, reply: Reply) -> None:
         process = self._find(header)
         connection = self._dialer.connect_stream(fields.text(header, "stream"))
-        Feed(self._loop, connection, process.output, fields.integer(header, "offset"), _taker(process))
+        offset = fields.integer(header, "offset")
+        self._dialer.entrust(Feed(self._loop, connection, process.output, offset, _taker(process)))
         reply(process.describe())
 
     def _input(self, header: Header, body: bytes, reply: Reply) -> None:

@@ -79,6 +79,7 @@ class Pump:
         self._on_end = on_end
         self._flows = (_Flow(a, b), _Flow(b, a))
         self._linger: Timer | None = None
+        self.closed = False
         for flow in self._flows:
             flow.source.setblocking(False)
         self._watch()
@@ -90,10 +91,10 @@ class Pump:
             if flow.source is ready and events & (READ | HANG_UP) and flow.wants_to_read():
                 flow.read()
         if all(flow.done for flow in self._flows):
-            self._close()
+            self.close()
             return
         if self._linger is None and all(flow.done or flow.broken for flow in self._flows):
-            self._linger = self._loop.after(LINGER_SECONDS, self._close)
+            self._linger = self._loop.after(LINGER_SECONDS, self.close)
         self._watch()
 
     def _watch(self) -> None:
@@ -110,7 +111,8 @@ class Pump:
     def _handler(self, ready: sockets.socket) -> Callable[[int], None]:
         return lambda events: self._on_ready(ready, events)
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        self.closed = True
         if self._linger is not None:
             self._linger.cancel()
         for flow in self._flows:

@@ -115,13 +115,23 @@ class Service:
                 self._shell(DEFAULT_SHELL).warm_up()
         reply({})
 
+    @property
+    def busy(self) -> bool:
+        """Whether a command runs, or waits, in any shell."""
+        return any(shell.busy for shell in self._shells.values())
+
+    @property
+    def settled(self) -> bool:
+        """Whether every shell has told its state after its last command."""
+        return all(shell.settled for shell in self._shells.values())
+
     def _save_shells(self, header: frames.Header, body: bytes, reply: Reply) -> None:
         """For a time in which the sandbox does not run. Answered when the last command's state has been told.
 
         ``running``: also while commands run; such a shell is saved as it was before its command.
         """
         while_busy = bool(header.get("running"))
-        if not while_busy and any(shell.busy for shell in self._shells.values()):
+        if not while_busy and self.busy:
             _refuse(reply, "conflict", "a command is running in this session; wait for its end, or cancel it")
         elif all(shell.settled or shell.busy for shell in self._shells.values()):
             reply(*saved_shells.pack(self._shells))
@@ -198,7 +208,7 @@ class Service:
     def _exec_attach(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
         job = self._find_exec(header)
         connection = self._dialer.connect_stream(fields.text(header, "stream"))
-        Feed(self._loop, connection, job.output, fields.integer(header, "offset"))
+        self._dialer.entrust(Feed(self._loop, connection, job.output, fields.integer(header, "offset")))
         reply({"exec_id": job.exec_id})
 
     def _exec_cancel(self, header: frames.Header, _body: bytes, reply: Reply) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 from urllib.parse import quote
 
 from holdfast.sdk.exec_stream import ExecStream
@@ -154,12 +154,12 @@ class Session:
         """Freeze it in memory; any use wakes it."""
         return await self._sleep("pause")
 
-    async def hibernate(self) -> Self:
-        """Stop it, and keep its files and shells; any use wakes it."""
-        return await self._sleep("hibernate")
+    async def hibernate(self, as_: Literal["memory", "files"] | None = None) -> Self:
+        """Stop it, and keep its memory where the driver can, else its files and shells; any use wakes it."""
+        return await self._sleep("hibernate", as_)
 
-    async def _sleep(self, verb: str) -> Self:
-        data = await self._transport.call("POST", f"{self._path}/{verb}")
+    async def _sleep(self, verb: str, how: str | None = None) -> Self:
+        data = await self._transport.call("POST", f"{self._path}/{verb}", json_body={"as": how} if how else None)
         self.info = of_wire(SessionInfo, data)
         return self
 
@@ -167,12 +167,15 @@ class Session:
         """Wake it, and say what came back: ``memory``, ``files``, or None if it was awake."""
         return await self._rouse("resume")
 
-    async def restore(self) -> str | None:
-        """As ``wake``; also one whose sandbox has died, if its files are still there: with fresh processes."""
-        return await self._rouse("restore")
+    async def restore(self, as_: Literal["files"] | None = None) -> str | None:
+        """As ``wake``; also one whose sandbox has died, if its files are still there: with fresh processes.
 
-    async def _rouse(self, verb: str) -> str | None:
-        data = await self._transport.call("POST", f"{self._path}/{verb}")
+        ``as_="files"`` gives up memory that was kept: the way out if it cannot be restored.
+        """
+        return await self._rouse("restore", as_)
+
+    async def _rouse(self, verb: str, how: str | None = None) -> str | None:
+        data = await self._transport.call("POST", f"{self._path}/{verb}", json_body={"as": how} if how else None)
         self.info = of_wire(SessionInfo, data)
         restored = data.get("restored")
         return restored if isinstance(restored, str) else None

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 from holdfast.drivers.base import Driver, Handle, SandboxInfo, SandboxSpec, SandboxState, check_environment
-from holdfast.errors import HoldfastError, SandboxLost, SandboxNotFound, SessionGone, StaleRow
+from holdfast.errors import HoldfastError, SandboxLost, SandboxNotFound, SessionGone, SessionNotFound, StaleRow
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
 from holdfast.link.link import Link
@@ -117,19 +117,24 @@ class Lifecycle:
         if restored is not None:
             values["cwd"] = restored.cwd
             values["spec"] = replace(spec, restored=restored.kind).to_json()
-        notes = [] if spec.fork_of is None else [await self._note(spec.fork_of, Kind.FORKED, fork=row.id)]
+        notes = [] if spec.fork_of is None else await self._notes(spec.fork_of, Kind.FORKED, fork=row.id)
         return await self._rows.change(row, Event.STARTED, values, notes)
 
-    async def _note(self, session_id: str, kind: Kind, **more: object) -> Note:
-        """An event about another session than the one that changes."""
-        row = await self._store.get(session_id)
-        return Note(kind, row.id, told_of(row) | more, row.owner)
+    async def _notes(self, session_id: str, kind: Kind, **more: object) -> list[Note]:
+        """An event about another session than the one that changes, if there still is one to tell of."""
+        try:
+            row = await self._store.get(session_id)
+        except SessionNotFound:
+            return []
+        return [Note(kind, row.id, told_of(row) | more, row.owner)]
 
     async def _start(self, row: SessionRow) -> tuple[Handle, Restored | None]:
         """The sandbox, with its runner on the line, and what came back in it."""
         link = await self.listen(row.id)
         handle = self._driver.handle_for(row.id)
         spec = SessionSpec.from_json(row.spec)
+        if spec.fork_of is not None:
+            link.former_token = self._token(spec.fork_of)
         if not await self._is_running(handle):
             handle = await self._make(row, spec)
         await link.wait_connected(self._settings.connect_seconds)

@@ -74,14 +74,13 @@ class Reaper:
         if row.status == Status.PAUSED:
             after, since = policy.hibernate_after_seconds, row.paused_at
             frozen = row.paused_as == PausedAs.FROZEN
-            return (
-                PausedAs.FILES if frozen and after is not None and since is not None and since + after <= now else None
-            )
+            due = frozen and after is not None and since is not None and since + after <= now
+            return self._sleep.deepest if due else None
         if live is None or live.users or policy.pause_after_seconds is None:
             return None
         if live.last_activity_at + policy.pause_after_seconds > now:
             return None
-        return PausedAs.FROZEN if self._sleep.can(PausedAs.FROZEN) else PausedAs.FILES
+        return PausedAs.FROZEN if self._sleep.can(PausedAs.FROZEN) else self._sleep.deepest
 
     def _sleeper(self, session_id: str, how: PausedAs) -> Callable[[], Coroutine[object, object, None]]:
         async def sleep() -> None:

@@ -96,7 +96,7 @@ class Reconciler:
 
     async def _settle_sleeper(self, row: SessionRow, fact: SandboxInfo | None) -> None:
         try:
-            await self._sleep.settle(row, fact.state if fact else None)
+            await self._sleep.settle(row, fact)
         except HoldfastError as error:
             log.warning("reconcile.failed", session_id=row.id, status=row.status, error=error.message)
 

@@ -41,8 +41,12 @@ class RowSteps:
             notes=notes,
         )
 
+    async def set(self, row: SessionRow, values: SessionChange) -> SessionRow:
+        """Change something but the status."""
+        return await self._store.change(
+            row.id, statuses=LIVE, generation=row.generation, now=self._clock(), values=values
+        )
+
     async def note(self, row: SessionRow, trouble: str | None) -> None:
         """Keep what went wrong, without any other change."""
-        await self._store.change(
-            row.id, statuses=LIVE, generation=row.generation, now=self._clock(), values={"error": trouble}
-        )
+        await self.set(row, {"error": trouble})

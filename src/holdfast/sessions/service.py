@@ -126,7 +126,7 @@ class SessionService:
             connect_seconds=settings.connect_seconds,
         )
         captures = Captures(driver, hub, self._lifecycle, rows, shells, kept.snapshot_dir)
-        self._origins = KeptOrigins(captures, self._operations)
+        self._origins = KeptOrigins(captures, self._operations, self._sleep, lambda: driver.capabilities.memory_copies)
         self._lifecycle.origins = self._origins
         self._lifecycle.forget = self._forget
         self._planning = Planning(driver, images, settings, node=node, clock=clock, egress=out)
@@ -285,27 +285,27 @@ class SessionService:
 
     # -- sleep -------------------------------------------------------------------------------------------------------
 
-    async def pause(self, session_id: str, how: PausedAs, /) -> SessionView:
-        """Put it to sleep; see ``PausedAs``. Refused while it is in use."""
+    async def pause(self, session_id: str, how: PausedAs | None, /) -> SessionView:
+        """Put it to sleep; see ``PausedAs``; None is the best way to hold no process. Refused while it is in use."""
         await self._operations.wait(session_id)
         row = await self._operations.share(session_id, lambda: self._sleep.pause(session_id, how))
         return self._views.of(row)
 
-    async def wake(self, session_id: str, /) -> tuple[SessionView, PausedAs | None]:
-        """And how it had slept. Callers at the same time share one wake-up; one that is active is left alone."""
+    async def wake(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionView, PausedAs | None]:
+        """And what came back; ``FILES`` gives up memory that was kept. Callers at the same time share one wake-up."""
         row = await self._store.get(session_id)
         if row.status in (Status.PAUSING, Status.RESUMING):
             await self._operations.wait(session_id)
         if row.status in (Status.DESTROYING, Status.DESTROYED, Status.ERROR):
             raise unusable(row)
-        row, slept_as = await self._operations.share(_WAKE + session_id, lambda: self._sleep.wake(session_id))
-        return self._views.of(row), slept_as
+        row, came_as = await self._operations.share(_WAKE + session_id, lambda: self._sleep.wake(session_id, how))
+        return self._views.of(row), came_as
 
-    async def revive(self, session_id: str, /) -> tuple[SessionView, PausedAs | None]:
+    async def revive(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionView, PausedAs | None]:
         """As ``wake``, also for one that is in error: from what is left of it, its files."""
         row = await self._store.get(session_id)
         if row.status != Status.ERROR:
-            return await self.wake(session_id)
+            return await self.wake(session_id, how)
         row = await self._operations.share(_REVIVE + session_id, lambda: self._sleep.revive(session_id))
         return self._views.of(row), PausedAs.FILES
 

@@ -1,8 +1,10 @@
-"""Putting sessions to sleep and waking them: frozen in memory, or stopped with their files and shells kept.
+"""Putting sessions to sleep and waking them: frozen in memory, or stopped with their memory or only their files kept.
 
 | asleep as | what is kept                              | what it costs                 |
 | --------- | ----------------------------------------- | ----------------------------- |
 | frozen    | everything: processes stand still         | its memory                    |
+| memory    | everything: processes go on               | disk space for what it holds, |
+|           |                                           | its memory among it           |
 | files     | files; each shell's directory, variables, | disk space for what it holds  |
 |           | functions and options                     |                               |
 
@@ -11,13 +13,16 @@ sleeps on. A daemon that dies in between leaves a row that says what it was abou
 and finishes it, one way or the other.
 """
 
+import asyncio
+import time
 from enum import StrEnum
 
 import structlog
 
-from holdfast.drivers.base import Driver, SandboxState
+from holdfast.drivers.base import Driver, SandboxInfo, SandboxState
 from holdfast.errors import Conflict, DriverUnsupported, HoldfastError, SandboxNotFound, WrongState
 from holdfast.link.hub import LinkHub
+from holdfast.link.link import Link
 from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.live import Clock, LiveSessions
 from holdfast.sessions.machine import Event, Status
@@ -29,11 +34,17 @@ from holdfast.store import SessionChange, SessionRow, SessionStore
 log = structlog.get_logger(__name__)
 
 SHELL_SECONDS = 20.0
+QUIESCE_SECONDS = 20.0
+UNDER_WAY_SECONDS = 90.0
+"""A checkpoint that a dead daemon has begun ends sooner, one way or the other."""
+_LOOK_SECONDS = 0.05
+_WAY_OUT = 'to go on with its files and shells alone, restore it with {"as": "files"} (`holdfast wake ID --files`)'
 FREEZE_SECONDS = 2.0
 
 
 class PausedAs(StrEnum):
     FROZEN = "frozen"
+    MEMORY = "memory"
     FILES = "files"
 
 
@@ -65,22 +76,41 @@ class Sleep:
 
     # -- to sleep ----------------------------------------------------------------------------------------------------
 
-    async def pause(self, session_id: str, how: PausedAs) -> SessionRow:
-        """From ``active`` to ``paused``. Already so is fine; frozen goes on to files by way of waking up."""
+    async def pause(self, session_id: str, how: PausedAs | None) -> SessionRow:
+        """From ``active`` to ``paused``; None is the best way that lets go of all processes.
+
+        Already so, or deeper, is fine. What sleeps less deeply is woken first.
+        """
+        how = how or self.deepest
         self._check_ability(how)
         async with self._lifecycle.alone(session_id):
             row = await self._store.get(session_id)
-            if row.status == Status.PAUSED and row.paused_as in (how, PausedAs.FILES):
+            if row.status == Status.PAUSED and (how in (row.paused_as, PausedAs.FROZEN) or _is_files(row)):
                 return row
             if row.status == Status.PAUSED:
-                row = await self._wake(await self._rows.lease(session_id))
+                row, _ = await self._wake(await self._rows.lease(session_id))
             self._check_idle(row)
             row = await self._rows.lease(session_id)
             return await self._pause(row, how)
 
+    async def put_on_disk(self, session_id: str) -> bool:
+        """Keep the memory of an active session on disk; False if it was not active. Raises ``Conflict`` if in use."""
+        async with self._lifecycle.alone(session_id):
+            row = await self._store.get(session_id)
+            if row.status != Status.ACTIVE:
+                return False
+            self._check_idle(row)
+            row = await self._pause(await self._rows.lease(session_id), PausedAs.MEMORY)
+            return row.paused_as == PausedAs.MEMORY
+
+    @property
+    def deepest(self) -> PausedAs:
+        """The best way to hold no process any more."""
+        return PausedAs.MEMORY if self._driver.capabilities.memory else PausedAs.FILES
+
     def can(self, how: PausedAs) -> bool:
         able = self._driver.capabilities
-        return able.pause if how is PausedAs.FROZEN else able.stop
+        return {PausedAs.FROZEN: able.pause, PausedAs.MEMORY: able.memory, PausedAs.FILES: able.stop}[how]
 
     def _check_ability(self, how: PausedAs) -> None:
         if not self.can(how):
@@ -101,22 +131,32 @@ class Sleep:
             if how is PausedAs.FROZEN:
                 await self._freeze(row)
             else:
-                await self._stop(row)
+                await self._stop(row, how)
         except HoldfastError as error:
             log.warning("session.pause.failed", session_id=row.id, paused_as=how, error=error.message)
+            if how is PausedAs.MEMORY and await self._is_stopped(row):
+                return await self._asleep(row, PausedAs.FILES, f"its memory was not kept: {error.message}")
             await self._shells.remove(row.id)
             row = await self._rows.change(row, Event.GAVE_UP, {"paused_as": None})
+            await self._lifecycle.listen(row.id)
             self._lifecycle.adopt_row(row)
             await self._rows.release(row)
             raise
-        return await self._asleep(row)
+        return await self._asleep(row, how)
 
-    async def _asleep(self, row: SessionRow) -> SessionRow:
+    async def _is_stopped(self, row: SessionRow) -> bool:
+        """Whether a runtime that could not keep its memory has ended it."""
+        try:
+            return (await self._driver.inspect(self._driver.handle_for(row.id))).state is SandboxState.STOPPED
+        except HoldfastError:
+            return False
+
+    async def _asleep(self, row: SessionRow, how: PausedAs, trouble: str | None = None) -> SessionRow:
         """From here on it is paused; how long it may sleep is its policy's to say."""
         now = self._clock()
-        values: SessionChange = {"paused_at": now}
+        values: SessionChange = {"paused_at": now, "paused_as": how, "error": trouble}
         destroy_after = SessionSpec.from_json(row.spec).sleep.destroy_after_seconds
-        if destroy_after is not None and row.paused_as == PausedAs.FILES:
+        if destroy_after is not None and how is not PausedAs.FROZEN:
             values["expires_at"] = now + destroy_after
         row = await self._rows.change(row, Event.PAUSED, values)
         await self._rows.release(row)
@@ -134,27 +174,48 @@ class Sleep:
                 log.info("session.shells.not_kept", session_id=row.id, error=error.message)
         await self._driver.pause(self._driver.handle_for(row.id))
 
-    async def _stop(self, row: SessionRow) -> None:
-        """First the shells, then everything else: who cannot tell its state goes on running."""
+    async def _stop(self, row: SessionRow, how: PausedAs) -> None:
+        """First the shells, then everything else: who cannot tell its state goes on running.
+
+        The shells are kept with memory too: they are the way out if it cannot be restored.
+        """
         link = self._hub.get(row.id)
         if link is None:
             raise WrongState(f"session {row.id} has no link yet; try again")
         saved = await link.call("shells.save", {}, timeout=SHELL_SECONDS)
         await self._shells.write(row.id, saved)
-        await self._driver.stop(self._driver.handle_for(row.id))
+        handle = self._driver.handle_for(row.id)
+        if how is PausedAs.FILES:
+            await self._driver.stop(handle)
+            return
+        await self._hub.quiesce(row.id, timeout=QUIESCE_SECONDS)
+        await self._driver.checkpoint(handle)
 
     # -- awake -------------------------------------------------------------------------------------------------------
 
-    async def wake(self, session_id: str) -> tuple[SessionRow, PausedAs | None]:
-        """From ``paused`` to ``active``, and how it had slept; one that is active is left alone."""
+    async def wake(self, session_id: str, how: PausedAs | None = None) -> tuple[SessionRow, PausedAs | None]:
+        """From ``paused`` to ``active``, and what came back; one that is active is left alone.
+
+        ``how`` as ``FILES`` gives up the memory that was kept: the way out where it cannot be restored.
+        """
         async with self._lifecycle.alone(session_id):
             row = await self._store.get(session_id)
             if row.status == Status.ACTIVE:
                 return row, None
             if row.status != Status.PAUSED:
                 raise WrongState(f"session {session_id} is {row.status}; only a sleeping one can be woken")
-            slept_as = PausedAs(row.paused_as or PausedAs.FROZEN)
-            return await self._wake(await self._rows.lease(session_id)), slept_as
+            row = await self._rows.lease(session_id)
+            if how is PausedAs.FILES and row.paused_as == PausedAs.MEMORY:
+                row = await self._give_up_memory(row)
+            row, came_as = await self._wake(row)
+            return row, came_as
+
+    async def _give_up_memory(self, row: SessionRow) -> SessionRow:
+        """What was restored from it and never answered goes with it."""
+        handle = self._driver.handle_for(row.id)
+        if (await self._driver.inspect(handle)).state is not SandboxState.STOPPED:
+            await self._driver.stop(handle)
+        return await self._rows.set(row, {"paused_as": PausedAs.FILES})
 
     async def revive(self, session_id: str) -> SessionRow:
         """From ``error`` to ``active``, with what is left of it: its files, and its shells if they were kept."""
@@ -167,19 +228,23 @@ class Sleep:
             except (SandboxNotFound, WrongState) as error:
                 await self._rows.release(row)
                 raise WrongState(f"session {session_id} cannot be brought back: {error.message}; destroy it") from None
-            return await self._wake_from(row)
+            return (await self._wake_from(row))[0]
 
-    async def _wake(self, row: SessionRow) -> SessionRow:
+    async def _wake(self, row: SessionRow) -> tuple[SessionRow, PausedAs]:
         return await self._wake_from(await self._rows.change(row, Event.RESUME))
 
-    async def _wake_from(self, row: SessionRow) -> SessionRow:
+    async def _wake_from(self, row: SessionRow) -> tuple[SessionRow, PausedAs]:
         try:
-            await self._rouse(row)
+            came_as = await self._rouse(row)
         except HoldfastError as error:
             log.warning("session.wake.failed", session_id=row.id, paused_as=row.paused_as, error=error.message)
-            await self._give_up(row, f"wake: {error.message}")
+            has_way_out = row.paused_as == PausedAs.MEMORY
+            message = f"{error.message}; {_WAY_OUT}" if has_way_out else error.message
+            await self._give_up(row, f"wake: {message}")
+            if has_way_out:
+                raise type(error)(message) from error
             raise
-        return await self._awake(row)
+        return await self._awake(row), came_as
 
     async def _give_up(self, row: SessionRow, trouble: str) -> None:
         """It sleeps on; or, if it was dead, it stays so. A row that is resuming has a reason only then."""
@@ -190,20 +255,27 @@ class Sleep:
             row = await self._rows.change(row, Event.FAILED, {"paused_as": None, "error": trouble})
         await self._rows.release(row)
 
-    async def _rouse(self, row: SessionRow) -> None:
-        """Whatever of it is not done yet: safe to repeat after a crash."""
+    async def _rouse(self, row: SessionRow) -> PausedAs:
+        """Whatever of it is not done yet: safe to repeat after a crash. Returns what came back."""
+        slept_as = PausedAs(row.paused_as or PausedAs.FROZEN)
         link = await self._lifecycle.listen(row.id)
         handle = self._driver.handle_for(row.id)
-        if row.paused_as == PausedAs.FROZEN:
+        if slept_as is PausedAs.FROZEN:
             await self._driver.resume(handle)
             await link.wait_connected(self._connect_seconds)
-            return
+            return slept_as
+        wants_memory = slept_as is PausedAs.MEMORY
         if (await self._driver.inspect(handle)).state is SandboxState.STOPPED:
-            await self._driver.start(handle)
+            wants_memory = await self._driver.start(handle, memory=wants_memory)
         await link.wait_connected(self._connect_seconds)
         spec = SessionSpec.from_json(row.spec)
-        await self._lifecycle.give_environment(row.id, spec.env)
+        if not wants_memory:
+            await self._load_shells(row, link, spec)
         await self._lifecycle.open_network(link, spec)
+        return PausedAs.MEMORY if wants_memory else PausedAs.FILES
+
+    async def _load_shells(self, row: SessionRow, link: Link, spec: SessionSpec) -> None:
+        await self._lifecycle.give_environment(row.id, spec.env)
         saved = await (self._shells.read(row.id) if row.reason is None else self._shells.find(row.id))
         if saved is not None:
             await link.call("shells.load", *saved, timeout=SHELL_SECONDS)
@@ -228,8 +300,9 @@ class Sleep:
 
     # -- after a crash -----------------------------------------------------------------------------------------------
 
-    async def settle(self, row: SessionRow, state: SandboxState | None) -> None:
-        """Finish what a dead daemon was about; ``state`` is how the sandbox was found. Sleepers are only looked at."""
+    async def settle(self, row: SessionRow, fact: SandboxInfo | None) -> None:
+        """Finish what a dead daemon was about; ``fact`` is how the sandbox was found. Sleepers are only looked at."""
+        state = fact.state if fact else None
         if row.status == Status.PAUSED:
             if state is None or (state is SandboxState.STOPPED and row.paused_as == PausedAs.FROZEN):
                 await self._lifecycle.mark_crashed(row, "it is gone" if state is None else "it died in its sleep")
@@ -237,14 +310,24 @@ class Sleep:
         async with self._lifecycle.alone(row.id):
             row = await self._rows.lease(row.id)
             if row.status == Status.PAUSING:
-                await self._settle_pausing(row, state)
+                await self._settle_pausing(row, await self._wait_until_decided(fact) if fact else None)
             elif row.status == Status.RESUMING:
                 await self._settle_resuming(row, state)
 
-    async def _settle_pausing(self, row: SessionRow, state: SandboxState | None) -> None:
-        asleep = {PausedAs.FROZEN: SandboxState.PAUSED, PausedAs.FILES: SandboxState.STOPPED}
-        if state is not None and state is asleep.get(PausedAs(row.paused_as or PausedAs.FROZEN)):
-            await self._asleep(row)
+    async def _wait_until_decided(self, fact: SandboxInfo) -> SandboxInfo:
+        """A checkpoint goes on without the daemon that has begun it."""
+        deadline = time.monotonic() + UNDER_WAY_SECONDS
+        while fact.busy and time.monotonic() < deadline:
+            await asyncio.sleep(_LOOK_SECONDS)
+            fact = await self._driver.inspect(fact.handle)
+        return fact
+
+    async def _settle_pausing(self, row: SessionRow, fact: SandboxInfo | None) -> None:
+        how = PausedAs(row.paused_as or PausedAs.FROZEN)
+        state = fact.state if fact else None
+        if state is (SandboxState.PAUSED if how is PausedAs.FROZEN else SandboxState.STOPPED):
+            has_memory = fact is not None and fact.memory
+            await self._asleep(row, PausedAs.FILES if how is PausedAs.MEMORY and not has_memory else how)
         elif state is SandboxState.RUNNING:
             await self._shells.remove(row.id)
             row = await self._rows.change(row, Event.GAVE_UP, {"paused_as": None})
@@ -271,3 +354,7 @@ class Sleep:
     async def forget(self, session_id: str) -> None:
         """Its shells, when the session is destroyed."""
         await self._shells.remove(session_id)
+
+
+def _is_files(row: SessionRow) -> bool:
+    return row.paused_as == PausedAs.FILES

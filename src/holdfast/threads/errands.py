@@ -27,6 +27,7 @@ from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.sessions.sleep import PausedAs
 from holdfast.store.thread_rows import RequestRow, SleepState, TurnRow, TurnState
 from holdfast.threads import options
+from holdfast.threads.patience import patiently
 from holdfast.threads.tools import Tools
 
 if TYPE_CHECKING:
@@ -77,7 +78,9 @@ class Errands:
             raise
         except HoldfastError as error:
             result = {"error": {"code": error.code, "message": error.message}}
-        await self._tools.store.thread_requests.done(box.lease, request.id, result)
+        await patiently(
+            lambda: self._tools.store.thread_requests.done(box.lease, request.id, result), self._tools.sleep
+        )
 
     async def _do(self, box: "Mailbox", kind: str, data: Data) -> Data:
         if kind not in self._known:
@@ -113,12 +116,12 @@ class Errands:
         raise NotFound(f"no turn that is running has asked a question {question}")
 
     async def _revert(self, box: "Mailbox", data: Data) -> Data:
-        channel, wanted = _text(data, "channel"), data.get("turn_id")
+        channel, wanted = _text(data, "channel"), _text(data, "turn_id")
         turns = [turn for turn in await self._turns(box) if turn.channel == channel]
         if channel in box.runs or any(turn.state != TurnState.ENDED for turn in turns):
             raise WrongState("a turn is running; abort it, or wait for its end")
         there = [turn for turn in turns if not turn.reverted]
-        index = next((at for at, turn in enumerate(there) if wanted in (None, turn.id)), None)
+        index = next((at for at, turn in enumerate(there) if turn.id == wanted), None)
         if index is None:
             raise TurnNotFound("there is no such turn that could be taken back")
         back = there[: index + 1]  # newest first
@@ -165,7 +168,11 @@ class Errands:
 
     async def _delete(self, box: "Mailbox", _data: Data) -> Data:
         await box.end_turns()
-        row = await self._tools.store.threads.delete(box.lease)
+        try:
+            row = await patiently(lambda: self._tools.store.threads.delete(box.lease), self._tools.sleep)
+        except BaseException:
+            box.go_on()
+            raise
         if row.session_id is not None:
             try:
                 await destroy(self._tools, row.session_id)

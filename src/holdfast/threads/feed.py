@@ -19,8 +19,8 @@ from holdfast.threads.types import EventsPage, EventView
 
 log = structlog.get_logger(__name__)
 
-PAGE = 500
-_KEPT = 2000
+PAGE = 200
+_KEPT = 500
 _AGAIN_SECONDS = 1.0
 
 

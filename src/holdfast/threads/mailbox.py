@@ -12,12 +12,13 @@ from typing import Any
 
 import structlog
 
-from holdfast.errors import Conflict, DiskFull, HoldfastError, StaleRow, ThreadNotFound, Unavailable
+from holdfast.errors import Conflict, DiskFull, HoldfastError, StaleRow, ThreadNotFound, Unavailable, WrongState
 from holdfast.store.thread_rows import Lease, MessageRow, Mode, ThreadRow, TurnRow
 from holdfast.threads.errands import Errands
 from holdfast.threads.files import ThreadFileService
 from holdfast.threads.hosts import Hosts
 from holdfast.threads.leases import LeaseKeeper
+from holdfast.threads.patience import patiently
 from holdfast.threads.resolver import Attached, Resolver
 from holdfast.threads.tools import Tools, new_id
 from holdfast.threads.turn_run import TurnRun
@@ -25,6 +26,8 @@ from holdfast.threads.turn_run import TurnRun
 log = structlog.get_logger(__name__)
 
 _AGAIN_SECONDS = 0.5
+_TURN = "turn:"
+_ERRAND = "errand:"
 _BREATH_SECONDS = 0.01
 """Whatever goes wrong, this never becomes a busy loop."""
 
@@ -103,11 +106,16 @@ class Mailbox:
     async def end_turns(self) -> None:
         """The thread is going away: stop working on them, write nothing, and begin none."""
         self._closing = True
-        turns = [task for name, task in self._tasks.items() if name.startswith("turn:")]
+        turns = [task for name, task in self._tasks.items() if name.startswith(_TURN)]
         for task in turns:
             task.cancel()
         if turns:
             await asyncio.wait(turns)
+
+    def go_on(self) -> None:
+        """It stays after all."""
+        self._closing = False
+        self.look_again()
 
     # -- the task ----------------------------------------------------------------------------------------------------
 
@@ -117,6 +125,8 @@ class Mailbox:
             await self._run()
         except (Conflict, StaleRow, ThreadNotFound) as error:
             self._refuse(Elsewhere() if not isinstance(error, ThreadNotFound) else error)
+            if self.served and not isinstance(error, StaleRow | ThreadNotFound):
+                raise  # it was ours: something else is wrong
         except BaseException as error:
             self._refuse(error if isinstance(error, HoldfastError) else Elsewhere())
             raise
@@ -141,8 +151,20 @@ class Mailbox:
         try:
             with store.watch.listening(self.thread_id, self.ring):
                 await self._serve(keeper)
+        except Exception:
+            await self._stop(keeper)
+            await self._let_go()
+            raise
         finally:
             await self._stop(keeper)
+
+    async def _let_go(self) -> None:
+        """After an error of our own: somebody, perhaps we, takes it up again without waiting for the lease to end."""
+        try:
+            async with asyncio.timeout(self._tools.settings.lease_seconds):
+                await self._tools.store.leases.release(self.lease, if_done=False)
+        except (HoldfastError, TimeoutError) as error:
+            log.warning("thread.lease.kept", thread_id=self.thread_id, error=str(error), next="it runs out by itself")
 
     async def _check(self, row: ThreadRow) -> None:
         if not await self._hosts.serves(row):
@@ -152,21 +174,25 @@ class Mailbox:
         while True:
             self._bell.clear()
             self.knocked = False
-            try:
-                await self._look()
-            except (Unavailable, DiskFull) as error:  # the turns under way wait for the store, too
-                log.warning("thread.look.waits", thread_id=self.thread_id, code=error.code, error=error.message)
-                await self._tools.sleep(_AGAIN_SECONDS)
-                await self._wait(keeper, 0.0)
-                self._inbox = -1
-                continue
-            if self._tasks or self._asked or self._resolving:
+            if not await self._looked():
+                await self._wait(keeper, _AGAIN_SECONDS)
+            elif self._tasks or self._asked or self._resolving:
                 await self._wait(keeper)
             elif not await self._rung(keeper):
-                if await self._tools.store.leases.release(self.lease):
+                if await patiently(lambda: self._tools.store.leases.release(self.lease), self._tools.sleep):
                     return
                 self._inbox = -1
                 await asyncio.sleep(_BREATH_SECONDS)
+
+    async def _looked(self) -> bool:
+        """False if the database is away. What runs goes on; whether the lease is still ours, its keeper tells."""
+        try:
+            await self._look()
+        except (Unavailable, DiskFull) as error:
+            log.warning("thread.mailbox.waits", thread_id=self.thread_id, error=error.message)
+            self._inbox = -1
+            return False
+        return True
 
     async def _rung(self, keeper: "asyncio.Task[str]") -> bool:
         """Whether something comes soon after all was done."""
@@ -204,7 +230,7 @@ class Mailbox:
         await self._look_into_store()
         while self._asked:
             errand = self._asked.pop(0)
-            self._spawn(f"errand:{id(errand)}", self._errands.here(self, errand.kind, errand.data, errand.result))
+            self._spawn(f"{_ERRAND}{id(errand)}", self._errands.here(self, errand.kind, errand.data, errand.result))
 
     async def _look_into_store(self) -> None:
         """Most rings only say that a turn goes on: the number of messages and requests so far tells."""
@@ -212,33 +238,40 @@ class Mailbox:
         inbox = (await store.watch.marks([self.thread_id])).get(self.thread_id, (0, 0))[1]
         if inbox == self._inbox or self._closing:
             return
+        self._inbox = inbox  # before anything is read: who says meanwhile that one must look again is heard
         for turn in await store.turns.unfinished(self.thread_id):
-            if turn.channel not in self.runs:
+            if not self._busy(turn.channel):
                 self._tools.metrics.takeovers.inc()
                 self._begin(turn)
         for message in await store.messages.queued(self.thread_id):
-            await self._take_up(message)
+            try:
+                await self._take_up(message)
+            except WrongState as error:  # a turn has begun, or ended, in this moment; its end lets us look again
+                log.info("thread.message.waits", thread_id=self.thread_id, message_id=message.id, error=error.message)
         for request in await store.thread_requests.open(self.thread_id):
             self._spawn(f"request:{request.id}", self._errands.of_another(self, request))
-        self._inbox = inbox
 
     async def _take_up(self, message: MessageRow) -> None:
         run = self.runs.get(message.channel)
         turns = self._tools.store.turns
-        if run is None:
+        if not self._busy(message.channel):
             turn = await turns.begin(self.lease, message.channel, new_id("trn"))
             if turn is not None:
                 self._begin(turn)
-        elif message.mode == Mode.STEER and run.can_be_steered:
+        elif run is not None and message.mode == Mode.STEER and run.can_be_steered:
             taken = await turns.steer(self.lease, run.turn.id, message.id)
             if taken is not None:
                 self._spawn(f"steer:{message.id}", run.steer(taken))
+
+    def _busy(self, channel: str) -> bool:
+        """Also with a turn that has just failed and takes breath: until its task is gone there cannot be another."""
+        return channel in self.runs or f"{_TURN}{channel}" in self._tasks
 
     def _begin(self, turn: TurnRow) -> None:
         run = TurnRun(self._tools, self._files, self.lease, turn, partial(self.attach, turn.channel))
         run.on_accepted = self.look_again
         self.runs[turn.channel] = run
-        self._spawn(f"turn:{turn.channel}", self._run_turn(turn.channel, run))
+        self._spawn(f"{_TURN}{turn.channel}", self._run_turn(turn.channel, run))
 
     async def _run_turn(self, channel: str, run: TurnRun) -> None:
         try:
@@ -271,4 +304,6 @@ class Mailbox:
             await self._tools.sleep(_AGAIN_SECONDS)
         finally:
             del self._tasks[name]
-            self.look_again()
+            if not name.startswith(_ERRAND):
+                self._inbox = -1  # the end of anything else may let something begin
+            self._bell.set()

@@ -167,7 +167,8 @@ class Sandboxes:
         """Destroy one that is not the thread's any more. What cannot be done now is done by the sweep."""
         try:
             session = await self._tools.store.sessions.get(session_id)
-            if session.node == self._tools.node:
+            # Of a host that was given up only the row is removed; the sandbox is then a stray, should the host be back.
+            if session.node == self._tools.node or await self._hosts.given_up(session.node):
                 await self._tools.sessions.destroy(session_id)
         except SessionNotFound:
             return

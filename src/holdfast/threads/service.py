@@ -6,6 +6,7 @@ All methods may raise ``Unavailable`` (the database is away, the daemon is stopp
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -80,6 +81,10 @@ class ThreadService:
             self._feed.close()
             await self._office.close()
 
+    def hang_up(self) -> None:
+        """End every ``follow``: the daemon is about to stop, and readers shall go to the next one."""
+        self._feed.close()
+
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         """Now, and then for ever. One failure is logged and does not end it."""
         while True:
@@ -147,7 +152,8 @@ class ThreadService:
         put = await self._store.messages.put(row.id, stored)
         if put.new and (self._office.works_on(row.id) or await self._hosts.serves(put.thread)):
             self._office.ring(row.id)
-        return message_view(put.message)
+        view = message_view(put.message)
+        return view if view.after is not None else replace(view, after=row.last_seq)  # it was read before
 
     async def abort(self, ref: ThreadRef, *, channel: str = DEFAULT_CHANNEL, queued: bool = False) -> TurnView | None:
         """End the turn that is running, soon: its last event says ``canceled``. None if none is.
@@ -176,8 +182,19 @@ class ThreadService:
         ``AgentUnsupported`` where the agent cannot; ``WrongState`` while a turn is running; ``TurnNotFound``.
         """
         row = await self._row(ref)
-        found = await self._office.ask(row, "revert", {"channel": check_channel(channel), "turn_id": turn_id})
+        wanted = turn_id or await self._last_turn(row.id, check_channel(channel))
+        found = await self._office.ask(row, "revert", {"channel": channel, "turn_id": wanted})
         return await self.turn(ref, str(found["turn_id"]))
+
+    async def _last_turn(self, thread_id: str, channel: str) -> str:
+        """By its id, so that an errand that is done twice takes back one turn and not two."""
+        before: int | None = None
+        while page := await self._store.turns.page(thread_id, limit=100, before=before):
+            for turn in page:
+                if turn.channel == channel and not turn.reverted:
+                    return turn.id
+            before = page[-1].first_seq
+        raise TurnNotFound("there is no turn that could be taken back")
 
     # -- looking -----------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ The store takes a message into the turn before the agent is told, so that a cras
 the agent has not taken by the end of the turn is sent once more, as a message of its own: nothing said is lost.
 """
 
+import asyncio
 from functools import partial
 
 import structlog
@@ -30,6 +31,7 @@ class Steering:
         self._files = files
         self._turn = turn
         self._waiting: dict[str, MessageRow] = {}
+        self._lock = asyncio.Lock()
 
     async def recall(self) -> None:
         """A predecessor may have died before its agent was told. Who was told already does nothing when told again."""
@@ -43,13 +45,14 @@ class Steering:
 
     async def deliver(self, found: Attached) -> None:
         """To the agent, in order. What it does not take now waits for a recovery, or for the end of the turn."""
-        for message in list(self._waiting.values()):
-            try:
-                await self._hand_over(found, message)
-            except HoldfastError as error:
-                log.warning("turn.steer.failed", turn_id=self._turn.id, code=error.code, error=error.message)
-                return
-            self._waiting.pop(message.id, None)
+        async with self._lock:
+            for message in list(self._waiting.values()):
+                try:
+                    await self._hand_over(found, message)
+                except HoldfastError as error:
+                    log.warning("turn.steer.failed", turn_id=self._turn.id, code=error.code, error=error.message)
+                    return
+                self._waiting.pop(message.id, None)
 
     async def _hand_over(self, found: Attached, message: MessageRow) -> None:
         paths = await self._files.sync_in(found.place.session_id, self._turn.thread_id, message.attachments)

@@ -35,6 +35,7 @@ from holdfast.threads.files import ThreadFileService
 from holdfast.threads.patience import patiently
 from holdfast.threads.questions import Questions
 from holdfast.threads.resolver import Attached
+from holdfast.threads.silence import quieted, silence
 from holdfast.threads.steering import Steering
 from holdfast.threads.tools import Tools
 from holdfast.threads.turn_end import TurnEnd, error_event
@@ -67,6 +68,11 @@ class TurnRun:
         self._turn = turn
         self._attach = attach
         self._attached: Attached | None = None
+        self._last: Attached | None = None
+        """The same, also while it is being brought back."""
+        self._quieted = False
+        self._heard = False
+        """Whether the agent itself has said that the turn is over."""
         self._aborting = False
         self._overtime = False
         self._preparing: asyncio.Timeout | None = None
@@ -147,8 +153,11 @@ class TurnRun:
         if found is None:
             await self._end(StopReason.CANCELED)
             return
-        self._attached = found
+        self._attached = self._last = found
         if await self._must_ask(found):
+            if not await self._is_quiet(found):
+                await self._go()
+                return
             await self._ask(found)
         self.on_accepted()
         if self._aborting:
@@ -195,6 +204,11 @@ class TurnRun:
             return False
         self._check_asked()
         return True
+
+    async def _is_quiet(self, found: Attached) -> bool:
+        """False once, if the agent had to be stopped and must be brought back."""
+        before, self._quieted = self._quieted, True
+        return before or await quieted(self._tools, found, self._turn)
 
     def _check_asked(self) -> None:
         if self._turn.attempts >= _MOST_ASKED:
@@ -258,8 +272,6 @@ class TurnRun:
             await self._follow(found)
             return
         log.warning("turn.abort.ignored", thread_id=self._lease.thread_id, turn_id=self._turn.id, next="agent stopped")
-        with contextlib.suppress(HoldfastError):
-            await found.agent.stop(found.place)
         await self._end_aborted()
 
     async def _read(self, found: Attached) -> None:
@@ -294,6 +306,7 @@ class TurnRun:
         return next((told for told in batch if told.event.kind is Kind.FINALIZE), None)
 
     async def _finish(self, found: Attached, last: Told) -> None:
+        self._heard = True
         if self._overtime:
             await self._end_aborted()
             return
@@ -333,6 +346,8 @@ class TurnRun:
 
     async def _end(self, reason: StopReason, error: HoldfastError | None = None) -> None:
         await self._steering.send_again()
+        if self._last is not None and self._turn.state != TurnState.PREPARING and not self._heard:
+            await silence(self._tools, self._last, self._turn.id)
         self._turn = await self._closing.write_own(reason, error)
 
     # -- from outside ------------------------------------------------------------------------------------------------

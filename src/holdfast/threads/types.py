@@ -149,6 +149,8 @@ class MessageView:
     turn_id: str | None
     """None until it is in a turn."""
     at: float
+    after: int | None = None
+    """All events that tell of it have greater numbers; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

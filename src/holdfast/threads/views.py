@@ -49,6 +49,7 @@ def message_view(row: MessageRow) -> MessageView:
         status=MessageStatus(row.status),
         turn_id=row.turn_id,
         at=row.at,
+        after=None if row.seq is None else row.seq - 1,
     )
 
 

@@ -136,7 +136,7 @@ def test_a_tiny_image(kitchen: Kitchen) -> None:
         info is not None and info.kind == "built" and info.recipe == load(str(kitchen.directory / "tiny.toml")).digest
     )
     left = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and not path.is_symlink()}
-    assert not {"etc/apt/sources.list", "run/holdfast-build/ca.crt", "etc/apt/apt.conf.d/99mmdebstrap"} & left
+    assert [name for name in left if name.startswith(("etc/apt/", "run/"))] == []
     assert (root / "etc/resolv.conf").read_text() == ""  # the host's was lent
     assert any("running echo made" in step for step in kitchen.told)
     kitchen.assert_clean()

@@ -142,6 +142,30 @@ async def test_a_database_that_is_away_is_waited_for(street: Street) -> None:
     assert len(failed) == 4
 
 
+async def test_a_database_that_is_away_while_a_turn_runs_does_not_stop_it(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.say("say one\nwait-for /workspace/go\nsay two", "m1")
+        await desk.wait_for(Kind.TEXT_DELTA)
+        thread = await desk.threads.get(REF)
+        database = street.store._database
+        real = database.read, database.write
+
+        async def away(_work: object) -> None:
+            raise Unavailable("the database restarts")
+
+        database.read = database.write = away  # type: ignore[method-assign, assignment]
+        runner = street.house.world.sandboxes[str(thread.session_id)].runner
+        assert runner is not None
+        runner.files["/workspace/go"] = b""
+        desk.threads._office.ring(thread.id)
+        await asyncio.sleep(0.3)
+        database.read, database.write = real  # type: ignore[method-assign]
+        turn = await desk.ended("m1")
+        await check_once(desk, street)
+    assert (turn.answer or "").split() == ["one", "two"]
+    assert street.metric("holdfast_thread_takeovers_total") == 0
+
+
 async def test_a_bug_ends_the_turn_and_not_the_thread(street: Street) -> None:
     async with street.daemon() as desk:
         real = desk.agent.prompt

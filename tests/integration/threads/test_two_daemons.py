@@ -98,11 +98,11 @@ async def test_a_host_that_is_gone_is_reported_then_given_up_and_cleaned_when_it
     hosts: tuple[Host, Host],
 ) -> None:
     one, two = hosts
-    async with two.daemon(replace(QUICK, node_silent_seconds=0.5, node_grace_seconds=2.5)) as second:
-        async with one.daemon() as first:
-            await first.talk("say the password is kelp", "m1")
-            await first.say("say begun\nwait-for /workspace/never", "m2")
-            await until(lambda: len(one.agents.ran) == 2, "begun")
+    async with one.daemon() as first:
+        await first.talk("say the password is kelp", "m1")
+        await first.say("say begun\nwait-for /workspace/never", "m2")
+        await until(lambda: len(one.agents.ran) == 2, "begun")
+    async with two.daemon(replace(QUICK, node_silent_seconds=0.3, node_grace_seconds=5.0)) as second:
         old = (await second.threads.get(REF)).session_id
 
         async def reported() -> bool:
@@ -119,8 +119,6 @@ async def test_a_host_that_is_gone_is_reported_then_given_up_and_cleaned_when_it
         assert thread.session_id in two.house.world.sandboxes
         assert thread.last_error is None
         async with one.daemon() as first:
-            await until(lambda: len(one.house.world.sandboxes) == 1, "still there")
-            await first.threads.janitor.tick()
             await until(lambda: one.house.world.sandboxes == {}, "the old sandbox is removed")
             assert (await first.talk("recall the password is kelp", "m4")).answer == "yes\n"
     assert sandboxes(one, two) == [thread.session_id]

@@ -2,6 +2,7 @@
 
 import re
 import time
+from typing import cast
 
 import pytest
 from fastapi import APIRouter, FastAPI
@@ -23,6 +24,7 @@ from holdfast.keys.types import Scope
 from holdfast.sessions.live import LiveSession
 from holdfast.sessions.ports import Ports
 from holdfast.sessions.processes import Processes
+from holdfast.threads.service import ThreadService
 
 
 @pytest.fixture
@@ -41,6 +43,7 @@ def whole() -> FastAPI:
         events=FakeEvents(),
         files=FakeFiles(sessions),
         links=FileLinks(b"secret", time.time),
+        threads=cast(ThreadService, object()),  # nothing here calls it
     )
 
 

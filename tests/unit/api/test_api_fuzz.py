@@ -10,6 +10,7 @@ from schemathesis.checks import not_a_server_error
 
 from fakes.events import FakeEvents
 from fakes.file_service import FakeFiles
+from fakes.kept_services import FakeSnapshots, FakeWorkspaces
 from fakes.key_store import key_ring
 from fakes.session_service import FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
@@ -27,6 +28,8 @@ app = create_app(
     keys=key_ring("key"),
     settings=ApiSettings(),
     images=FakeImages(),
+    snapshots=FakeSnapshots(sessions),
+    workspaces=FakeWorkspaces(sessions),
     events=events,
     files=FakeFiles(sessions),
     links=links,

@@ -277,6 +277,9 @@ async def test_images(client: httpx2.AsyncClient) -> None:
     assert (await client.delete("/v1/images/alpine")).status_code == 204
     assert told(await client.delete("/v1/images/alpine")) == (404, "image_not_found")
     assert told(await client.post("/v1/images", json={"name": "x", "source": "relative"})) == (422, "bad_input")
+    assert told(await client.post("/v1/images", json={"name": "x", "source": "oci:/a"})) == (422, "bad_input")
+    fetched = await client.post("/v1/images", json={"name": "y", "source": "docker://registry.test/name:1"})
+    assert fetched.status_code == 201 and fetched.json()["recipe"] is None
 
 
 async def test_stats_of_one(client: httpx2.AsyncClient, session_id: str, sessions: FakeSessions) -> None:

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 from holdfast.images.build_log import BuildLog
-from holdfast.images.build_script import Lent, script
+from holdfast.images.build_script import MIRRORS, Lent, script
 from holdfast.images.recipe import Recipe, RecipeFile
 
 NASTY = """a 'b' "c" $(touch /tmp/owned) `touch /tmp/owned` \\ $HOME"""
@@ -14,12 +14,12 @@ NASTY = """a 'b' "c" $(touch /tmp/owned) `touch /tmp/owned` \\ $HOME"""
 def run(tmp_path: Path, recipe: Recipe, lent: Lent) -> tuple[Path, str]:
     """The script with a ``chroot`` that only calls the program; so what it runs is what it would run inside."""
     root, tools, files = tmp_path / "root", tmp_path / "tools", tmp_path / "files"
-    for directory in (root / "etc/apt/apt.conf.d", root / "bin", tools, files):
+    for directory in (root / "etc/apt/apt.conf.d", root / "etc/apt/sources.list.d", root / "bin", tools, files):
         directory.mkdir(parents=True)
     (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
     (root / "etc/group").write_text("root:x:0:\n")
     (root / "bin/sh").write_text("")
-    for name in ("etc/apt/sources.list", "etc/apt/apt.conf.d/99mmdebstrap"):
+    for name in ("etc/apt/sources.list", f"etc/apt/sources.list.d/0000{MIRRORS}", "etc/apt/apt.conf.d/99mmdebstrap"):
         (root / name).write_text("secret mirror")
     (tools / "chroot").write_text('#!/bin/sh\ncd "$1"; shift; PATH=/usr/bin:/bin exec "$@"\n')
     (tools / "chown").write_text("#!/bin/sh\n")

@@ -88,7 +88,7 @@ async def test_a_worker_that_says_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 async def test_a_worker_that_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         cast(asyncio.Transport, writer.transport).pause_reading()
-        await asyncio.sleep(3)
+        await asyncio.sleep(3)  # longer than anybody waits for it
         writer.transport.abort()
 
     async with files_with(deaf, tmp_path, monkeypatch) as files:
@@ -99,12 +99,13 @@ async def test_a_worker_that_takes_nothing(tmp_path: Path, monkeypatch: pytest.M
 async def test_a_worker_that_is_busy_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def busy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
-        for _ in range(8):
+        for _ in range(8):  # for longer than it may be silent, and never silent for nearly as long
             writer.write(frames.encode({"busy": True}))
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.3)
         writer.write(frames.encode({}))
 
     async with files_with(busy, tmp_path, monkeypatch) as files:
+        monkeypatch.setattr(file_task, "SILENT_SECONDS", 2.0)
         await files.remove("ses_1", "/f", recursive=True)
 
 

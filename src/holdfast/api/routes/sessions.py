@@ -8,7 +8,16 @@ from starlette.responses import Response
 
 from holdfast.api.caller import CallerOf
 from holdfast.api.kept_models import ForkIn, SessionForked
-from holdfast.api.models import SessionCreate, SessionListed, SessionOut, SessionPage, SessionWoken, StatsOut
+from holdfast.api.models import (
+    HibernateIn,
+    SessionCreate,
+    SessionListed,
+    SessionOut,
+    SessionPage,
+    SessionWoken,
+    StatsOut,
+    WakeIn,
+)
 from holdfast.api.ports import SessionService
 from holdfast.api.routes.common import IdempotencyKey, SessionId, failures, reply
 from holdfast.api.settings import ApiSettings
@@ -83,19 +92,27 @@ def router(service: SessionService, settings: ApiSettings) -> APIRouter:
         "/v1/sessions/{session_id}/hibernate",
         response_model=SessionOut,
         responses=failures(404, 409, 410, 413, 422, 502, 503),
-        summary="Stop a session and keep its files and shells",
+        summary="Stop a session and keep its memory, or its files and shells",
     )
-    async def hibernate(session_id: SessionId) -> Response:
-        """It holds no process and no memory any more. Background processes end; the next use brings back the rest."""
-        return reply(SessionOut.of(await service.pause(session_id, PausedAs.FILES)))
+    async def hibernate(session_id: SessionId, wish: HibernateIn | None = None) -> Response:
+        """It holds no process and no memory any more. The next use brings back what was kept.
+
+        Memory is kept where the driver can; with `{"as": "files"}`, or where it cannot, background processes end.
+        """
+        how = PausedAs(wish.as_) if wish and wish.as_ else None
+        return reply(SessionOut.of(await service.pause(session_id, how)))
 
     async def resume(session_id: SessionId) -> Response:
         """Any use wakes a session too. The answer says what came back."""
         return reply(SessionWoken.of_wake(*await service.wake(session_id)))
 
-    async def restore(session_id: SessionId) -> Response:
-        """Also one that is in error, if its files are still there: under the same id, with fresh processes."""
-        return reply(SessionWoken.of_wake(*await service.revive(session_id)))
+    async def restore(session_id: SessionId, wish: WakeIn | None = None) -> Response:
+        """Also one that is in error, if its files are still there: under the same id, with fresh processes.
+
+        `{"as": "files"}` gives up memory that was kept: the way out if it cannot be restored.
+        """
+        how = PausedAs.FILES if wish and wish.as_ else None
+        return reply(SessionWoken.of_wake(*await service.revive(session_id, how)))
 
     wakers = {"resume": (resume, "Let a frozen session go on"), "restore": (restore, "Bring back a stopped session")}
     for verb, (wake, what) in wakers.items():

@@ -18,6 +18,7 @@ from holdfast.drivers.conformance.isolation import IsolationConformance
 from holdfast.drivers.conformance.lifecycle import LifecycleConformance
 from holdfast.drivers.conformance.limits import LimitsConformance
 from holdfast.drivers.conformance.links import LinkConformance
+from holdfast.drivers.conformance.memory import MemoryConformance
 from holdfast.drivers.conformance.sleep import SleepConformance
 from holdfast.drivers.conformance.snapshots import SnapshotConformance
 from holdfast.drivers.conformance.stats import StatsConformance
@@ -33,6 +34,7 @@ class DriverConformance(
     LimitsConformance,
     StatsConformance,
     SleepConformance,
+    MemoryConformance,
     SnapshotConformance,
     WorkspaceConformance,
 ):

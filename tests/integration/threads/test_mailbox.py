@@ -1,0 +1,142 @@
+"""What a thread's mailbox does when one of its own parts, or the store, fails in an unlucky moment: it goes on."""
+
+import asyncio
+
+import pytest
+
+from holdfast.errors import Conflict, HoldfastError, ThreadNotFound, Unavailable, WrongState
+from holdfast.protocol.turn_events import Kind
+from holdfast.threads.types import Mode
+from support.house import until
+from support.threads import REF, Desk, Street
+
+pytestmark = pytest.mark.anyio
+
+BUSY = "say busy\nwait-for /workspace/go\nsay done"
+
+
+def go(street: Street) -> None:
+    for sandbox in street.house.world.sandboxes.values():
+        assert sandbox.runner is not None
+        sandbox.runner.files["/workspace/go"] = b""
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, where: object, method: str, error: HoldfastError, times: int) -> list[int]:
+    """Let the next calls fail; returns the list of those that did."""
+    real = getattr(where, method)
+    failed: list[int] = []
+
+    async def fails(*args: object, **more: object) -> object:
+        if len(failed) < times:
+            failed.append(1)
+            raise error
+        return await real(*args, **more)
+
+    monkeypatch.setattr(where, method, fails)
+    return failed
+
+
+async def begin(desk: Desk) -> None:
+    await desk.say(BUSY, "m1")
+    await desk.wait_for(Kind.TEXT_DELTA)
+
+
+async def test_a_delete_waits_for_a_database_that_is_away(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with street.daemon() as desk:
+        await begin(desk)
+        failed = failing(monkeypatch, street.store.threads, "delete", Unavailable("it restarts"), 1)
+        await desk.threads.delete(REF)
+        assert failed == [1]
+        with pytest.raises(ThreadNotFound):
+            await desk.threads.get(REF)
+    assert street.sandboxes() == []
+
+
+async def test_a_delete_that_fails_leaves_a_thread_that_works(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with street.daemon() as desk:
+        await begin(desk)
+        failing(monkeypatch, street.store.threads, "delete", HoldfastError("a statement was refused"), 1)
+        with pytest.raises(HoldfastError, match="refused"):
+            await desk.threads.delete(REF)
+        go(street)
+        assert ((await desk.ended("m1")).answer or "").split() == ["busy", "done"]
+        assert (await desk.talk("say later", "m2")).answer == "later\n"
+    assert len(street.agents.ran) == 2
+
+
+async def test_a_turn_whose_end_cannot_be_written_is_taken_up_again(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with street.daemon() as desk:
+        await begin(desk)
+        failed = failing(monkeypatch, street.store.turns, "end", HoldfastError("a statement was refused"), 3)
+        go(street)
+        await until(lambda: len(failed) == 3, "failed")
+        await desk.say("say two", "m2")  # rings the bell while the task of the turn takes breath
+        assert ((await desk.ended("m1")).answer or "").split() == ["busy", "done"]
+        assert (await desk.ended("m2")).answer == "two\n"
+    assert len(street.agents.ran) == 2
+
+
+async def test_a_turn_that_ends_while_the_store_is_read_lets_the_next_begin(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with street.daemon() as desk:
+        await desk.say("wait-for /workspace/never", "o1", channel="other")  # so that the mailbox stays
+        await until(lambda: len(street.agents.ran) == 1, "running")
+        await begin(desk)
+        await asyncio.sleep(0.1)  # the bells of the beginning have rung out
+        real = street.store.thread_requests.open
+
+        async def slow(thread_id: str) -> object:
+            found = await real(thread_id)
+            monkeypatch.undo()
+            go(street)
+            await desk.ended("m1")
+            await asyncio.sleep(0.1)  # its task has ended, too
+            return found
+
+        monkeypatch.setattr(street.store.thread_requests, "open", slow)
+        await desk.say("say two", "m2")
+        async with asyncio.timeout(10):
+            assert (await desk.ended("m2")).answer == "two\n"
+
+
+async def test_a_message_that_comes_as_its_turn_ends_waits_for_the_next(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with street.daemon() as desk:
+        await begin(desk)
+        failed = failing(monkeypatch, street.store.turns, "steer", WrongState("the turn has ended"), 1)
+        thread = await desk.threads.get(REF)
+        await desk.say("say two", "m2", mode=Mode.STEER)
+        await until(lambda: len(failed) == 1, "refused")
+        assert desk.threads._office.works_on(thread.id)
+        go(street)
+        await desk.ended("m1")
+        assert (await desk.ended("m2")).reason == "end_turn"
+    assert street.metric("holdfast_thread_takeovers_total") == 0
+
+
+@pytest.mark.parametrize("error", [HoldfastError("a statement was refused"), Conflict("so was this")])
+async def test_a_mailbox_that_dies_gives_the_thread_back(
+    street: Street, monkeypatch: pytest.MonkeyPatch, error: HoldfastError
+) -> None:
+    async with street.daemon(lease_seconds=1000.0) as desk:
+        await begin(desk)
+        failed = failing(monkeypatch, street.store.messages, "queued", error, 1)
+        await desk.say("say two", "m2")
+        await until(lambda: len(failed) == 1, "failed")
+        go(street)
+        assert (await desk.ended("m2")).answer == "two\n"
+    assert len(street.agents.ran) == 2
+
+
+async def test_a_mailbox_that_dies_holds_no_lease(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with street.daemon(lease_seconds=1000.0, poll_seconds=1000.0) as desk:
+        await begin(desk)
+        thread = await desk.threads.get(REF)
+        failing(monkeypatch, street.store.messages, "queued", Conflict("a statement was refused"), 1)
+        await desk.say("say two", "m2")
+        await until(lambda: not desk.threads._office.works_on(thread.id), "it is gone")
+        assert (await street.store.threads.get(thread.id)).lease_owner is None
