@@ -73,6 +73,24 @@ def test_memory_outlives_the_daemon(daemon: DaemonProcess) -> None:
         assert_no_trace(daemon, session)
 
 
+def test_a_fork_goes_on_and_so_does_the_original(daemon: DaemonProcess, api: Api) -> None:
+    session = str(api.create()["id"])
+    api.exec(session, f"kept=yes; cd /tmp; {COUNTER}")
+    goes_on(api, session)
+    forked = api.http.post(f"/v1/sessions/{session}/fork").json()
+    assert (forked["status"], forked["restored"]) == ("active", "memory"), forked
+    fork = str(forked["id"])
+    assert api.out(fork, "echo $kept $PWD; echo mine > /workspace/mine") == "yes /tmp"
+    goes_on(api, fork)
+    goes_on(api, session)
+    assert api.out(session, "[ -e /workspace/mine ] || echo apart") == "apart"
+    daemon.restart()
+    goes_on(api, fork)
+    api.destroy(fork)
+    api.destroy(session)
+    assert_no_trace(daemon, fork)
+
+
 def test_use_wakes_it_and_a_program_goes_on(api: Api) -> None:
     session = str(api.create()["id"])
     started = api.http.post(
@@ -81,7 +99,7 @@ def test_use_wakes_it_and_a_program_goes_on(api: Api) -> None:
     assert started.status_code == 201, started.text
     process = started.json()["process_id"]
     assert api.http.post(f"/v1/sessions/{session}/hibernate", json={"as": "memory"}).status_code == 200
-    given = api.http.post(f"/v1/sessions/{session}/processes/{process}/stdin", content=b"it\n")
+    given = api.http.post(f"/v1/sessions/{session}/processes/{process}/stdin", json={"text": "it\n"})
     assert given.status_code in (200, 204), given.text
     wait_for(
         lambda: "got it" in api.http.get(f"/v1/sessions/{session}/processes/{process}/output").text,
@@ -96,7 +114,7 @@ def test_files_alone_if_asked_for(api: Api) -> None:
     asleep = api.http.post(f"/v1/sessions/{session}/hibernate", json={"as": "files"}).json()
     assert asleep["paused_as"] == "files", asleep
     assert api.http.post(f"/v1/sessions/{session}/restore").json()["restored"] == "files"
-    assert api.out(session, "echo $kept; pgrep -c sleep") == "yes\n0"
+    assert api.out(session, "echo $kept; pgrep -c sleep; true") == "yes\n0"
     api.destroy(session)
 
 

@@ -16,9 +16,12 @@ from typing import Self
 import httpx2
 
 from holdfast.drivers.oci_machine import examine
+from support.waiting import PATIENCE
 from support.waiting import wait_for as wait_for  # most users of a daemon want it, too
 
 KEY = "test-key-0123456789abcdef"
+START_SECONDS = 100.0
+"""A start is seconds of a core, and a busy machine has a hundred other things to do."""
 
 
 def unusable_driver() -> str:
@@ -66,7 +69,7 @@ class DaemonProcess:
         return [sys.executable, "-m", "holdfast.daemon", str(config)]
 
     def wait_ready(self) -> None:
-        wait_for(self._is_ready, f"the daemon answers; its log:\n{self.tail()}")
+        wait_for(self._is_ready, f"the daemon answers; its log:\n{self.tail()}", START_SECONDS)
 
     def _is_ready(self) -> bool:
         assert self._process is not None
@@ -101,7 +104,11 @@ class DaemonProcess:
     def _end(self, signum: int) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signum)
-            self._process.wait(timeout=30)
+            try:
+                self._process.wait(timeout=PATIENCE)
+            except subprocess.TimeoutExpired:
+                self._process.kill()  # or it would outlive the tests
+                raise
         self._process = None
 
     def keep_port(self) -> None:
@@ -127,7 +134,12 @@ class DaemonProcess:
                 client.delete(f"/v1/sessions/{session['id']}")
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.kill()  # nobody will leave this block, and so end it
+            self._remove()
+            raise
         return self
 
     def __exit__(
@@ -139,5 +151,8 @@ class DaemonProcess:
             self.destroy_everything()
         finally:
             self.stop()
-            unmount_below(self.state_dir)
-            shutil.rmtree(self.state_dir, ignore_errors=True)
+            self._remove()
+
+    def _remove(self) -> None:
+        unmount_below(self.state_dir)
+        shutil.rmtree(self.state_dir, ignore_errors=True)

@@ -35,6 +35,8 @@ QUICK = ThreadSettings(
     node_grace_seconds=60.0,
     abort_seconds=0.5,
 )
+STEADY = replace(QUICK, lease_seconds=30.0, resolve_seconds=30.0, ask_seconds=30.0)
+"""For faults: on a busy machine, too, nothing but the fault goes wrong."""
 PATIENCE = 30.0
 """Tests run beside others on a machine that is busy."""
 REF = ThreadRef(ROOT.owner, "slack:T1:C1:1700000000.1")

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds after which a thing will never be so, also on a busy machine."""
 
 

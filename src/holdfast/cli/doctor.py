@@ -4,11 +4,14 @@ import inspect
 from collections.abc import Awaitable
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.common import output, show_json, wants_json
-from holdfast.drivers.base import Check
+
+if TYPE_CHECKING:  # its module loads asyncio, and --help stays fast
+    from holdfast.drivers.base import Check
 
 
 @click.command("doctor")
@@ -27,20 +30,20 @@ def command(config: Path | None) -> int:
     return 0 if healthy(checks) else 1
 
 
-def _run(found: Awaitable[list[Check]]) -> list[Check]:
+def _run(found: "Awaitable[list[Check]]") -> "list[Check]":
     import asyncio  # here, so that --help stays fast
 
-    async def wait() -> list[Check]:
+    async def wait() -> "list[Check]":
         return await found
 
     return asyncio.run(wait())
 
 
-def healthy(checks: list[Check]) -> bool:
+def healthy(checks: "list[Check]") -> bool:
     return all(check.ok or not check.fatal for check in checks)
 
 
-def line(check: Check) -> str:
+def line(check: "Check") -> str:
     """``✓`` fine, ``✗`` must be mended, ``!`` works without it, but less well."""
     mark = "✓" if check.ok else "✗" if check.fatal else "!"
     remedy = f" — {check.remedy}" if check.remedy and not check.ok else ""

@@ -24,6 +24,8 @@ VERBS = {
     "fork": "fork",
     "workspace": "workspace",
     "rm": "rm",
+    "chat": "chat",
+    "thread": "thread",
     "image": "image",
     "key": "key",
     "events": "events",
@@ -57,6 +59,7 @@ def cli() -> None:
     holdfast up                       start the daemon
     id=$(holdfast new)                make a session
     holdfast exec $id -- echo hello   run a command in it
+    holdfast chat demo                talk to an agent in a sandbox of its own
     """
 
 

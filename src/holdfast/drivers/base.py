@@ -147,7 +147,9 @@ class Capabilities:
     stop: bool = False
     """``stop`` and ``start``: the files stay."""
     memory: bool = False
-    """``checkpoint``: the files stay, and so do the processes, on disk. Also ``snapshot`` with memory."""
+    """``checkpoint``: the files stay, and so do the processes, on disk."""
+    memory_copies: bool = False
+    """``snapshot`` with memory, of a sandbox whose memory is on disk, and ``restore`` of that under another id."""
     snapshot: bool = False
     """``snapshot`` and ``restore``."""
     workspace: bool = False
@@ -286,9 +288,9 @@ class Driver(ABC):
 
         From a running, paused or stopped sandbox. The files are as they were at one moment; those of a named workspace
         are among them. Shares blocks with the sandbox where the file system can, and never copies more than was
-        written. ``memory``: also its processes, as ``checkpoint`` does, for ``restore`` under another id; the caller
-        has told the runner to quiesce. ``lasting=False``: a crash of the host may damage it, which makes it faster; for
-        what is restored at once and then forgotten.
+        written. ``memory``: also what ``checkpoint`` kept, for ``restore`` under another id; only of a sandbox that is
+        stopped with its memory, else it is ``DriverUnsupported``. ``lasting=False``: a crash of the host may damage it,
+        which makes it faster; for what is restored at once and then forgotten.
 
         The directory of ``to`` exists; until it is complete all of it is in a sibling with ``.new`` added to the name,
         which a later try replaces. With it goes ``snapshot.json`` (``drivers.snapshot_facts``). Raises
@@ -304,6 +306,9 @@ class Driver(ABC):
         disk may be larger than the snapshot's, and is never smaller: the snapshot's size holds then. Its image is used,
         and ought to be the one that the snapshot was made on. Its ``writable_root`` must be the snapshot's, or it is
         ``BadInput``. With ``spec.workspace`` that one is shown, and not the snapshot's ``/workspace``.
+
+        Processes that come back take their runner with them, which still has the name and the token of the sandbox that
+        it was in: the first welcome must tell it the new ones (``Link.former_token``).
 
         ``consume``: the source is good for this sandbox alone and may be changed, so that nothing need be copied; it
         must still be forgotten. Raises ``SnapshotBroken`` where no complete snapshot is, and ``DriverUnsupported`` for

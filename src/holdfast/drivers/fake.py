@@ -290,8 +290,8 @@ class FakeDriver(Driver):
         session_id = _session_of(handle)
         await self._strike("snapshot", "before", session_id)
         sandbox = self._existing(session_id)
-        if memory and not self._capabilities.memory:
-            raise DriverUnsupported("the fake driver cannot keep memory")
+        if memory:
+            raise DriverUnsupported("the fake driver keeps memory for the same sandbox only")
         scratch = snapshot_place.begin(to)
         fake_files.save(scratch, sandbox.files)
         await self._strike("snapshot", "middle", session_id)

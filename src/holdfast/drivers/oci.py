@@ -118,6 +118,7 @@ class OciDriver(OciObserver):
             pause=self._can_freeze,
             stop=True,
             memory=machine.gvisor is not None,
+            memory_copies=machine.gvisor is not None,
             snapshot=True,
             workspace=True,
             memory_limit=machine.cgroups,
@@ -138,7 +139,10 @@ class OciDriver(OciObserver):
             await self._remove_leftovers(handle)
             try:
                 await self._fill(spec, directory, fill_space)
-                if spec.network is Network.FULL:
+                image = MemoryImage(directory)
+                if await asyncio.to_thread(image.exists):
+                    await self._start_from(image, handle, directory)
+                elif spec.network is Network.FULL:
                     await self._start_with_network(handle, directory)
                 else:
                     await self._start(handle, directory)
@@ -329,14 +333,14 @@ class OciDriver(OciObserver):
 
     async def snapshot(self, handle: Handle, to: Path, *, memory: bool = False, lasting: bool = True) -> None:
         directory = self._directory(handle)
-        if memory:
-            raise DriverUnsupported(f"{self._ready()[0].runtime} cannot keep memory")
         async with self._lock(handle):
             # Its directory tells all; asking the runtime would cost a process.
             if not await asyncio.to_thread(directory.is_dir):
                 raise SandboxNotFound(f"there is no sandbox {handle}")
+            if memory and not await asyncio.to_thread(MemoryImage(directory).exists):
+                raise DriverUnsupported(f"the memory of {handle} is not on disk; checkpoint it first")
             init = await asyncio.to_thread(self._writer, handle, directory)
-            await self._spaces.of(directory).snapshot(to, lasting=lasting, init=init)
+            await self._spaces.of(directory).snapshot(to, lasting=lasting, init=init, memory=memory)
 
     def _writer(self, handle: Handle, directory: Path) -> int | None:
         """The process to stop with all below it, so that nothing is written; None where nothing runs."""

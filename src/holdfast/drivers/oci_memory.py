@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.drivers.commands import run
+from holdfast.drivers.file_copy import copy_file
 from holdfast.drivers.host_processes import mentioning
 from holdfast.drivers.tree_removal import remove_tree
 from holdfast.errors import DriverQuota, DriverTransient
@@ -67,6 +68,18 @@ class MemoryImage:
     def then_retire(self, command: Sequence[str]) -> Sequence[str]:
         """``command``, which restores the image, and then the name that makes it invalid."""
         return "sh", "-c", _AND_RENAME, "sh", str(self.path), str(self.used), *command
+
+    def copy_to(self, directory: Path) -> None:
+        """Make it the image of what is in another directory, too. Blocks are shared: nobody ever changes an image."""
+        copy = MemoryImage(directory)
+        copy.discard()
+        copy.half.mkdir(mode=0o700)
+        for part in self.path.iterdir():
+            try:
+                os.link(part, copy.half / part.name)
+            except OSError:  # another file system
+                copy_file(part, copy.half / part.name)
+        copy.half.rename(copy.path)
 
     def discard(self) -> None:
         """Whatever there is. The valid name goes first: half an image must not have it."""

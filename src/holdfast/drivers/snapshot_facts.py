@@ -59,5 +59,5 @@ class SnapshotFacts:
             )
         if self.writable_root != spec.writable_root:
             raise BadInput(f"writable_root: must be {self.writable_root}, as when the snapshot was taken")
-        if self.memory and not driver.capabilities.memory:
+        if self.memory and not driver.capabilities.memory_copies:
             raise DriverUnsupported("this snapshot holds memory, which cannot be restored here")

@@ -3,6 +3,7 @@
     <home>/disk.img, disk     its own disk
            workspace          none: ``/workspace`` is on the own disk; a link: to a named workspace; a directory: a disk
                               of the sandbox's own, in a sandbox that was restored from one with a named workspace
+           memory             its processes, if they are on disk
            snapshot.json      what a snapshot of it will say
 
 A snapshot has the same layout, without any link. The drivers that keep files on this host share this.
@@ -20,6 +21,7 @@ from holdfast.drivers.base import Driver, SandboxSpec
 from holdfast.drivers.blocking import run_to_the_end
 from holdfast.drivers.disk import Disk, make_template
 from holdfast.drivers.file_copy import no_room
+from holdfast.drivers.oci_memory import MemoryImage
 from holdfast.drivers.snapshot_facts import SnapshotFacts
 from holdfast.drivers.workspace import Ownership, Workspace
 from holdfast.errors import DriverQuota, DriverTransient, DriverUnsupported, SnapshotBroken
@@ -129,6 +131,9 @@ class Space:
         elif await asyncio.to_thread((source / _WORKSPACE).is_dir):
             await asyncio.to_thread(self._make_own_workspace)
             await Disk(self._link, limited=self._all.limited).load(source / _WORKSPACE, 0, consume=consume)
+        kept = MemoryImage(source)
+        if await asyncio.to_thread(kept.exists):
+            await asyncio.to_thread(kept.copy_to, self._home)
         await asyncio.to_thread(self._note, spec, driver)
 
     def _make_own_workspace(self) -> None:
@@ -174,16 +179,16 @@ class Space:
 
     # -- snapshots -----------------------------------------------------------------------------------------------------
 
-    async def snapshot(self, to: Path, *, lasting: bool, init: int | None) -> None:
-        """All files at one moment. ``init`` is the sandbox's first process, where it runs."""
+    async def snapshot(self, to: Path, *, lasting: bool, init: int | None, memory: bool = False) -> None:
+        """All files at one moment. ``init`` is the sandbox's first process, where it runs; ``memory``: what is kept."""
         try:
-            await run_to_the_end(self._snapshot, to, lasting, init)
+            await run_to_the_end(self._snapshot, to, lasting, init, memory)
         except OSError as error:
             if no_room(error):
                 raise DriverQuota(f"there is no room for a snapshot in {to.parent}; make some") from error
             raise DriverTransient(f"cannot write a snapshot to {to}: {error}") from error
 
-    def _snapshot(self, to: Path, lasting: bool, init: int | None) -> None:
+    def _snapshot(self, to: Path, lasting: bool, init: int | None, memory: bool) -> None:
         try:
             facts = SnapshotFacts.read(self._home)
         except SnapshotBroken:
@@ -197,7 +202,9 @@ class Space:
             with self._standstill(disks, init):
                 for disk, place in zip(disks, places, strict=True):
                     disk.save(place)
-            replace(facts, disk_mb=self.disk.size_mb or facts.disk_mb).write(scratch)
+            if memory:
+                MemoryImage(self._home).copy_to(scratch)
+            replace(facts, disk_mb=self.disk.size_mb or facts.disk_mb, memory=memory).write(scratch)
             if lasting:
                 for disk, place in zip(disks, places, strict=True):
                     disk.flush(place)

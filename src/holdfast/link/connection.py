@@ -24,6 +24,7 @@ class Peer(Protocol):
     """What a connection tells, once it knows who called."""
 
     def token_matches(self, token: str) -> bool: ...
+    def new_identity(self, token: str) -> frames.Header: ...
     def runner_arrived(self, connection: "Connection", hello: frames.Header) -> None: ...
     def runner_said(self, connection: "Connection", header: frames.Header, body: bytes) -> None: ...
     def runner_left(self, connection: "Connection") -> None: ...
@@ -73,7 +74,7 @@ class Connection(asyncio.Protocol):
         elif header["op"] == "hello":
             self._stop_hello_timer()
             self._is_runner = True
-            self.send({"op": "welcome", "v": VERSION})
+            self.send({"op": "welcome", "v": VERSION, **self._peer.new_identity(str(header["token"]))})
             self._peer.runner_arrived(self, header)
         else:
             self._stop_hello_timer()

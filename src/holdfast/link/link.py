@@ -40,6 +40,8 @@ class Link:
         self._streams: dict[str, asyncio.Future[Stream]] = {}
         self._takers: dict[str, TakeCaller] = {}
         self._lost: HoldfastError | None = None
+        self.former_token: str | None = None
+        """Of the session that this one is a copy of, with its processes: the runner has it until it is welcomed."""
         self.home = "/"
         """Where the session's commands start; the runner says so when it arrives."""
         self.on_disconnect: Callable[[], None] | None = None
@@ -137,7 +139,14 @@ class Link:
     # -- what the connection tells us ------------------------------------------------------------------------------
 
     def token_matches(self, token: str) -> bool:
-        return same_token(self._token, token)
+        return same_token(self._token, token) or self._is_former(token)
+
+    def _is_former(self, token: str) -> bool:
+        return self.former_token is not None and same_token(self.former_token, token)
+
+    def new_identity(self, token: str) -> frames.Header:
+        """What a runner is to call itself from now on; nothing if it knows."""
+        return {"session": self.session_id, "token": self._token} if self._is_former(token) else {}
 
     def runner_arrived(self, connection: Connection, hello: frames.Header) -> None:
         older, self._connection = self._connection, connection

@@ -6,7 +6,8 @@ The runner opens every connection and sends the first frame:
     stream    {"op": "stream", "v", "session", "token", "stream"}             that the host has asked for
               {"op": "stream", "v", "session", "token", "stream", "listen"}   somebody inside called that listener
 
-A hello is answered by ``welcome`` or ``refused``; after a stream's first frame comes what the stream is for.
+A hello is answered by ``welcome`` or ``refused``. A runner that finds itself in a copy of its sandbox is told by the
+welcome who it is now (``session``, ``token``). After a stream's first frame comes what the stream is for.
 
 On the control connection the host calls ``{"id", "op", ...}`` and the runner answers ``{"id", ...}`` or
 ``{"id", "error": {"code", "message"}}``, in any order. Unknown fields are ignored; an unknown op is an error reply.

@@ -43,6 +43,7 @@ def _extra_environment(text: str) -> dict[str, str]:
 
 def main() -> None:
     linux.hide_from_peers()
+    linux.wipe_from_environment("HOLDFAST_TOKEN")
     linux.adopt_orphans()
     settings = {name: os.environ.pop(name, "") for name in list(os.environ) if name.startswith("HOLDFAST_")}
     signals.signal(signals.SIGTERM, lambda *_: os._exit(0))

@@ -115,6 +115,9 @@ class Control:
         op = header.get("op")
         if op == "welcome":
             self._failures = self._eager = 0
+            session, token = header.get("session"), header.get("token")
+            if isinstance(session, str) and isinstance(token, str):
+                self._dialer.become(session, token)
         elif op == "replaced":
             os._exit(0)
         elif op == "refused":  # by a daemon of another version, perhaps; the next one may take us

@@ -30,6 +30,11 @@ class Dialer:
         self._token = token
         self._carriers: list[Carrier] = []
 
+    def become(self, session: str, token: str) -> None:
+        """We have come to life in a copy of the sandbox that we were in."""
+        self._session = session
+        self._token = token
+
     def entrust(self, carrier: Carrier) -> None:
         """Somebody has taken over a connection of ours, to be closed before its time if need be."""
         self._carriers = [one for one in self._carriers if not one.closed]

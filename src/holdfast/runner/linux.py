@@ -30,6 +30,20 @@ class _CFunctionWithErrno(_ctypes.CFuncPtr):
     _restype_ = _CInt
 
 
+class _CAddress(_ctypes._SimpleCData):  # type: ignore[type-arg]  # not generic at run time
+    _type_ = "P"
+
+
+class _CFunctionForAddress(_ctypes.CFuncPtr):
+    _flags_ = _ctypes.FUNCFLAG_CDECL
+    _restype_ = _CAddress
+
+
+class _CFunctionOnMemory(_ctypes.CFuncPtr):
+    _flags_ = _ctypes.FUNCFLAG_CDECL
+    _restype_ = None
+
+
 _libc = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None is the program itself
 _prctl = _CFunction(_ctypes.dlsym(_libc, "prctl"))
 _inotify_init1 = _CFunction(_ctypes.dlsym(_libc, "inotify_init1"))
@@ -42,6 +56,18 @@ def hide_from_peers() -> None:
     The link's token is in our environment and memory; commands run under our own user id.
     """
     _prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def wipe_from_environment(name: str) -> None:
+    """Overwrite the value of a variable where the kernel has put it, and where ``/proc/PID/environ`` shows it.
+
+    For kernels on which ``hide_from_peers`` hides too little (gVisor). Python's own copy is not touched.
+    """
+    find = _CFunctionForAddress(_ctypes.dlsym(_libc, "getenv"))
+    address = find(os.fsencode(name))
+    if address:
+        fill = _CFunctionOnMemory(_ctypes.dlsym(_libc, "memset"))
+        fill(_CAddress(address), ord("x"), len(os.fsencode(os.environ.get(name, ""))))
 
 
 def adopt_orphans() -> None:

@@ -20,6 +20,7 @@ from holdfast.sdk.keys import Keys
 from holdfast.sdk.output import Chunk
 from holdfast.sdk.ports import Forward, Listening
 from holdfast.sdk.processes import Process, ProcessInfo
+from holdfast.sdk.reply import Reply
 from holdfast.sdk.results import (
     CommandFailed,
     ExecEnd,
@@ -34,7 +35,19 @@ from holdfast.sdk.results import (
 from holdfast.sdk.session import PendingSession, Session
 from holdfast.sdk.session_events import SessionEvent
 from holdfast.sdk.sync import SyncClient, SyncFiles, SyncImages, SyncKeys, SyncSession
+from holdfast.sdk.sync_threads import SyncReply, SyncThread
 from holdfast.sdk.terminal import Terminal
+from holdfast.sdk.thread_results import (
+    Line,
+    MessageInfo,
+    Resolved,
+    ThreadEvent,
+    ThreadFile,
+    ThreadInfo,
+    TurnInfo,
+    TurnResult,
+)
+from holdfast.sdk.threads import Thread
 from holdfast.sdk.transport import request_id
 from holdfast.sdk.webhook import verify_webhook
 
@@ -56,11 +69,15 @@ __all__ = [
     "KeyInfo",
     "Keys",
     "Limits",
+    "Line",
     "Listening",
+    "MessageInfo",
     "NewKey",
     "PendingSession",
     "Process",
     "ProcessInfo",
+    "Reply",
+    "Resolved",
     "Session",
     "SessionEvent",
     "SessionInfo",
@@ -71,8 +88,16 @@ __all__ = [
     "SyncFiles",
     "SyncImages",
     "SyncKeys",
+    "SyncReply",
     "SyncSession",
+    "SyncThread",
     "Terminal",
+    "Thread",
+    "ThreadEvent",
+    "ThreadFile",
+    "ThreadInfo",
+    "TurnInfo",
+    "TurnResult",
     "WorkspaceInfo",
     "Workspaces",
     "request_id",

@@ -13,6 +13,8 @@ from holdfast.sdk.keys import Keys
 from holdfast.sdk.results import Limits, SessionInfo, new_key, of_wire
 from holdfast.sdk.session import PendingSession, Session
 from holdfast.sdk.session_events import SessionEvent, session_events
+from holdfast.sdk.thread_results import ThreadInfo
+from holdfast.sdk.threads import Thread, list_threads
 from holdfast.sdk.transport import Transport
 
 DEFAULT_SECONDS = 60.0
@@ -123,6 +125,14 @@ class Client:
         the last event that you have dealt with, to go on after it. ``follow=False`` ends with what there is now.
         """
         return session_events(self._transport, after=after, kinds=kinds, session_id=session_id, follow=follow)
+
+    def thread(self, key: str, *, owner: str | None = None) -> Thread:
+        """The conversation of this key. Asks nobody; the first message makes it. ``owner`` is for admins."""
+        return Thread(self._transport, key, owner)
+
+    async def list_threads(self, prefix: str | None = None, *, owner: str | None = None) -> list[ThreadInfo]:
+        """All whose key begins so, the last used first."""
+        return await list_threads(self._transport, prefix=prefix, owner=owner)
 
     async def close(self) -> None:
         """Close the connections. Sessions live on."""

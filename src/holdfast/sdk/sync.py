@@ -1,16 +1,16 @@
 """The same client for code that is not async.
 
 There is no second implementation: one thread runs an event loop, and every method below hands its call to the method
-of the same name on the async object. ``forward`` keeps the signature, so editors and type checkers see the real one.
+of the same name on the async object.
 """
 
 import importlib.util
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial, wraps
+from functools import partial
 from types import TracebackType
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar
+from typing import Any, Literal, Self
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
@@ -27,73 +27,13 @@ from holdfast.sdk.processes import Process, Processes, ProcessInfo
 from holdfast.sdk.results import ExecEnd, SessionInfo
 from holdfast.sdk.session import Session
 from holdfast.sdk.session_events import SessionEvent
+from holdfast.sdk.sync_base import Sync, forward, forward_as, forward_iterator, forward_object
+from holdfast.sdk.sync_threads import SyncThread
 from holdfast.sdk.terminal import Terminal
-
-P = ParamSpec("P")
-R = TypeVar("R")
-A = TypeVar("A")
-W = TypeVar("W")
+from holdfast.sdk.thread_results import ThreadInfo
 
 
-class _Sync(Generic[A]):
-    """A synchronous face of the async object ``inner``, whose loop runs behind ``portal``."""
-
-    def __init__(self, portal: BlockingPortal, inner: A) -> None:
-        self._portal = portal
-        self._inner = inner
-
-
-def forward(method: Callable[Concatenate[A, P], Awaitable[R]]) -> Callable[Concatenate[_Sync[A], P], R]:
-    """A method that calls ``method`` on the inner object and waits."""
-
-    @wraps(method)
-    def call(self: _Sync[A], *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._portal.call(partial(_finish, method, self._inner, args, kwargs))
-
-    return call  # type: ignore[return-value]  # wraps() hides that self has another type
-
-
-def forward_as(
-    wrap: Callable[[BlockingPortal, R], W], method: Callable[Concatenate[A, P], Awaitable[R]]
-) -> Callable[Concatenate[_Sync[A], P], W]:
-    """As ``forward``, for methods that give out an object with a synchronous face of its own."""
-
-    @wraps(method)
-    def call(self: _Sync[A], *args: P.args, **kwargs: P.kwargs) -> W:
-        return wrap(self._portal, self._portal.call(partial(_finish, method, self._inner, args, kwargs)))
-
-    return call  # type: ignore[return-value]  # wraps() hides that self has another type
-
-
-def forward_object(
-    wrap: Callable[[BlockingPortal, R], W], method: Callable[Concatenate[A, P], R]
-) -> Callable[Concatenate[_Sync[A], P], W]:
-    """As ``forward_as``, for methods that give out the object at once."""
-
-    @wraps(method)
-    def call(self: _Sync[A], *args: P.args, **kwargs: P.kwargs) -> W:
-        return wrap(self._portal, method(self._inner, *args, **kwargs))
-
-    return call  # type: ignore[return-value]  # wraps() hides that self has another type
-
-
-def forward_iterator(
-    method: Callable[Concatenate[A, P], AsyncGenerator[R, None]],
-) -> Callable[Concatenate[_Sync[A], P], Iterator[R]]:
-    """As ``forward``, for async generators."""
-
-    @wraps(method)
-    def call(self: _Sync[A], *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
-        return iterate(self._portal, method(self._inner, *args, **kwargs))
-
-    return call  # type: ignore[return-value]  # wraps() hides that self has another type
-
-
-async def _finish(method: Callable[..., Awaitable[R]], inner: object, args: tuple[Any, ...], named: Any) -> R:
-    return await method(inner, *args, **named)
-
-
-class SyncExecStream(_Sync[ExecStream]):
+class SyncExecStream(Sync[ExecStream]):
     """A command that is followed: iterate over its output, then look at ``result``."""
 
     wait = forward(ExecStream.wait)
@@ -111,7 +51,7 @@ class SyncExecStream(_Sync[ExecStream]):
         return self._inner.result
 
 
-class SyncProcess(_Sync[Process]):
+class SyncProcess(Sync[Process]):
     refresh = forward(Process.refresh)
     wait = forward(Process.wait)
     output = forward(Process.output)
@@ -139,7 +79,7 @@ class SyncProcess(_Sync[Process]):
         return self._inner.exit_code
 
 
-class SyncProcesses(_Sync[Processes]):
+class SyncProcesses(Sync[Processes]):
     start = forward_as(SyncProcess, Processes.start)
     get = forward_as(SyncProcess, Processes.get)
 
@@ -147,7 +87,7 @@ class SyncProcesses(_Sync[Processes]):
         return [SyncProcess(self._portal, one) for one in self._portal.call(self._inner.list)]
 
 
-class SyncPorts(_Sync[Ports]):
+class SyncPorts(Sync[Ports]):
     list = forward(Ports.list)
 
     @contextmanager
@@ -158,7 +98,7 @@ class SyncPorts(_Sync[Ports]):
             yield there
 
 
-class SyncTerminal(_Sync[Terminal]):
+class SyncTerminal(Sync[Terminal]):
     read = forward_iterator(Terminal.read)
     write = forward(Terminal.write)
     resize = forward(Terminal.resize)
@@ -176,7 +116,7 @@ class SyncTerminal(_Sync[Terminal]):
         return self._inner.ended
 
 
-class SyncFiles(_Sync[Files]):
+class SyncFiles(Sync[Files]):
     """The files of a session: ``session.files``."""
 
     upload = forward(Files.upload)
@@ -198,7 +138,7 @@ class SyncFiles(_Sync[Files]):
     watch = forward_iterator(Files.watch)
 
 
-class SyncSession(_Sync[Session]):
+class SyncSession(Sync[Session]):
     """One sandbox. As a context manager it is destroyed at the end of the block."""
 
     exec = forward(Session.exec)
@@ -276,30 +216,30 @@ class SyncSession(_Sync[Session]):
         self.destroy()
 
 
-class SyncImages(_Sync[Images]):
+class SyncImages(Sync[Images]):
     list = forward(Images.list)
     import_ = forward(Images.import_)
     remove = forward(Images.remove)
 
 
-class SyncSnapshots(_Sync[Snapshots]):
+class SyncSnapshots(Sync[Snapshots]):
     list = forward(Snapshots.list)
     get = forward(Snapshots.get)
     remove = forward(Snapshots.remove)
 
 
-class SyncWorkspaces(_Sync[Workspaces]):
+class SyncWorkspaces(Sync[Workspaces]):
     list = forward(Workspaces.list)
     remove = forward(Workspaces.remove)
 
 
-class SyncKeys(_Sync[Keys]):
+class SyncKeys(Sync[Keys]):
     add = forward(Keys.add)
     list = forward(Keys.list)
     remove = forward(Keys.remove)
 
 
-class SyncClient(_Sync[Client]):
+class SyncClient(Sync[Client]):
     """As ``Client``, with the same arguments. ``close`` it, or use it in a ``with`` block, to end its thread."""
 
     create_session = forward_as(SyncSession, Client.create_session)
@@ -341,6 +281,13 @@ class SyncClient(_Sync[Client]):
         """As ``Client.events``; leaving the loop ends it."""
         events = self._inner.events(after, kinds=kinds, session_id=session_id, follow=follow)
         return iterate(self._portal, events)
+
+    def thread(self, key: str, *, owner: str | None = None) -> SyncThread:
+        """As ``Client.thread``."""
+        return SyncThread(self._portal, self._inner.thread(key, owner=owner))
+
+    def list_threads(self, prefix: str | None = None, *, owner: str | None = None) -> list[ThreadInfo]:
+        return self._portal.call(partial(self._inner.list_threads, prefix, owner=owner))
 
     def close(self) -> None:
         """Close the connections and end the thread. Sessions live on."""

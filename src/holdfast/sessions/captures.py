@@ -14,6 +14,7 @@ import asyncio
 from pathlib import Path
 
 from holdfast.drivers.base import Driver
+from holdfast.drivers.snapshot_facts import SnapshotFacts
 from holdfast.errors import DriverUnsupported, WrongState
 from holdfast.link.hub import LinkHub
 from holdfast.protocol import frames
@@ -64,24 +65,23 @@ class Captures:
                 if row.status not in USABLE:
                     raise unusable(row)
                 header, body = await self._shells_of(row)
-                kind = SnapshotKind.FILES
-                if memory and self._driver.capabilities.memory and await self._with_memory(id, session_id, lasting):
-                    kind = SnapshotKind.MEMORY
+                kind = await self._write(id, session_id, memory and self._driver.capabilities.memory_copies, lasting)
                 await self._shells.write(id, ({**header, "kind": kind}, body), lasting=lasting)
-                if kind is SnapshotKind.FILES:
-                    await self._driver.snapshot(self._driver.handle_for(session_id), self.path(id), lasting=lasting)
             finally:
                 await self._rows.release(row)
         return kind
 
-    async def _with_memory(self, id: str, session_id: str, lasting: bool) -> bool:
-        """Whether it could be done. A driver that keeps memory for the same sandbox need not give it to another."""
-        handle = self._driver.handle_for(session_id)
+    async def _write(self, id: str, session_id: str, memory: bool, lasting: bool) -> SnapshotKind:
+        """What was written, as the snapshot itself says: keeping memory for one sandbox is not giving it to another."""
+        handle, path = self._driver.handle_for(session_id), self.path(id)
         try:
-            await self._driver.snapshot(handle, self.path(id), memory=True, lasting=lasting)
+            await self._driver.snapshot(handle, path, memory=memory, lasting=lasting)
         except DriverUnsupported:
-            return False
-        return True
+            if not memory:
+                raise
+            await self._driver.snapshot(handle, path, lasting=lasting)
+        facts = await asyncio.to_thread(SnapshotFacts.read, path)
+        return SnapshotKind.MEMORY if facts.memory else SnapshotKind.FILES
 
     async def _shells_of(self, row: SessionRow) -> frames.Frame:
         if row.status == Status.PAUSED:

@@ -133,6 +133,8 @@ class Lifecycle:
         link = await self.listen(row.id)
         handle = self._driver.handle_for(row.id)
         spec = SessionSpec.from_json(row.spec)
+        if spec.fork_of is not None:
+            link.former_token = self._token(spec.fork_of)
         if not await self._is_running(handle):
             handle = await self._make(row, spec)
         await link.wait_connected(self._settings.connect_seconds)

@@ -5,16 +5,23 @@ it has no row, and it goes when the session is up. An attempt that was cut off t
 may have used it up.
 """
 
+from collections.abc import Callable
+
+import structlog
+
+from holdfast.errors import HoldfastError
 from holdfast.link.link import Link
 from holdfast.protocol import frames
 from holdfast.sessions.captures import Captures
 from holdfast.sessions.ids import fork_id_for
 from holdfast.sessions.operations import Operations, reporting
 from holdfast.sessions.origin import Origin, Restored
-from holdfast.sessions.sleep import SHELL_SECONDS
+from holdfast.sessions.sleep import SHELL_SECONDS, Sleep
 from holdfast.sessions.spec import SessionSpec
 from holdfast.sessions.types import DEFAULT_SHELL, SnapshotKind
 from holdfast.store import SessionRow
+
+log = structlog.get_logger(__name__)
 
 OWN_VARIABLES = ("SANDBOX_ID",)
 """What a driver tells each sandbox about itself; a copy has its own."""
@@ -25,27 +32,60 @@ FORGET = "forget:"
 class KeptOrigins:
     """An ``Origins`` of the life cycle."""
 
-    def __init__(self, captures: Captures, operations: Operations) -> None:
+    def __init__(
+        self, captures: Captures, operations: Operations, sleep: Sleep, copies_memory: Callable[[], bool]
+    ) -> None:
         self._captures = captures
         self._operations = operations
+        self._sleep = sleep
+        self._copies_memory = copies_memory
 
     async def prepare(self, row: SessionRow, /) -> Origin | None:
         fork_of = SessionSpec.from_json(row.spec).fork_of
         if fork_of is not None:
             id = fork_id_for(row.id)
             await self._captures.forget(id)
-            await self._captures.take(id, fork_of, memory=True, lasting=False)
+            await self._take(id, fork_of)
             return Origin(self._captures.path(id), consume=True)
         if row.snapshot_id is not None:
             return Origin(self._captures.path(row.snapshot_id), consume=False)
         return None
+
+    async def _take(self, id: str, fork_of: str) -> None:
+        """With memory, where that can be: then the original's is put on disk for the moment, as in any sleep.
+
+        Whoever uses it meanwhile waits. One that is in use is left alone, and only its files are copied.
+        """
+        slept = self._copies_memory() and await self._put_to_sleep(fork_of)
+        try:
+            await self._captures.take(id, fork_of, memory=True, lasting=False)
+        finally:
+            if slept:
+                await self._wake(fork_of)
+
+    async def _put_to_sleep(self, session_id: str) -> bool:
+        """Whether it sleeps now, and did not before."""
+        try:
+            return await self._sleep.put_on_disk(session_id)
+        except HoldfastError as error:
+            log.info("fork.files_only", session_id=session_id, why=error.message)
+            return False
+
+    async def _wake(self, session_id: str) -> None:
+        try:
+            await self._sleep.wake(session_id)
+        except HoldfastError as error:
+            log.warning("fork.wake.failed", session_id=session_id, error=error.message, next="its next use wakes it")
 
     async def complete(self, row: SessionRow, link: Link, /) -> Restored | None:
         id = self._id(row)
         if id is None:
             return None
         kind, (header, body) = await self._captures.beside(id)
-        if kind is SnapshotKind.MEMORY or "shells" not in header:  # they are among the processes that came back
+        if kind is SnapshotKind.MEMORY:  # its shells are among the processes that came back
+            await link.call("ping", {}, timeout=SHELL_SECONDS)  # by now the runner knows who it is
+            return Restored(kind, _directory(header) or link.home)
+        if "shells" not in header:
             return Restored(kind, _directory(header) or link.home)
         renew = [*OWN_VARIABLES, *SessionSpec.from_json(row.spec).renewed]
         await link.call("shells.load", {**header, "renew": renew}, body, timeout=SHELL_SECONDS)

@@ -126,7 +126,7 @@ class SessionService:
             connect_seconds=settings.connect_seconds,
         )
         captures = Captures(driver, hub, self._lifecycle, rows, shells, kept.snapshot_dir)
-        self._origins = KeptOrigins(captures, self._operations)
+        self._origins = KeptOrigins(captures, self._operations, self._sleep, lambda: driver.capabilities.memory_copies)
         self._lifecycle.origins = self._origins
         self._lifecycle.forget = self._forget
         self._planning = Planning(driver, images, settings, node=node, clock=clock, egress=out)

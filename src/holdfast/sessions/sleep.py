@@ -93,6 +93,16 @@ class Sleep:
             row = await self._rows.lease(session_id)
             return await self._pause(row, how)
 
+    async def put_on_disk(self, session_id: str) -> bool:
+        """Keep the memory of an active session on disk; False if it was not active. Raises ``Conflict`` if in use."""
+        async with self._lifecycle.alone(session_id):
+            row = await self._store.get(session_id)
+            if row.status != Status.ACTIVE:
+                return False
+            self._check_idle(row)
+            row = await self._pause(await self._rows.lease(session_id), PausedAs.MEMORY)
+            return row.paused_as == PausedAs.MEMORY
+
     @property
     def deepest(self) -> PausedAs:
         """The best way to hold no process any more."""

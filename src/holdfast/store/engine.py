@@ -22,6 +22,8 @@ _DRIVERS = {
     "postgresql+asyncpg": "postgresql+asyncpg",
 }
 _EXAMPLES = "use sqlite:////var/lib/holdfast/holdfast.db or postgresql://user:password@host:5432/holdfast"
+_PAUSES = 5
+"""Several connections of one that stands still may wait for the same lock, and hold it one after the other."""
 _CONNECT_TIMEOUT = 10.0
 _SQLITE_CONNECTIONS = 8  # more than there are threads that use them
 _OLDEST_SQLITE = (3, 35)  # the first with RETURNING
@@ -94,9 +96,13 @@ def sqlite_engine(url: URL, *, timeout: float) -> sa.Engine:
 
 
 def postgres_engine(url: URL, *, timeout: float) -> AsyncEngine:
-    """An engine that connects to nothing yet. ``timeout`` bounds each statement, waiting for locks included."""
+    """An engine that connects to nothing yet. ``timeout`` bounds each statement, waiting for locks included.
+
+    A part of it bounds the pauses inside a transaction, which the server ends then: a daemon that stands still
+    (SIGSTOP, a machine that is asleep) would hold its locks on rows that others wait for.
+    """
     try:
-        return create_async_engine(
+        engine = create_async_engine(
             url,
             hide_parameters=True,
             pool_size=10,
@@ -107,6 +113,15 @@ def postgres_engine(url: URL, *, timeout: float) -> AsyncEngine:
         )
     except ImportError as error:
         raise ConfigError("database_url names Postgres; install it with: pip install 'holdfast[postgres]'") from error
+
+    def limit_pauses(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
+        cursor = connection.cursor()
+        cursor.execute(f"SET idle_in_transaction_session_timeout = {int(timeout * 1000 / _PAUSES)}")
+        cursor.close()
+        connection.commit()  # a rollback would undo it
+
+    sa.event.listen(engine.sync_engine, "connect", limit_pauses)
+    return engine
 
 
 def _create_private(path: Path) -> None:

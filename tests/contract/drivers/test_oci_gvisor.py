@@ -11,12 +11,15 @@ from unittest import SkipTest
 import pytest
 
 from contract.drivers.test_oci import OciHarness, unmount_below
+from holdfast.drivers import oci_memory
 from holdfast.drivers.base import SandboxState
 from holdfast.drivers.conformance import DriverConformance, Harness
-from holdfast.drivers.conformance.harness import eventually
-from holdfast.drivers.conformance.limits import MEMORY_MB, limited
+from holdfast.drivers.conformance.harness import PATIENCE_SECONDS, eventually
+from holdfast.drivers.conformance.isolation import NOTHING, cell
+from holdfast.drivers.conformance.limits import MEMORY_MB, PIDS, limited
+from holdfast.drivers.conformance.memory import bring_back, keeper, put_away
 from holdfast.drivers.oci_config import ID_BASE
-from holdfast.errors import RuntimeUnavailable
+from holdfast.errors import DriverQuota, RuntimeUnavailable, Unavailable
 from holdfast.images.store import ImageStore
 
 pytestmark = pytest.mark.anyio
@@ -34,13 +37,17 @@ def shared() -> Iterator[Path]:
         shutil.rmtree(root)
 
 
+class GvisorHarness(OciHarness):
+    attributes = False
+
+
 @pytest.fixture
 async def harness(shared: Path) -> AsyncIterator[OciHarness]:
     root = Path(tempfile.mkdtemp(prefix="hf-", dir="/var/tmp"))
     root.chmod(0o711)
     try:
         store = ImageStore(shared / "images", id_base=ID_BASE if os.geteuid() == 0 else None)
-        harness = OciHarness(root, "runsc", await store.resolve("host"), shared / "bundles")
+        harness = GvisorHarness(root, "runsc", await store.resolve("host"), shared / "bundles")
         try:
             await (await harness.make_driver()).close()
         except RuntimeUnavailable as reason:
@@ -73,3 +80,79 @@ class TestGvisor(DriverConformance):
             asked.cancel()
 
     test_kills_for_want_of_memory_are_counted = test_memory_is_limited
+
+    async def test_a_fork_bomb_is_contained(self, harness: Harness) -> None:
+        """What was killed counts for a moment longer than on Linux; until then commands are refused, and told why."""
+        async with limited(harness, "pids_limit", pids=PIDS) as box:
+            await box.run("bomb() { bomb | bomb & }; bomb; sleep 1000", timeout_ms=2000)
+
+            async def answers() -> bool:
+                try:
+                    return (await box.run("echo alive")).stdout == "alive\n"
+                except Unavailable:
+                    return False
+
+            await eventually(answers, "it answers again")
+
+    async def test_there_are_no_privileges(self, harness: Harness) -> None:
+        """gVisor does not show whether there may be new ones; that there are none, ``setuid`` programs show."""
+        async with cell(harness) as box:
+            for process in ("self", "1"):
+                status = await box.run(f"cat /proc/{process}/status")
+                fields = dict(line.split(":\t", 1) for line in status.stdout.splitlines() if ":\t" in line)
+                assert {fields[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd")} == {NOTHING}, fields
+                assert process == "1" or fields["Seccomp"] == "2", "there is no seccomp filter"
+
+    async def test_root_inside_is_nobody_outside(self, harness: Harness) -> None:
+        """The mapping is gVisor's and not shown inside; the host sees who has its processes."""
+        assert isinstance(harness, OciHarness)
+        async with cell(harness) as box:
+            pid = int((harness.state_dir / "oci" / box.handle / "init.pid").read_text())
+            status = Path(f"/proc/{pid}/status").read_text()
+            uids = next(line.split()[1:] for line in status.splitlines() if line.startswith("Uid:"))
+            assert "0" not in uids, f"gVisor's kernel runs as root of the host: {uids}"
+
+    async def test_a_full_disk_keeps_it_awake(self, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The room is looked for before anything is touched: a checkpoint that fails half-way ends a sandbox."""
+        monkeypatch.setattr(oci_memory, "_RESERVE", 1 << 60)
+        async with keeper(harness) as (box, hub):
+            await box.run("kept=yes")
+            with pytest.raises(DriverQuota, match=r"no room for .* of memory"):
+                await put_away(box, hub)
+            assert (await box.driver.inspect(box.handle)).state is SandboxState.RUNNING
+            link = await hub.listen(box.spec.session_id, box.spec.token)
+            await link.wait_connected(PATIENCE_SECONDS)
+            assert (await box.run("echo $kept")).stdout == "yes\n"
+
+    async def test_half_an_image_is_ignored_and_removed(self, harness: OciHarness) -> None:
+        async with keeper(harness) as (box, hub):
+            await box.driver.stop(box.handle)
+            half = harness.state_dir / "oci" / box.handle / "memory.new"
+            half.mkdir()
+            (half / "checkpoint.img").write_bytes(b"half")
+            info = await box.driver.inspect(box.handle)
+            assert (info.memory, info.busy) == (False, False)
+            assert not await bring_back(box, hub, box.driver)
+            assert not half.exists()
+
+
+QUICK = {
+    "test_what_was_put_on_disk_goes_on",
+    "test_its_memory_can_be_given_up",
+    "test_nothing_of_it_runs_meanwhile",
+    "test_a_full_disk_keeps_it_awake",
+    "test_half_an_image_is_ignored_and_removed",
+    "test_who_is_busy_does_not_hang_up",
+    "test_what_is_paused_stands_still_and_goes_on",
+    "test_processes_are_limited",
+    "test_memory_is_limited",
+    "test_there_is_no_network",
+    "test_there_are_no_privileges",
+    "test_a_writable_root_can_be_written_and_is_the_sessions_own",
+    "test_an_unfinished_create_can_be_destroyed",
+}
+"""What differs most from the other runtimes. Setting a name to None hides the test that is inherited."""
+
+if not os.environ.get("TEST_WHOLE_SUITE"):
+    for inherited in [name for name in dir(TestGvisor) if name.startswith("test_") and name not in QUICK]:
+        setattr(TestGvisor, inherited, None)

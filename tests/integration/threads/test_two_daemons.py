@@ -1,7 +1,6 @@
 """Two daemons on one Postgres: each on a host of its own, with sandboxes that only it can reach."""
 
 import asyncio
-import contextlib
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -9,21 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.fake import FakeAgent
-from holdfast.agents.fake_world import FakeAgentWorld
 from holdfast.protocol.turn_events import Kind
 from holdfast.sessions.machine import Status
 from holdfast.sessions.sleep import PausedAs
-from holdfast.store import Store
 from holdfast.threads.keys import ThreadRef
-from holdfast.threads.metrics import ThreadMetrics
-from holdfast.threads.service import ThreadService
-from holdfast.threads.settings import ThreadSettings
-from holdfast.threads.tools import Tools
 from holdfast.threads.types import How
-from support.house import House, until
+from support.hosts import Host, ran, sandboxes
+from support.house import until
 from support.postgres import MISSING, Postgres, running_postgres
-from support.threads import QUICK, REF, Desk, registry, text_of
+from support.threads import QUICK, REF, text_of
 
 pytestmark = pytest.mark.anyio
 
@@ -44,57 +37,11 @@ def url(postgres: Postgres) -> Iterator[str]:
     postgres.drop(name)
 
 
-class Host:
-    """A machine of its own; ``daemon`` runs on it."""
-
-    def __init__(self, name: str, root: Path, url: str) -> None:
-        self.name = name
-        self.root = root
-        self.url = url
-        root.mkdir()
-
-    @contextlib.asynccontextmanager
-    async def up(self) -> AsyncIterator[None]:
-        self.store = await Store.open(self.url)
-        self.house = House(self.root, self.store, node=self.name)
-        self.agents = FakeAgentWorld(self.house.world)
-        try:
-            yield
-        finally:
-            await self.house.world.close()
-            await self.store.close()
-
-    @contextlib.asynccontextmanager
-    async def daemon(self, settings: ThreadSettings = QUICK) -> AsyncIterator[Desk]:
-        async with self.house.daemon() as sessions:
-            agent = FakeAgent(self.agents, deadline_seconds=0.5)
-            tools = Tools(
-                store=self.store,
-                sessions=sessions,
-                agents=registry(agent),
-                settings=settings,
-                metrics=ThreadMetrics(self.house.registry),
-                node=self.name,
-                clock=self.house.clock,
-            )
-            threads = ThreadService(tools, self.root.parent / "files")
-            async with threads.running():
-                yield Desk(threads, sessions, agent, self.house.driver, tools)
-
-
 @pytest.fixture
 async def hosts(tmp_path: Path, url: str) -> AsyncIterator[tuple[Host, Host]]:
     one, two = Host("node_one", tmp_path / "one", url), Host("node_two", tmp_path / "two", url)
     async with one.up(), two.up():
         yield one, two
-
-
-def sandboxes(*hosts: Host) -> list[str]:
-    return [name for host in hosts for name in host.house.world.sandboxes]
-
-
-def ran(*hosts: Host) -> list[str]:
-    return [prompt for host in hosts for _session, prompt in host.agents.ran]
 
 
 async def test_messages_to_either_daemon_are_answered_in_one_sandbox(hosts: tuple[Host, Host]) -> None:

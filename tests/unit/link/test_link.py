@@ -119,6 +119,23 @@ async def test_who_is_refused(hub: LinkHub, link: Link, hello: frames.Header, wh
     assert not link.connected
 
 
+async def test_a_runner_in_a_copy_is_told_who_it_is(hub: LinkHub, link: Link) -> None:
+    former: frames.Header = {**HELLO, "session": "ses_original", "token": "of-the-original"}
+    async with dialled(hub) as refused:
+        refused.say(former)
+        assert await refused.hear_op() == "refused"
+    link.former_token = "of-the-original"
+    async with dialled(hub) as somebody:
+        somebody.say(former)
+        frame = await somebody.hear()
+        assert frame is not None
+        assert frame[0] == {"op": "welcome", "v": VERSION, "session": SESSION, "token": TOKEN}
+        await until(lambda: link.connected, "the link is up")
+    async with dialled(hub) as somebody:
+        somebody.say(HELLO)
+        assert await somebody.hear() == ({"op": "welcome", "v": VERSION}, b"")
+
+
 @pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100, bytes(8), b"\0\0\0\x02\0\0\0\0[]"])
 async def test_garbage_is_hung_up_on(hub: LinkHub, link: Link, garbage: bytes) -> None:
     async with dialled(hub) as caller:

@@ -31,6 +31,8 @@ class Harness(ABC):
     image: ImageRoot
     real_shell: bool = True
     """False if commands are understood by the fake's tiny language only."""
+    attributes: bool = True
+    """False if the kernel inside keeps neither extended attributes, holes nor named pipes on the disk."""
 
     @abstractmethod
     async def make_driver(self) -> Driver:

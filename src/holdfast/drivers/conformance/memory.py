@@ -18,6 +18,7 @@ from holdfast.drivers.conformance.harness import (
     open_hub,
     start,
 )
+from holdfast.drivers.conformance.lifecycle import raised
 from holdfast.errors import Conflict, DriverUnsupported, SandboxNotFound
 from holdfast.link.hub import LinkHub
 
@@ -122,6 +123,33 @@ class MemoryConformance:
         async with keeper(harness) as (box, hub):
             await put_away(box, hub)
             await box.driver.destroy(box.handle)
+
+    async def test_a_copy_goes_on_as_well(self, harness: Harness) -> None:
+        need_shell(harness)
+        async with keeper(harness) as (box, hub):
+            need(box.driver.capabilities.memory_copies, f"the {box.driver.name} driver copies no memory")
+            await box.run(f"kept=yes; {_COUNTER}")
+            await assert_goes_on(box, "/workspace/count")
+            place = harness.keep_dir() / "one"
+            with raised(DriverUnsupported):
+                await box.driver.snapshot(box.handle, place, memory=True)
+            await put_away(box, hub)
+            await box.driver.snapshot(box.handle, place, memory=True)
+            assert await bring_back(box, hub, box.driver), "its own memory is gone"
+            for _ in range(2):
+                spec = new_spec(harness, hub)
+                (await hub.listen(spec.session_id, spec.token)).former_token = box.spec.token
+                copy = await start(box.driver, hub, spec, place)
+                await assert_goes_on(copy, "/workspace/count")
+                assert (await copy.run("echo $kept; echo copy > /workspace/who")).stdout == "yes\n"
+                copy.link.former_token = None
+                await put_away(copy, hub)
+                assert await bring_back(copy, hub, box.driver), "a copy has no memory of its own"
+                assert (await copy.run("cat /workspace/who")).stdout == "copy\n"
+                await clean_up(harness, box.driver, hub, spec)
+            await assert_goes_on(box, "/workspace/count")
+            assert (await box.run("[ -e /workspace/who ]")).exit_code == 1, "the copy writes to the original's files"
+            await box.driver.forget_snapshot(place)
 
     async def test_who_is_busy_does_not_hang_up(self, harness: Harness) -> None:
         async with keeper(harness) as (box, hub):

@@ -1,0 +1,142 @@
+"""``holdfast thread``: the conversations there are."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.common import ask, connection, plain, show_json, show_table, wants_json
+from holdfast.cli.ls import span
+from holdfast.cli.thread_screen import harmless
+
+if TYPE_CHECKING:
+    from holdfast.sdk import Client, Line, ThreadEvent, ThreadInfo
+
+HEADS = ("KEY", "OWNER", "AGENT", "SANDBOX", "SESSION", "LAST USED", "EVENTS", "PROBLEM")
+OWNER = click.option("--owner", help="For admins: whose.")
+
+
+@click.group("thread")
+def command() -> None:
+    """List, look at, put to sleep and delete threads. `holdfast chat KEY` talks to one."""
+
+
+@command.command("ls")
+@click.argument("prefix", required=False)
+@OWNER
+@connection
+def ls(prefix: str | None, owner: str | None) -> None:
+    """List threads whose key begins with PREFIX, the last used first."""
+    found = ask(lambda client: client.list_threads(prefix, owner=owner))
+    if wants_json():
+        show_json({"threads": found})
+        return
+    now = datetime.now(UTC)
+    show_table(HEADS, [row(info, now) for info in found], "no threads; `holdfast chat KEY` begins one")
+
+
+def row(info: "ThreadInfo", now: datetime) -> tuple[str, ...]:
+    return (
+        info.key,
+        info.owner,
+        info.agent,
+        info.sleep_state,
+        info.session_id or "-",
+        span(now - info.last_activity_at),
+        str(info.last_seq),
+        harmless(info.last_error or "-").replace("\n", " "),
+    )
+
+
+@command.command("show")
+@click.argument("thread_key", metavar="KEY")
+@OWNER
+@connection
+def show(thread_key: str, owner: str | None) -> None:
+    """Show all that is known of a thread. Wakes nothing."""
+    info = ask(lambda client: client.thread(thread_key, owner=owner).info())
+    if wants_json():
+        show_json(info)
+        return
+    for name, value in plain(info).items():
+        if name == "channels":
+            value = ", ".join(f"{one['channel']} ({one['status']})" for one in value)
+        elif name == "options":
+            value = ", ".join(f"{option}={given}" for option, given in value.items() if given)
+        click.echo(f"{name.replace('_', ' ')}: {harmless('-' if value in (None, '') else str(value))}")
+
+
+@command.command("log")
+@click.argument("thread_key", metavar="KEY")
+@click.option("--events", "as_events", is_flag=True, help="All events, and not only what was said.")
+@click.option("--follow", "-f", is_flag=True, help="With --events: wait for what is yet to happen.")
+@click.option("--after", type=click.IntRange(min=0), default=0, help="With --events: from the event after this number.")
+@click.option("--channel", default="default", show_default=True, help="Whose transcript.")
+@OWNER
+@connection
+def log(thread_key: str, as_events: bool, follow: bool, after: int, channel: str, owner: str | None) -> None:
+    """Print what was said in a thread; with --events, all that happened."""
+    as_json = wants_json()
+
+    async def run(client: "Client") -> None:
+        thread = client.thread(thread_key, owner=owner)
+        if as_events or follow:
+            async for event in thread.events(after, follow=follow):
+                if as_json:
+                    show_json(event)
+                else:
+                    click.echo(event_line(event))
+            return
+        for line in await thread.transcript(channel=channel):
+            if as_json:
+                show_json(line)
+            else:
+                click.echo(said(line))
+
+    ask(run)
+
+
+def said(line: "Line") -> str:
+    who = line.author or line.role
+    return f"{line.at.strftime('%Y-%m-%d %H:%M')} {harmless(who)}: {harmless(line.text.rstrip())}"
+
+
+def event_line(event: "ThreadEvent") -> str:
+    """Number, time, kind, turn, and what it tells, separated by tabs."""
+    import json
+
+    words = (str(event.seq), event.at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"), event.kind, event.turn_id or "-")
+    return "\t".join((*words, json.dumps(plain(event.data), ensure_ascii=False)))
+
+
+@command.command("pause")
+@click.argument("thread_key", metavar="KEY")
+@click.option("--hibernate", is_flag=True, help="Stop its sandbox, and keep its files only.")
+@OWNER
+@connection
+def pause(thread_key: str, hibernate: bool, owner: str | None) -> None:
+    """Put a thread's sandbox to sleep. The next message wakes it."""
+    info = ask(lambda client: client.thread(thread_key, owner=owner).pause(hibernate=hibernate))
+    if wants_json():
+        show_json(info)
+    else:
+        click.echo(info.sleep_state)
+
+
+@command.command("rm")
+@click.argument("keys", metavar="KEY...", nargs=-1, required=True)
+@OWNER
+@connection
+def rm(keys: tuple[str, ...], owner: str | None) -> None:
+    """Delete threads with their sandboxes, transcripts and files."""
+
+    async def run(client: "Client") -> None:
+        for key in keys:
+            await client.thread(key, owner=owner).delete()
+
+    ask(run)
+    if wants_json():
+        show_json({"deleted": list(keys)})
+    else:
+        for key in keys:
+            click.echo(key)

@@ -1,0 +1,59 @@
+"""Threads for code that is not async."""
+
+from collections.abc import Iterator
+
+from holdfast.sdk.portal import iterate
+from holdfast.sdk.reply import Reply
+from holdfast.sdk.sync_base import Sync, forward, forward_iterator, forward_object
+from holdfast.sdk.thread_results import MessageInfo, ThreadEvent
+from holdfast.sdk.threads import Thread
+
+
+class SyncReply(Sync[Reply]):
+    """A message: iterate over the events of its turn, or take its ``result()``. Nothing is sent before."""
+
+    result = forward(Reply.result)
+    abort = forward(Reply.abort)
+
+    def __iter__(self) -> Iterator[ThreadEvent]:
+        return iterate(self._portal, aiter(self._inner))
+
+    def sent(self) -> "SyncReply":
+        """Send it, and do not wait for more than that it is stored."""
+        self._portal.call(self._inner.sent)
+        return self
+
+    @property
+    def message(self) -> MessageInfo:
+        return self._inner.message
+
+    @property
+    def turn_id(self) -> str | None:
+        return self._inner.turn_id
+
+
+class SyncThread(Sync[Thread]):
+    """One conversation, by its key."""
+
+    send = forward_object(SyncReply, Thread.send)
+    resolve = forward(Thread.resolve)
+    abort = forward(Thread.abort)
+    answer = forward(Thread.answer)
+    revert = forward(Thread.revert)
+    info = forward(Thread.info)
+    events = forward_iterator(Thread.events)
+    transcript = forward(Thread.transcript)
+    messages = forward(Thread.messages)
+    message = forward(Thread.message)
+    turn = forward(Thread.turn)
+    upload = forward(Thread.upload)
+    files = forward(Thread.files)
+    stream = forward_iterator(Thread.stream)
+    read = forward(Thread.read)
+    download = forward(Thread.download)
+    pause = forward(Thread.pause)
+    delete = forward(Thread.delete)
+
+    @property
+    def key(self) -> str:
+        return self._inner.key

@@ -1,0 +1,138 @@
+"""What the client gives back about threads: plain frozen data."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from holdfast.protocol.turn_events import Kind, StopReason
+from holdfast.sdk.results import of_wire
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadInfo:
+    """A thread as it was when the daemon last told of it."""
+
+    id: str
+    key: str
+    owner: str
+    platform: str
+    agent: str
+    session_id: str | None
+    sleep_state: str
+    """``awake``, ``paused``, ``hibernated``, or ``none``: there is no sandbox, and the next message brings one."""
+    channels: Sequence[Mapping[str, Any]]
+    options: Mapping[str, Any]
+    last_error: str | None
+    last_seq: int
+    created_at: datetime
+    last_activity_at: datetime
+    preview_url: str | None = None
+    resume_failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A thread that can be talked to. ``how`` is created, reused, resumed, recreated or session_replaced."""
+
+    thread: ThreadInfo
+    session_id: str
+    agent_session_id: str
+    how: str
+    why: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadEvent:
+    """One thing that happened in a thread. ``kind`` says which fields ``data`` has."""
+
+    seq: int
+    kind: str
+    turn_id: str | None
+    channel: str | None
+    at: datetime
+    data: Mapping[str, Any]
+
+    @property
+    def text(self) -> str:
+        """What the agent says in this event; empty for all but text, and for its thoughts."""
+        return str(self.data["text"]) if self.kind == Kind.TEXT_DELTA and not self.data.get("thought") else ""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageInfo:
+    id: str
+    channel: str
+    author: str | None
+    text: str
+    attachments: Sequence[str]
+    model: str | None
+    mode: str
+    status: str
+    """``queued``, ``in_turn``, ``done``, ``failed`` or ``canceled``."""
+    turn_id: str | None
+    at: datetime
+    after: int | None = None
+    """All events of it have greater numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadFile:
+    """A file of a thread: uploaded, or (with a turn) made by the agent."""
+
+    id: str
+    name: str
+    size: int
+    sha256: str
+    turn_id: str | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TurnInfo:
+    id: str
+    channel: str
+    state: str
+    prompt: str
+    accepted: bool
+    attempts: int
+    reason: str | None
+    error: Mapping[str, str] | None
+    artifacts: Sequence[ThreadFile]
+    answer: str | None
+    reverted: bool
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One message of the transcript. ``role`` is ``user`` or ``agent``."""
+
+    role: str
+    text: str
+    channel: str
+    turn_id: str
+    author: str | None
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """How a message was answered. ``reason`` is ``end_turn``, ``error`` or ``canceled``."""
+
+    text: str
+    reason: str
+    error: Mapping[str, str] | None
+    artifacts: Sequence[ThreadFile]
+    turn_id: str | None
+    """None if it was canceled before it was in one."""
+
+    @property
+    def ok(self) -> bool:
+        return self.reason == StopReason.END_TURN
+
+
+def turn_of_wire(data: Mapping[str, Any]) -> TurnInfo:
+    return of_wire(TurnInfo, {**data, "artifacts": [of_wire(ThreadFile, one) for one in data["artifacts"]]})

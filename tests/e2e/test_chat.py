@@ -1,0 +1,135 @@
+"""``holdfast chat`` and ``holdfast thread``, as a person or a script uses them, on a real daemon."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.daemon import DaemonProcess, unusable_driver
+from support.waiting import wait_for
+
+SECONDS = 90
+
+
+@pytest.fixture(scope="module")
+def talking() -> Iterator[DaemonProcess]:
+    reason = unusable_driver()
+    if reason:
+        pytest.skip(reason)
+    with DaemonProcess() as process:
+        yield process
+
+
+class Terminal:
+    """The CLI, in a directory of its own."""
+
+    def __init__(self, daemon: DaemonProcess, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {**os.environ, "HOLDFAST_URL": daemon.url, "HOLDFAST_API_KEY": daemon.key}
+
+    def run(self, *args: str, typed: str | None = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*args),
+            input=typed,
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+
+    def command(self, *args: str) -> list[str]:
+        return [sys.executable, "-c", "from holdfast.cli.main import main; main()", *args]
+
+
+@pytest.fixture
+def terminal(talking: DaemonProcess, tmp_path: Path) -> Terminal:
+    return Terminal(talking, tmp_path)
+
+
+def test_a_script_talks_through_a_pipe(terminal: Terminal) -> None:
+    done = terminal.run("chat", "pipe:1", typed="say one\nhistory\n\nrun echo out; exit 3\n")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("one\n")
+    assert "(created: it is new)" in done.stderr
+    assert "* bash echo out; exit 3" in done.stderr
+    assert "  exit code 3" in done.stderr
+    listed = terminal.run("thread", "ls", "pipe:")
+    assert listed.stdout.splitlines()[1].split("\t")[:4] == ["pipe:1", "root", "scripted", "awake"]
+    log = terminal.run("thread", "log", "pipe:1").stdout
+    assert "user: say one" in log and "agent: one" in log
+    events = terminal.run("thread", "log", "pipe:1", "--events", "--json").stdout.splitlines()
+    assert [json.loads(line)["seq"] for line in events] == list(range(1, len(events) + 1))
+    assert "sleep state: awake" in terminal.run("thread", "show", "pipe:1").stdout
+    assert terminal.run("thread", "pause", "pipe:1").stdout == "paused\n"
+    assert terminal.run("thread", "rm", "pipe:1").stdout == "pipe:1\n"
+    gone = terminal.run("thread", "show", "pipe:1")
+    assert (gone.returncode, "there is no thread" in gone.stderr) == (1, True)
+
+
+def test_files_go_in_and_come_out(terminal: Terminal) -> None:
+    (terminal.folder / "my notes.txt").write_text("hello")
+    script = (
+        'attachments of @"my notes.txt"\\\n'
+        "run mkdir -p /workspace/output/display/sub\\\n"
+        "run cat /workspace/uploads/*/* > /workspace/output/display/sub/copy.txt\n"
+    )
+    done = terminal.run("chat", "files", "--save", "got", typed=script)
+    assert done.returncode == 0, done.stderr
+    assert (terminal.folder / "got/sub/copy.txt").read_text() == "hello"
+    assert "saved got/sub/copy.txt (5 bytes)" in done.stderr
+
+
+def test_questions_are_answered_by_the_next_line(terminal: Terminal) -> None:
+    done = terminal.run("chat", "asks", typed="ask Which way? | left | right\n2\nsay bye\n")
+    assert done.returncode == 0, done.stderr
+    assert "? Which way?" in done.stderr and "  2) right" in done.stderr
+    assert "right" in done.stdout and done.stdout.endswith("bye\n")
+
+
+def test_one_message_and_its_exit_code(terminal: Terminal) -> None:
+    assert terminal.run("chat", "once", "say", "hi").stdout == "hi\n"
+    failed = terminal.run("chat", "once", "fail", "model_down", "no", "such", "model")
+    assert failed.returncode == 1
+    assert "! no such model (model_down)" in failed.stderr
+    told = terminal.run("chat", "once", "--json", "say hi").stdout.splitlines()
+    kinds = [json.loads(line)["kind"] for line in told]
+    assert (kinds[0], kinds[-1]) == ("message.create", "message.finalize")
+    wrong = terminal.run("chat", "not a key", "say hi")
+    assert (wrong.returncode, "key: 1 to 512" in wrong.stderr) == (1, True)
+
+
+def test_ctrl_c_ends_the_turn_and_then_the_talk(terminal: Terminal) -> None:
+    controller, terminal_side = pty.openpty()
+    log = terminal.folder / "log"
+    with log.open("wb") as output:
+        talk = subprocess.Popen(
+            terminal.command("chat", "interrupted"),
+            stdin=terminal_side,
+            stdout=output,
+            stderr=output,
+            cwd=terminal.folder,
+            env=terminal.environment,
+        )
+    try:
+        os.write(controller, b"say begun\\\nwait-for /workspace/never\n")
+        wait_for(lambda: b"begun" in log.read_bytes(), "the turn has begun", SECONDS)
+        talk.send_signal(signal.SIGINT)
+        wait_for(lambda: b"(canceled)" in log.read_bytes(), "the turn is canceled", SECONDS)
+        os.write(controller, b"say still here\n")
+        wait_for(lambda: b"still here" in log.read_bytes(), "the talk goes on", SECONDS)
+        wait_for(lambda: log.read_bytes().endswith(b"> "), "the prompt", SECONDS)
+        talk.send_signal(signal.SIGINT)
+        assert talk.wait(SECONDS) == 0
+    finally:
+        talk.kill()
+        talk.wait()
+        os.close(controller)
+        os.close(terminal_side)

@@ -1,0 +1,159 @@
+"""A daemon that dies at the N-th step of a resolve and of a send, for every N: the next one goes on as if nothing were.
+
+In CI every ``STRIDE``-th step; all of them with TEST_CRASH_POINTS=all.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import HoldfastError
+from holdfast.protocol.turn_events import Kind
+from holdfast.sessions.sleep import PausedAs
+from holdfast.store import Store
+from support.crash_points import CuttingFuse, wire, wire_store
+from support.house import House
+from support.threads import REF, STEADY, Desk, Street, open_street, text_of
+from support.waiting import until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(1200)]
+
+STRIDE = 1 if os.environ.get("TEST_CRASH_POINTS") == "all" else 13
+SCRIPT = "say one two\nwrite /workspace/output/display/made.txt kelp\nsay three"
+
+
+async def nothing(_street: Street, _desk: Desk) -> None:
+    """A thread that is new."""
+
+
+async def asleep(_street: Street, desk: Desk) -> None:
+    await desk.talk("say hello", "m0")
+    await desk.sessions.pause(await session_of(desk), PausedAs.FILES)
+
+
+async def destroyed(_street: Street, desk: Desk) -> None:
+    await desk.talk("say hello", "m0")
+    await desk.sessions.destroy(await session_of(desk))
+
+
+async def died(street: Street, desk: Desk) -> None:
+    await desk.talk("say hello", "m0")
+    session = await session_of(desk)
+    await desk.driver.kill(session)
+    await until(lambda: street.house.is_in(session, "error"), "dead")  # type: ignore[arg-type]
+
+
+async def forgetful(street: Street, desk: Desk) -> None:
+    """Its agent has lost the conversation."""
+    await desk.talk("say hello", "m0")
+    street.agents.forget(await session_of(desk))
+
+
+async def session_of(desk: Desk) -> str:
+    session = (await desk.threads.get(REF)).session_id
+    assert session is not None
+    return session
+
+
+Step = Callable[[Street, Desk], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def doomed(street: Street, fuse: CuttingFuse) -> AsyncIterator[Desk]:
+    """A daemon on the same machine and database, cut off from both where the fuse says."""
+    store = await Store.open(street.url)
+    wire_store(store, fuse)
+    house = House(street.root, store)
+    house.world, house.clock = street.house.world, street.house.clock
+    end = Street(house, store, street.url, street.root)
+    end.agents = street.agents
+    try:
+        async with end.daemon(STEADY) as desk:
+            wire(desk.driver, fuse, "driver")
+            wire(desk.agent, fuse, "agent")
+            fuse.lit = True
+            try:
+                yield desk
+            finally:
+                fuse.bury()
+    finally:
+        await store.close()
+
+
+async def send(street: Street, desk: Desk) -> None:
+    await desk.say(SCRIPT, "m1")
+
+    async def done() -> bool:  # seen from outside, so that looking is no step
+        thread = await street.store.threads.by_key(REF.owner, REF.key)
+        return (await street.store.messages.get(thread.id, "m1")).status == "done"
+
+    await until(done, "done")
+
+
+async def resolve(_street: Street, desk: Desk) -> None:
+    await desk.threads.resolve(REF)
+
+
+async def die(street: Street, before: Step, work: Step, at: int | None) -> list[str]:
+    """Do the work in a daemon that dies at that step; returns the steps that it came to."""
+    async with street.daemon(STEADY) as desk:
+        await before(street, desk)
+    fuse = CuttingFuse(at)
+    async with doomed(street, fuse) as desk:
+        working = asyncio.ensure_future(work(street, desk))
+        blown = asyncio.create_task(fuse.blown.wait())
+        async with asyncio.timeout(30):
+            await asyncio.wait([working, blown], return_when=asyncio.FIRST_COMPLETED)
+        if at is None:
+            await working  # must succeed
+        fuse.bury()
+        working.cancel()
+        blown.cancel()
+        await asyncio.gather(working, blown, return_exceptions=True)
+    return fuse.steps
+
+
+async def check(street: Street, where: str) -> None:
+    """The client, who got no answer, sends once more; then all is as if there had been one daemon."""
+    begun = len(street.agents.ran)
+    async with street.daemon(STEADY) as desk:
+        await desk.say(SCRIPT, "m1")
+        turn = await desk.ended("m1")
+        await desk.threads.janitor.tick()
+        events = await desk.events()
+        thread = await desk.threads.get(REF)
+        messages, _more = await desk.threads.messages(REF)
+        files = await desk.threads.files(REF)
+    mine = [prompt for _session, prompt in street.agents.ran if prompt == turn.id]
+    assert (turn.reason, (turn.answer or "").split()) == ("end_turn", ["one", "two", "three"]), where
+    assert len(mine) == 1, f"{where}: run {len(mine)} times, {begun} before the restart"
+    assert text_of(events, turn.id).split() == ["one", "two", "three"], where
+    assert [event.seq for event in events] == list(range(1, len(events) + 1)), where
+    assert len([event for event in events if event.kind == Kind.FINALIZE and event.turn_id == turn.id]) == 1, where
+    assert [message.id for message in messages if message.id != "m0"] == ["m1"], where
+    assert [file.name for file in files] == ["made.txt"], where
+    assert street.sandboxes() == [thread.session_id], where
+    assert thread.last_error is None, where
+
+
+@pytest.mark.parametrize("work", [resolve, send], ids=lambda work: work.__name__)
+@pytest.mark.parametrize("before", [nothing, asleep, destroyed, died, forgetful], ids=lambda before: before.__name__)
+async def test_a_daemon_may_die_at_any_step(tmp_path: Path, before: Step, work: Step) -> None:
+    (tmp_path / "whole").mkdir()
+    async with open_street(tmp_path / "whole") as street:
+        steps = await die(street, before, work, None)
+        await check(street, "nothing died")
+    assert len(steps) > 10
+    for at in range(1, len(steps) + 1, STRIDE):
+        root = tmp_path / str(at)
+        root.mkdir()
+        async with open_street(root) as street:
+            came = await die(street, before, work, at)
+            try:
+                await check(street, f"died at step {at}, {came[-1]}")
+            except (HoldfastError, TimeoutError) as error:
+                raise AssertionError(f"died at step {at}, {came[-1]}: {error!r}") from error

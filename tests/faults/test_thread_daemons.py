@@ -1,0 +1,150 @@
+"""Two daemons on one Postgres: one stands still past its lease and goes on; both are asked for the same at once."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+import support
+from holdfast.protocol.turn_events import Kind
+from holdfast.store.engine import parse_url, postgres_engine
+from holdfast.store.thread_tables import threads
+from holdfast.threads.keys import ThreadRef
+from support.hosts import Host, ran, sandboxes
+from support.postgres import MISSING, Postgres, running_postgres
+from support.threads import REF, STEADY, Desk, text_of
+from support.waiting import until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(3600)]
+
+RACES = int(os.environ.get("TEST_RACES", "200"))
+AT_ONCE = 200
+"""Threads that are raced for at the same time."""
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    with running_postgres() as server:
+        if server is None:
+            pytest.skip(MISSING)
+        yield server
+
+
+@pytest.fixture
+def url(postgres: Postgres) -> Iterator[str]:
+    name = f"test_{uuid.uuid4().hex}"
+    postgres.create(name)
+    yield postgres.url(name)
+    postgres.drop(name)
+
+
+@contextlib.asynccontextmanager
+async def child(root: Path, url: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    program = str(Path(next(iter(support.__path__))) / "thread_child.py")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, program, "node_child", str(root), url, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def heard(process: asyncio.subprocess.Process, word: str) -> None:
+    """Until it says so; its log is between."""
+    assert process.stdout is not None
+    async with asyncio.timeout(60):
+        while line := await process.stdout.readline():
+            if line.decode().strip() == word:
+                return
+    raise AssertionError(f"the child ended without saying {word}")
+
+
+async def test_a_daemon_stopped_past_its_lease_does_no_harm_when_it_goes_on(tmp_path: Path, url: str) -> None:
+    """SIGSTOP: its host is given up, its thread served elsewhere. SIGCONT: it writes nothing, its sandbox goes."""
+    here = Host("node_here", tmp_path / "here", url)
+    settings = replace(STEADY, node_silent_seconds=1.0, node_grace_seconds=4.0)
+    async with child(tmp_path / "child", url) as process, contextlib.AsyncExitStack() as stack:
+        await heard(process, "begun")
+        await stack.enter_async_context(here.up())
+        desk = await stack.enter_async_context(here.daemon(settings))
+        process.send_signal(signal.SIGSTOP)
+        cut = await desk.ended("m1")
+        turn = await desk.talk("recall begun", "m2")
+        before = await desk.events()
+        process.send_signal(signal.SIGCONT)
+        await heard(process, "empty")
+        assert await process.wait() == 0
+        events = await desk.events()
+        thread = await desk.threads.get(REF)
+        assert (await desk.talk("recall begun", "m3")).answer == "yes\n"
+        assert sandboxes(here) == [thread.session_id]
+    assert (cut.reason, (cut.error or {})["code"]) == ("error", "sandbox_lost")
+    assert turn.answer == "yes\n"
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert events == before  # not one word of the other, who never stopped talking
+    assert [event.turn_id for event in events if event.kind == Kind.FINALIZE] == [cut.id, turn.id]
+    assert text_of(events, cut.id).split()[:2] == ["begun", "more"]
+
+
+async def test_a_daemon_stopped_in_a_transaction_does_not_keep_its_locks(tmp_path: Path, url: str) -> None:
+    """Postgres ends a transaction in which nothing happens: who stands still cannot hold up the others for ever."""
+    host = Host("node_one", tmp_path / "one", url)
+    stopped = postgres_engine(parse_url(url), timeout=1.0)
+    try:
+        async with host.up(), host.daemon(STEADY) as desk:
+            await desk.talk("say hello", "m1")
+            thread = await desk.threads.get(REF)
+            await (await stopped.connect()).close()  # the one of the pool that was used before
+            connection = await stopped.connect()
+            await connection.execute(sa.select(threads).where(threads.c.id == thread.id).with_for_update())
+            assert (await desk.talk("recall hello", "m2")).answer == "yes\n"
+            with contextlib.suppress(sa.exc.DBAPIError):
+                await connection.close()
+    finally:
+        await stopped.dispose()
+
+
+async def raced(desks: tuple[Desk, Desk], ref: ThreadRef) -> str:
+    """Both are asked at once, in both ways; the thread's sandbox."""
+    one, two = desks
+    found, _one, _two, again = await asyncio.gather(
+        one.threads.resolve(ref), one.say("say a", "a", ref), two.say("say b", "b", ref), two.threads.resolve(ref)
+    )
+    assert found.session_id == again.session_id
+    assert (await one.ended("a", ref)).answer == "a\n"
+    assert (await two.ended("b", ref)).answer == "b\n"
+    return found.session_id
+
+
+async def test_no_thread_ever_has_two_sandboxes(tmp_path: Path, url: str) -> None:
+    """TEST_RACES says how many."""
+    one, two = Host("node_one", tmp_path / "one", url), Host("node_two", tmp_path / "two", url)
+    done = 0
+    async with one.up(), two.up(), one.daemon(RACING) as first, two.daemon(RACING) as second:
+        while done < RACES:
+            refs = [ThreadRef("root", f"race:{number}") for number in range(done, min(done + AT_ONCE, RACES))]
+            owned = await asyncio.gather(*(raced((first, second), ref) for ref in refs))
+            assert sorted(sandboxes(one, two)) == sorted(owned)
+            assert len(ran(one, two)) == len(set(ran(one, two))) == 2 * len(refs)
+            await asyncio.gather(*(first.threads.delete(ref) for ref in refs))
+            await until(lambda: not sandboxes(one, two), "all gone")
+            one.agents.ran.clear()
+            two.agents.ran.clear()
+            done += len(refs)
+        creates = [call for desk in (first, second) for call in desk.driver.calls if call[0] == "create"]
+    assert len(creates) == RACES
+
+
+RACING = replace(STEADY, lease_seconds=600.0, ask_seconds=600.0, resolve_seconds=600.0, retry_seconds=0.2)

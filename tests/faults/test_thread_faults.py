@@ -1,0 +1,241 @@
+"""Each thing that can break under a thread, on a fake machine: what the user sees, what the row says, which sandboxes.
+
+docs/failures.md has a row for each; what is not here is in tests/integration/threads.
+"""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, DiskFull, HoldfastError
+from holdfast.protocol.turn_events import Kind
+from support.full_disk import small_disk
+from support.postgres import MISSING, Postgres, running_postgres
+from support.threads import REF, STEADY, Desk, Street, open_street, text_of
+from support.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+DAY = 24 * 3600.0
+
+
+@pytest.fixture
+async def street(tmp_path: Path) -> AsyncIterator[Street]:
+    async with open_street(tmp_path) as street:
+        yield street
+
+
+async def session_of(desk: Desk) -> str:
+    session = (await desk.threads.get(REF)).session_id
+    assert session is not None
+    return session
+
+
+async def check_whole(street: Street, desk: Desk, sandbox: str | None) -> None:
+    """Nothing ran twice, nothing was told twice or left out; the same one sandbox; the row has no complaint."""
+    thread = await desk.threads.get(REF)
+    events = await desk.events()
+    ran = [prompt for _session, prompt in street.agents.ran]
+    finals = [event.turn_id for event in events if event.kind == Kind.FINALIZE]
+    assert len(ran) == len(set(ran))
+    assert len(finals) == len(set(finals))
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert street.sandboxes() == [thread.session_id]
+    assert sandbox in (None, thread.session_id)
+    assert (thread.last_error, thread.resume_failures) == (None, 0)
+
+
+# -- the agent -------------------------------------------------------------------------------------------------------
+
+FAULTS: dict[str, HoldfastError | None] = {
+    "5xx": AgentFailed("the agent answers 503"),
+    "404": AgentSessionMissing("the agent answers 404"),
+    "garbage": AgentFailed("the agent's answer makes no sense: <html>"),
+    "down": AgentDown("nobody listens"),
+    "nothing": None,  # hangs, until the adapter's deadline
+}
+
+
+@pytest.mark.parametrize("method", ["health", "start", "create_session", "resume_session", "prompt", "events"])
+async def test_an_agent_that_fails_once_answers_all_the_same(street: Street, method: str) -> None:
+    """With 5xx, 404, garbage, a closed door, or not at all."""
+    async with street.daemon(STEADY) as desk:
+        await desk.talk("say hello", "m0")
+        sandbox = await session_of(desk)
+        for name, error in FAULTS.items():
+            if method == "start":
+                street.agents.kill(sandbox)
+            if method == "create_session":
+                street.agents.forget(sandbox)
+            if error is None and method == "events":
+                continue  # silence is what a turn may do: an agent that hangs in it is another test
+            desk.agent.inject(method, error=error, hang=error is None)
+            turn = await desk.talk("recall hello", name)
+            assert (turn.reason, turn.answer) == ("end_turn", "yes\n"), name
+        await check_whole(street, desk, sandbox)
+    assert street.house.count("create") == 1
+
+
+@pytest.mark.parametrize("method", ["health", "resume_session", "prompt", "events"])
+async def test_an_agent_that_fails_for_good_is_reported_and_back_when_it_is_well(street: Street, method: str) -> None:
+    """Never a new sandbox: nothing of this proves that the old one is gone."""
+    async with street.daemon(STEADY) as desk:
+        await desk.talk("say hello", "m0")
+        sandbox = await session_of(desk)
+    async with street.daemon(STEADY, resolve_seconds=0.3) as desk:
+        desk.agent.inject(method, error=FAULTS["5xx"], times=None)
+        turn = await desk.talk("recall hello", "m1")
+        assert (turn.reason, (turn.error or {})["code"]) == ("error", "agent_failed")
+        assert (await desk.threads.message(REF, "m1")).status == "failed"
+        desk.agent.release(method)
+    async with street.daemon(STEADY) as desk:
+        assert (await desk.talk("recall hello", "m2")).answer == "yes\n"
+        await check_whole(street, desk, sandbox)
+    assert street.house.count("create") == 0  # since the first daemon
+
+
+# -- the runner and its link -----------------------------------------------------------------------------------------
+
+
+async def test_a_runner_that_hangs_is_reported_and_its_thread_goes_on_when_it_answers(street: Street) -> None:
+    async with street.daemon(STEADY) as desk:
+        await desk.talk("write /workspace/a kelp\nsay kelp", "m0")
+        sandbox = await session_of(desk)
+    async with street.daemon(STEADY, resolve_seconds=0.3) as desk:
+        desk.driver.freeze(sandbox)
+        turn = await desk.talk("say nobody hears this", "m1")
+        thread = await desk.threads.get(REF)
+        assert turn.reason == "error" and turn.error
+        assert thread.session_id == sandbox and thread.resume_failures == 1 and thread.last_error
+        desk.driver.thaw(sandbox)
+    async with street.daemon(STEADY) as desk:
+        assert (await desk.talk("recall kelp", "m2")).answer == "yes\n"
+        await check_whole(street, desk, sandbox)
+    assert street.house.world.sandboxes[sandbox].files["/workspace/a"] == b"kelp"
+
+
+async def test_a_link_that_is_cut_between_deltas_loses_and_doubles_nothing(street: Street) -> None:
+    async with street.daemon(STEADY) as desk:
+        script = "\n".join(f"say {number}\nsleep 0.02" for number in range(20))
+        await desk.say(script, "m1")
+        await desk.wait_for(Kind.TEXT_DELTA)
+        sandbox = await session_of(desk)
+        for _ in range(5):
+            desk.driver.cut_link(sandbox)
+            await asyncio.sleep(0.05)
+        turn = await desk.ended("m1")
+        assert turn.reason == "end_turn"
+        assert text_of(await desk.events()).split() == [str(number) for number in range(20)]
+        await check_whole(street, desk, sandbox)
+
+
+# -- time ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("jump", [30 * DAY, -30 * DAY], ids=["forward", "back"])
+async def test_a_clock_that_jumps_changes_nothing(street: Street, jump: float) -> None:
+    """In the middle of a turn, and between two: leases and idleness go by the database's clock."""
+    async with street.daemon(STEADY) as desk:
+        await desk.say("say one\nwait-for /workspace/go\nsay two", "m1")
+        await desk.wait_for(Kind.TEXT_DELTA)
+        sandbox = await session_of(desk)
+        street.house.clock.now += jump
+        await desk.threads.janitor.tick()
+        street.house.world.sandboxes[sandbox].files["/workspace/go"] = b""
+        assert (await desk.ended("m1")).reason == "end_turn"
+        await desk.threads.janitor.tick()
+        await desk.sessions._tick()
+        assert (await desk.talk("recall two", "m2")).answer == "yes\n"
+        await check_whole(street, desk, sandbox)
+    async with street.daemon(STEADY) as desk:
+        street.house.clock.now -= jump
+        assert (await desk.talk("recall two", "m3")).answer == "yes\n"
+        await check_whole(street, desk, sandbox)
+
+
+# -- disks -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_turn_waits_for_room_when_the_databases_disk_is_full(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "16m") as disk:
+        async with open_street(disk.path) as street, street.daemon(STEADY) as desk:
+            await desk.talk("say hello", "m0")
+            sandbox = await session_of(desk)
+            await desk.say("say one\nwait-for /workspace/go\ncount 2000", "m1")
+            await desk.wait_for(Kind.TEXT_DELTA, after=(await desk.events())[-1].seq)
+            disk.fill()
+            street.house.world.sandboxes[sandbox].files["/workspace/go"] = b""
+            await until(lambda: _ended(street), "the agent is done")
+            with pytest.raises(HoldfastError):
+                for number in range(100):  # what room a page still has
+                    await desk.say("say more " + "x" * 20_000, f"full{number}")
+            disk.free()
+            turn = await desk.ended("m1")
+            assert turn.reason == "end_turn"
+            assert text_of(await desk.events(), turn.id).split() == ["one", *map(str, range(2000))]
+            await check_whole(street, desk, sandbox)
+
+
+def _ended(street: Street) -> bool:
+    homes = street.agents._homes.values()
+    return all(turn.ended for home in homes for session in home.sessions.values() for turn in session.turns.values())
+
+
+async def test_files_that_find_no_room_are_told_and_do_not_spoil_the_turn(tmp_path: Path) -> None:
+    async with open_street(tmp_path) as street:
+        with small_disk(tmp_path / "files", "128k") as disk:
+            async with street.daemon(STEADY) as desk:
+                await desk.talk("say hello", "m0")
+                disk.fill()
+                with pytest.raises(DiskFull):
+                    await desk.threads.upload(REF, "a.bin", _pieces(b"x" * 100_000))
+                turn = await desk.talk("write /workspace/output/display/a.txt kelp", "m1")
+                told = [event.data for event in await desk.events() if event.kind == Kind.ERROR]
+                assert (turn.reason, list(turn.artifacts)) == ("end_turn", [])
+                assert [data["code"] for data in told] == ["disk_full"]
+                disk.free()
+                assert (await desk.threads.upload(REF, "a.bin", _pieces(b"x" * 1000))).size == 1000
+                await check_whole(street, desk, None)
+
+
+async def _pieces(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+# -- the database ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    with running_postgres() as server:
+        if server is None:
+            pytest.skip(MISSING)
+        yield server
+
+
+async def test_postgres_may_crash_and_come_back_in_the_middle_of_a_turn(tmp_path: Path, postgres: Postgres) -> None:
+    name = f"test_{uuid.uuid4().hex}"
+    postgres.create(name)
+    steady = replace(STEADY, lease_seconds=1000.0)  # nobody takes over: the same daemon goes on, and soon
+    async with open_street(tmp_path, postgres.url(name)) as street, street.daemon(steady) as desk:
+        await desk.say("say one\nwait-for /workspace/go\n" + "\n".join(f"say {n}" for n in range(50)), "m1")
+        await desk.wait_for(Kind.TEXT_DELTA)
+        sandbox = await session_of(desk)
+        await asyncio.to_thread(postgres.stop)
+        street.house.world.sandboxes[sandbox].files["/workspace/go"] = b""
+        await until(lambda: _ended(street), "the agent is done")
+        waiting = asyncio.create_task(desk.say("say hello?", "m2"))
+        await asyncio.to_thread(postgres.start)
+        with contextlib.suppress(HoldfastError):  # refused: the client sends it again
+            await waiting
+        assert (await desk.talk("say hello?", "m2")).answer == "hello?\n"
+        turn = await desk.ended("m1")
+        assert turn.reason == "end_turn"
+        assert text_of(await desk.events(), turn.id).split() == ["one", *map(str, range(50))]
+        assert (await desk.talk("recall one", "m3")).answer == "yes\n"
+        await check_whole(street, desk, sandbox)

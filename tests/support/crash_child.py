@@ -1,0 +1,42 @@
+"""A daemon on real sandboxes that kills itself, with -9, at the N-th step of a send: ``python crash_child.py ROOT N``.
+
+With 0 it comes to the end, and says how many steps there were.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from holdfast.store import Store
+from support.crash_points import SuicideFuse, wire, wire_store
+from support.real_threads import Town
+from support.threads import REF
+from support.waiting import until
+
+
+async def main(root: Path, at: int) -> None:
+    fuse = SuicideFuse(at or None)
+    store = await Store.open(f"sqlite:///{root / 'test.db'}")
+    outside = await Store.open(f"sqlite:///{root / 'test.db'}")
+    wire_store(store, fuse)
+    async with Town(root).daemon(store=store) as desk:
+        wire(desk.tools.agents.get("scripted"), fuse, "agent")
+        fuse.lit = True
+        await desk.say("run echo x >> /workspace/ran\nsay one two", "m1")
+
+        async def done() -> bool:  # seen from outside, so that looking is no step
+            thread = await outside.threads.by_key(REF.owner, REF.key)
+            return (await outside.messages.get(thread.id, "m1")).status == "done"
+
+        await until(done, "done", 60)
+        fuse.lit = False
+        if at:
+            await SuicideFuse().died()  # it was killed at the very end
+    await outside.close()
+    print("steps", len(fuse.steps), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))

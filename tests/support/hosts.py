@@ -1,0 +1,61 @@
+"""Hosts that share a database: each a machine of its own, with sandboxes that only its daemon can reach."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from holdfast.agents.fake import FakeAgent
+from holdfast.agents.fake_world import FakeAgentWorld
+from holdfast.store import Store
+from holdfast.threads.metrics import ThreadMetrics
+from holdfast.threads.service import ThreadService
+from holdfast.threads.settings import ThreadSettings
+from holdfast.threads.tools import Tools
+from support.house import House
+from support.threads import QUICK, Desk, registry
+
+
+class Host:
+    """A machine of its own; ``daemon`` runs on it."""
+
+    def __init__(self, name: str, root: Path, url: str) -> None:
+        self.name = name
+        self.root = root
+        self.url = url
+        root.mkdir(exist_ok=True)
+
+    @contextlib.asynccontextmanager
+    async def up(self) -> AsyncIterator[None]:
+        self.store = await Store.open(self.url)
+        self.house = House(self.root, self.store, node=self.name)
+        self.agents = FakeAgentWorld(self.house.world)
+        try:
+            yield
+        finally:
+            await self.house.world.close()
+            await self.store.close()
+
+    @contextlib.asynccontextmanager
+    async def daemon(self, settings: ThreadSettings = QUICK) -> AsyncIterator[Desk]:
+        async with self.house.daemon() as sessions:
+            agent = FakeAgent(self.agents, deadline_seconds=0.5)
+            tools = Tools(
+                store=self.store,
+                sessions=sessions,
+                agents=registry(agent),
+                settings=settings,
+                metrics=ThreadMetrics(self.house.registry),
+                node=self.name,
+                clock=self.house.clock,
+            )
+            threads = ThreadService(tools, self.root.parent / "files")
+            async with threads.running():
+                yield Desk(threads, sessions, agent, self.house.driver, tools)
+
+
+def sandboxes(*hosts: Host) -> list[str]:
+    return [name for host in hosts for name in host.house.world.sandboxes]
+
+
+def ran(*hosts: Host) -> list[str]:
+    return [prompt for host in hosts for _session, prompt in host.agents.ran]

@@ -1,0 +1,188 @@
+"""The terminal's side of a talk: how events look, what is typed, which files are meant."""
+
+import asyncio
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.cli.talk import place_of, with_files
+from holdfast.cli.thread import event_line, row, said
+from holdfast.cli.thread_screen import Screen, chosen, harmless
+from holdfast.cli.typed_lines import TypedLines
+from holdfast.sdk import Line, ThreadEvent, ThreadFile, ThreadInfo
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+class Paper:
+    """Both outputs on one sheet; notes are in brackets."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.screen = Screen(self._answer, self._note)
+
+    def _answer(self, text: str) -> None:
+        self.text += text
+
+    def _note(self, text: str) -> None:
+        self.text += f"[{text}]"
+
+    def show(self, kind: str, **data: Any) -> "Paper":
+        self.screen.show(ThreadEvent(1, kind, "trn_1", "default", NOW, data))
+        return self
+
+
+def delta(paper: Paper, text: str, **more: Any) -> Paper:
+    return paper.show("message.part.text-delta", message_id="m", part_id="p", text=text, **more)
+
+
+def tool(paper: Paper, state: str, **more: Any) -> Paper:
+    fields = {"message_id": "m", "tool_id": "t", "name": "bash", "input": {"command": "ls\n-l"}, **more}
+    return paper.show("message.part.tool-update", state=state, **fields)
+
+
+def test_an_answer_is_written_as_it_comes_and_ends_with_its_line() -> None:
+    paper = delta(delta(Paper(), "one "), "two")
+    assert paper.text == "one two"
+    assert paper.show("message.finalize", message_id="m", reason="end_turn").text == "one two\n"
+
+
+def test_thoughts_are_notes() -> None:
+    assert delta(Paper(), "hm", thought=True).text == "[hm]"
+
+
+def test_a_tool_is_named_once_and_its_output_shown_at_the_end() -> None:
+    paper = delta(Paper(), "so")
+    for state in ("pending", "running", "running"):
+        tool(paper, state, output="a")
+    assert paper.text == "so\n[* bash ls -l\n]"
+    tool(paper, "completed", output="a\nb\n", exit_code=3)
+    assert paper.text == "so\n[* bash ls -l\n][  a\n][  b\n][  exit code 3\n]"
+
+
+def test_of_much_output_the_end_is_shown() -> None:
+    paper = tool(Paper(), "completed", output="\n".join(map(str, range(100))), exit_code=0)
+    assert "[  … 88 lines before\n]" in paper.text
+    assert paper.text.endswith("[  99\n]")
+    assert "[  87\n]" not in paper.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "shown"),
+    [
+        ("question", {"text": "Which?", "options": [{"id": "a", "label": "A"}]}, "[? Which?\n][  1) A\n]"),
+        ("question.closed", {"question_id": "q", "answer": "a"}, "[= a\n]"),
+        ("thread.resolved", {"how": "recreated", "session_id": "s", "why": "gone"}, "[(recreated: gone)\n]"),
+        ("message.finalize", {"reason": "canceled"}, "[(canceled)\n]"),
+        ("message.finalize", {"reason": "error", "error": {"code": "x", "message": "no"}}, "[! no (x)\n]"),
+        ("message.finalize", {"reason": "error"}, "[! the turn failed (error)\n]"),
+        ("agent.status", {"status": "thinking"}, ""),
+        ("of.a.newer.daemon", {}, ""),
+    ],
+)
+def test_other_events(kind: str, data: dict[str, Any], shown: str) -> None:
+    assert Paper().show(kind, **data).text == shown
+
+
+def test_a_terminal_is_not_given_commands() -> None:
+    assert harmless("a\x1b[31mb\x07\x9b1m\tc\nd") == "a[31mb1m\tc\nd"
+
+
+def test_an_option_is_chosen_by_number_id_or_label() -> None:
+    options = [{"id": "l", "label": "left"}, {"id": "r", "label": "right"}]
+    assert [chosen(line, options) for line in ("2\n", "r", "right", " left ", "none")] == ["r", "r", "r", "l", "none"]
+
+
+def test_files_are_named_with_an_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.txt", "b c.txt"):
+        (tmp_path / name).write_text("x")
+    text, files = with_files('look at @a.txt and @"b c.txt", @ann, me@a.txt, @missing')
+    assert text == "look at a.txt and b c.txt, @ann, me@a.txt, @missing"
+    assert files == [Path("a.txt"), Path("b c.txt")]
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [("a.txt", "f/a.txt"), ("d/a", "f/d/a"), ("../../etc/x", "f/etc/x"), ("/etc/x", "f/etc/x"), ("..", "f/fil_1")],
+)
+def test_artifacts_stay_in_their_folder(name: str, place: str) -> None:
+    assert place_of(Path("f"), ThreadFile("fil_1", name, 1, "", None, NOW)) == Path(place)
+
+
+async def lines_of(*pieces: bytes) -> list[str | None]:
+    readable, writable = os.pipe()
+    lines, found = TypedLines(readable), []
+    try:
+        reading = asyncio.ensure_future(lines.next())
+        for piece in pieces:
+            os.write(writable, piece)
+            await asyncio.sleep(0)
+        os.close(writable)
+        while (line := await reading) is not None:
+            found.append(line)
+            reading = asyncio.ensure_future(lines.next())
+        return [*found, None]
+    finally:
+        os.close(readable)
+
+
+@pytest.mark.anyio
+async def test_lines_are_read_however_they_come() -> None:
+    async with asyncio.timeout(30):
+        assert await lines_of(b"a", b"b\nc\r\n\nd") == ["ab", "c", "", "d", None]
+        assert await lines_of(b"say a\\\nsay b\nx\\") == ["say a\nsay b", "x", None]
+        assert await lines_of("grüße\n".encode(), b"\xff\n") == ["grüße", "\ufffd", None]
+        assert await lines_of() == [None]
+
+
+@pytest.mark.anyio
+async def test_lines_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(b"one\ntwo")
+    descriptor = os.open(tmp_path / "in", os.O_RDONLY)
+    try:
+        lines = TypedLines(descriptor)
+        assert [await lines.next() for _ in range(3)] == ["one", "two", None]
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.anyio
+async def test_a_reading_that_is_given_up_loses_nothing() -> None:
+    readable, writable = os.pipe()
+    try:
+        lines = TypedLines(readable)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await lines.next()
+        os.write(writable, b"kept\n")
+        async with asyncio.timeout(30):
+            assert await lines.next() == "kept"
+    finally:
+        os.close(readable)
+        os.close(writable)
+
+
+def test_rows_and_lines() -> None:
+    info = ThreadInfo(
+        id="thr_1",
+        key="dm:U1",
+        owner="ann",
+        platform="dm",
+        agent="scripted",
+        session_id=None,
+        sleep_state="none",
+        channels=[],
+        options={},
+        last_error="bad\nthing",
+        last_seq=7,
+        created_at=NOW,
+        last_activity_at=NOW,
+    )
+    assert row(info, NOW) == ("dm:U1", "ann", "scripted", "none", "-", "0s", "7", "bad thing")
+    assert said(Line("user", "hi\n", "default", "trn_1", "ann", NOW)) == "2026-01-02 03:04 ann: hi"
+    event = ThreadEvent(3, "title", None, "default", NOW, {"title": "ü"})
+    assert event_line(event) == '3\t2026-01-02T03:04:05.000000Z\ttitle\t-\t{"title": "ü"}'
