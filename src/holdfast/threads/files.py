@@ -11,10 +11,11 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Final, TypeVarTuple
 
 import structlog
 
@@ -36,6 +37,8 @@ from holdfast.threads.types import FileView
 
 log = structlog.get_logger(__name__)
 
+Ts = TypeVarTuple("Ts")
+
 UPLOADS: Final = "/workspace/uploads"
 DISPLAY: Final = "/workspace/output/display"
 MAX_NAME: Final = 255
@@ -48,6 +51,7 @@ _PAGE = 1000
 _CHUNK = 1 << 18
 _SKEW_SECONDS = 2.0
 _PART = ".part-"
+_OLD_SECONDS = 86400.0
 
 
 class Download:
@@ -121,9 +125,9 @@ class ThreadFileService:
                 if size > most:
                     raise TooLarge(f"{path.name}: more than the {most} bytes that a file of a thread may have")
                 with _disk_errors():
-                    await asyncio.to_thread(_append, descriptor, piece, digest)
+                    await _to_the_end(_append, descriptor, piece, digest)
             with _disk_errors():
-                await asyncio.to_thread(os.fsync, descriptor)
+                await _to_the_end(os.fsync, descriptor)
         finally:
             os.close(descriptor)
         return size, digest.hexdigest()
@@ -162,6 +166,18 @@ class ThreadFileService:
                     (self._root / path).parent.rmdir()
 
         await asyncio.to_thread(work)
+
+    async def sweep(self) -> int:
+        """Remove what no row names and nobody has written to for a day: a daemon died over it. Returns how many."""
+        removed = 0
+        for thread_id, names in (await asyncio.to_thread(_old_files, self._root)).items():
+            named = {row.path for row in await self._rows.of_thread(thread_id)}
+            orphans = [path for path in (f"{thread_id}/{name}" for name in names) if path not in named]
+            await self.remove(orphans)
+            removed += len(orphans)
+        if removed:
+            log.info("thread.files.swept", files=removed)
+        return removed
 
     # -- in and out of the sandbox -----------------------------------------------------------------------------------
 
@@ -271,6 +287,17 @@ def _same(entry: Entry, before: ThreadFileRow) -> bool:
     return entry.size == before.size and entry.mtime + _SKEW_SECONDS < before.created_at
 
 
+def _old_files(root: Path) -> dict[str, list[str]]:
+    """Names of files that have not changed for long, by thread."""
+    found: dict[str, list[str]] = {}
+    until = time.time() - _OLD_SECONDS
+    for path in root.glob("*/*"):
+        with contextlib.suppress(OSError):
+            if path.is_file() and path.stat().st_mtime < until:
+                found.setdefault(path.parent.name, []).append(path.name)
+    return found
+
+
 def _create(path: Path) -> int:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -281,6 +308,16 @@ def _append(descriptor: int, piece: bytes, digest: "hashlib._Hash") -> None:
     rest = memoryview(piece)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
+
+
+async def _to_the_end(work: Callable[[*Ts], None], *args: *Ts) -> None:
+    """In a thread; who is cancelled still waits for it, for it uses a descriptor that is closed afterwards."""
+    task = asyncio.ensure_future(asyncio.to_thread(work, *args))
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
 
 
 @contextlib.contextmanager

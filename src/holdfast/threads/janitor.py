@@ -25,6 +25,8 @@ log = structlog.get_logger(__name__)
 _BATCH = 1000
 _HOLD_SECONDS = 120.0
 """Longer than any one step takes."""
+_SWEEP_SECONDS = 86400.0
+"""How often to look for files that no row names."""
 _SHORTEST_SECONDS = 60.0
 """Threads may have a policy of their own; those idle for less are not even looked at."""
 
@@ -38,6 +40,7 @@ class Janitor:
         self._sandboxes = sandboxes
         self._files = files
         self._reported: set[tuple[str, str]] = set()
+        self._swept_at: float | None = None
         self._owner = f"{tools.node}/janitor"
         """Not that of the mailboxes: they must not take a thread from under its hands, nor it from under theirs."""
 
@@ -208,3 +211,6 @@ class Janitor:
         paths = await store.threads.purge(older_than=settings.keep_deleted_seconds)
         paths += await store.thread_files.remove_unused(older_than=settings.keep_uploads_seconds)
         await self._files.remove(paths)
+        if self._swept_at is None or self._tools.clock() - self._swept_at > _SWEEP_SECONDS:
+            self._swept_at = self._tools.clock()
+            await self._files.sweep()

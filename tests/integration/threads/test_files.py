@@ -2,6 +2,8 @@
 
 import asyncio
 import hashlib
+import os
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
@@ -175,3 +177,26 @@ async def test_an_upload_that_is_missing_on_this_host_fails_the_turn_with_a_reas
         turn = await desk.ended("m1")
     assert (turn.reason, (turn.error or {})["code"]) == ("error", "file_not_found")
     assert len(street.agents.ran) == 0
+
+
+async def test_an_upload_that_is_cancelled_writes_nowhere_else(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The descriptor is closed when the thread that writes to it has ended: its number is used again."""
+    began, go, ended = asyncio.Event(), threading.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def slow(descriptor: int, _piece: bytes, _digest: object) -> None:
+        loop.call_soon_threadsafe(began.set)
+        go.wait(10)
+        os.fstat(descriptor)  # raises if it is closed
+        ended.set()
+
+    monkeypatch.setattr(files, "_append", slow)
+    async with street.daemon() as desk:
+        upload = asyncio.create_task(desk.threads.upload(REF, "a", pieces(b"1")))
+        await asyncio.wait_for(began.wait(), 10)
+        upload.cancel()
+        await asyncio.sleep(0.1)
+        go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await upload
+        assert ended.is_set()

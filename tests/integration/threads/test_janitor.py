@@ -1,6 +1,7 @@
 """Idle threads go to sleep, and come back with everything; what nobody needs is removed."""
 
 import asyncio
+import os
 import time
 from dataclasses import replace
 
@@ -196,3 +197,19 @@ async def test_sandboxes_that_are_no_threads_own_are_removed(street: Street) -> 
         await desk.threads.janitor.tick()
         await until(lambda: street.sandboxes() == [thread.session_id], "removed")
         assert made.id != thread.session_id
+
+
+async def test_files_that_no_row_names_are_removed_after_a_day(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("write /workspace/output/display/a.txt 1", "m1")
+        thread = await desk.threads.get(REF)
+        folder = street.root / "files" / thread.id
+        for name in ("fil_lost", ".part-lost", "fil_new"):
+            (folder / name).write_bytes(b"1")
+        for path in folder.iterdir():
+            if path.name != "fil_new":
+                os.utime(path, (time.time() - 90_000,) * 2)
+        desk.threads.janitor._swept_at = None  # as a day later
+        await desk.threads.janitor.tick()
+        artifact = (await desk.threads.files(REF))[0]
+    assert {path.name for path in folder.iterdir()} == {artifact.id, "fil_new"}
