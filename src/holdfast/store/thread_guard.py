@@ -5,7 +5,7 @@ one thread happens one after the other, and what is read after that is how thing
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from holdfast.errors import StaleRow, ThreadNotFound
 from holdfast.protocol.turn_events import TurnEvent, check
 from holdfast.store.database import Database, Work
+from holdfast.store.tables import sessions
 from holdfast.store.thread_rows import ChannelRow, Lease, ThreadRow
 from holdfast.store.thread_tables import OPEN, QUEUED, UNENDED, messages, thread_requests, turns
 from holdfast.store.thread_tables import thread_channels as channels
@@ -140,6 +141,11 @@ def has_work() -> sa.ColumnElement[bool]:
         sa.exists().where(turns.c.thread_id == table.c.id, sa.text(f"turns.{UNENDED}")),
         sa.exists().where(thread_requests.c.thread_id == table.c.id, sa.text(f"thread_requests.{OPEN}")),
     )
+
+
+def at_home(nodes: Collection[str]) -> sa.ColumnElement[bool]:
+    """Its sandbox is on one of these hosts, or it has none."""
+    return ~sa.exists().where(sessions.c.id == table.c.session_id, sessions.c.node.not_in(nodes))
 
 
 def lease_free(now: sa.ColumnElement[float]) -> sa.ColumnElement[bool]:

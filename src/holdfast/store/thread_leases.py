@@ -13,7 +13,7 @@ from sqlalchemy.sql.dml import ReturningUpdate
 
 from holdfast.errors import Conflict
 from holdfast.store.database import Database
-from holdfast.store.thread_guard import clock, enter, has_work, lease_free, lock, no_thread, thread_row
+from holdfast.store.thread_guard import at_home, clock, enter, has_work, lease_free, lock, no_thread, thread_row
 from holdfast.store.thread_rows import Lease, ThreadRow
 from holdfast.store.thread_tables import NOT_DELETED, OPEN, QUEUED, UNENDED, messages, thread_requests, turns
 from holdfast.store.thread_tables import threads as table
@@ -93,22 +93,37 @@ class ThreadLeases:
 
         return await self._database.write(work)
 
-    async def abandoned(self, *, limit: int) -> list[ThreadRow]:
-        """Threads with work to do and nobody doing it, longest untouched first. ``take`` each before acting."""
+    async def abandoned(self, *, limit: int, nodes: Collection[str] | None = None) -> list[ThreadRow]:
+        """Threads with work to do and nobody doing it, longest untouched first. ``take`` each before acting.
+
+        ``nodes``: only those whose sandbox is on one of these hosts, or that have none.
+        """
 
         def work(connection: sa.Connection) -> list[ThreadRow]:
             unled = (sa.text(NOT_DELETED), lease_free(clock(connection)), table.c.id.in_(_with_work()))
-            query = sa.select(table).where(*unled).order_by(table.c.updated_at).limit(limit)
+            home = sa.true() if nodes is None else at_home(nodes)
+            query = sa.select(table).where(*unled, home).order_by(table.c.updated_at).limit(limit)
             return [thread_row(found) for found in connection.execute(query)]
 
         return await self._database.read(work)
 
-    async def idle(self, rule: Idle, *, limit: int) -> list[ThreadRow]:
-        """Threads for which the rule holds and whose lease is free, longest idle first. Claim each before acting."""
+    async def idle(
+        self, rule: Idle, *, limit: int, nodes: Collection[str] | None = None, after: tuple[float, str] | None = None
+    ) -> list[ThreadRow]:
+        """Threads for which the rule holds and whose lease is free, longest idle first. Claim each before acting.
+
+        ``nodes`` as with ``abandoned``; ``after``: last activity and id of the last one of the page before.
+        """
 
         def work(connection: sa.Connection) -> list[ThreadRow]:
             query = sa.select(table).where(*_holds(rule, clock(connection)))
-            ordered = query.order_by(table.c.last_activity_at).limit(limit)
+            if nodes is not None:
+                query = query.where(at_home(nodes))
+            if after is not None:
+                at, id = after
+                same = sa.and_(table.c.last_activity_at == at, table.c.id > id)
+                query = query.where(sa.or_(table.c.last_activity_at > at, same))
+            ordered = query.order_by(table.c.last_activity_at, table.c.id).limit(limit)
             return [thread_row(found) for found in connection.execute(ordered)]
 
         return await self._database.read(work)

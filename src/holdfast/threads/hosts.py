@@ -50,6 +50,11 @@ class Hosts:
         """Whether a host has been silent for so long that its sandboxes are made anew elsewhere."""
         return any(dead.id == node for dead in await self._nodes.dead(silent_for=self._settings.node_grace_seconds))
 
+    async def served(self) -> list[str]:
+        """This host, and those that were given up."""
+        dead = await self._nodes.dead(silent_for=self._settings.node_grace_seconds)
+        return [self._node, *(row.id for row in dead if row.id != self._node)]
+
     async def silent(self) -> dict[str, str]:
         """Hosts that have not been heard of for a while, and since when, in words."""
         dead = await self._nodes.dead(silent_for=self._settings.node_silent_seconds)

@@ -4,6 +4,9 @@ Only this host's sandboxes are touched. Each thread is claimed with the conditio
 used meanwhile is left alone.
 """
 
+import time
+from collections.abc import AsyncIterator
+
 import structlog
 
 from holdfast.errors import Conflict, DriverUnsupported, HoldfastError, SessionNotFound, ThreadNotFound, WrongState
@@ -27,6 +30,8 @@ _HOLD_SECONDS = 120.0
 """Longer than any one step takes."""
 _SWEEP_SECONDS = 86400.0
 """How often to look for files that no row names."""
+_SKEW_SECONDS = 60.0
+"""By how much the clocks of a host and of the database may differ."""
 _SHORTEST_SECONDS = 60.0
 """Threads may have a policy of their own; those idle for less are not even looked at."""
 
@@ -71,14 +76,25 @@ class Janitor:
 
     async def _each(self, step: str, states: tuple[SleepState, ...], after: list[float | None]) -> None:
         shortest = min([_SHORTEST_SECONDS, *(seconds for seconds in after if seconds is not None)])
-        for row in await self._tools.store.leases.idle(Idle(sleep_states=states, idle_for=shortest), limit=_BATCH):
+        async for row in self._idle(Idle(sleep_states=states, idle_for=shortest)):
             seconds = getattr(self._policy(row), f"{step}_after_seconds")
-            if seconds is None or await self._hosts.home_of(row) not in (self._tools.node, None):
-                continue
+            if seconds is None or row.last_activity_at + seconds > time.time() + _SKEW_SECONDS:
+                continue  # not yet by far: the claim itself goes by the one clock
             try:
                 await self._claimed(row, step, Idle(sleep_states=states, idle_for=seconds))
             except HoldfastError as error:
                 log.warning("thread.idle.failed", thread_id=row.id, step=step, code=error.code, error=error.message)
+
+    async def _idle(self, rule: Idle) -> AsyncIterator[ThreadRow]:
+        """All of this host, page by page: those that stay as they are must not hide the others."""
+        after: tuple[float, str] | None = None
+        while True:
+            page = await self._tools.store.leases.idle(rule, limit=_BATCH, nodes=[self._tools.node], after=after)
+            for row in page:
+                yield row
+            if len(page) < _BATCH:
+                return
+            after = page[-1].last_activity_at, page[-1].id
 
     def _policy(self, row: ThreadRow) -> IdlePolicy:
         return options.from_json(row.settings).idle or self._tools.settings.idle_of(row.platform)

@@ -97,7 +97,8 @@ class Office:
 
     async def look_for_work(self) -> None:
         """Take up threads that have work and nobody who does it: of a daemon that is gone, or stored by another."""
-        for row in await self._tools.store.leases.abandoned(limit=_MOST_ABANDONED):
+        nodes = await self._hosts.served()
+        for row in await self._tools.store.leases.abandoned(limit=_MOST_ABANDONED, nodes=nodes):
             if not self.works_on(row.id) and await self._hosts.serves(row):
                 self.ring(row.id)
 

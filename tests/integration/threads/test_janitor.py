@@ -10,6 +10,7 @@ import pytest
 from holdfast.errors import DriverTransient, ThreadNotFound
 from holdfast.sessions.machine import Status
 from holdfast.store.thread_rows import SleepState
+from holdfast.threads import janitor
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.types import How, IdlePolicy, NewMessage, ThreadOptions
 from support.house import until
@@ -213,3 +214,29 @@ async def test_files_that_no_row_names_are_removed_after_a_day(street: Street) -
         await desk.threads.janitor.tick()
         artifact = (await desk.threads.files(REF))[0]
     assert {path.name for path in folder.iterdir()} == {artifact.id, "fil_new"}
+
+
+async def test_threads_that_stay_awake_do_not_hide_those_behind_them(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(janitor, "_BATCH", 2)
+    awake = [ThreadRef(REF.owner, f"web:{number}") for number in range(3)]
+    async with street.daemon(SOON) as desk:
+        for ref in [*awake, REF]:
+            await desk.talk("say hello", "m1", ref)
+        await at_rest(desk)
+        await desk.threads.janitor.tick()
+        assert (await desk.threads.get(REF)).sleep_state == SleepState.PAUSED
+        assert (await desk.threads.get(awake[0])).sleep_state == SleepState.AWAKE
+
+
+async def test_work_of_other_hosts_does_not_hide_our_own(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("say hello", "m1")
+        await at_rest(desk)
+        desk.threads._office.ring = lambda thread_id: None  # type: ignore[method-assign]
+        await desk.say("say more", "m2")
+        leases = street.store.leases
+        assert len(await leases.abandoned(limit=1, nodes=[desk.tools.node])) == 1
+        assert await leases.abandoned(limit=1, nodes=["node_other"]) == []
+        assert len(await leases.abandoned(limit=1, nodes=["node_other", desk.tools.node])) == 1
