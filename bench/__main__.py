@@ -10,7 +10,22 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from bench import concurrency, create, exec, files, fork, idle, load, pool, report, runner, sleep, stream, transfer
+from bench import (
+    concurrency,
+    create,
+    exec,
+    files,
+    fork,
+    idle,
+    load,
+    pool,
+    report,
+    runner,
+    sleep,
+    stream,
+    threads,
+    transfer,
+)
 from bench.daemon import BenchError
 from bench.figure import Figure, Verdict
 from bench.plan import Plan
@@ -19,7 +34,7 @@ from holdfast.errors import HoldfastError
 
 BENCHMARKS: dict[str, Callable[[Plan], Coroutine[None, None, list[Figure]]]] = {
     module.NAME: module.measure
-    for module in (exec, create, pool, sleep, fork, idle, files, transfer, stream, concurrency, load, runner)
+    for module in (exec, create, pool, sleep, fork, idle, files, transfer, stream, concurrency, load, runner, threads)
 }
 WIDTH = 150
 """Of the table, where there is no terminal to ask."""

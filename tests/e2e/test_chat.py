@@ -59,7 +59,7 @@ def test_a_script_talks_through_a_pipe(terminal: Terminal) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("one\n")
     assert "(created: it is new)" in done.stderr
-    assert "> bash echo out; exit 3" in done.stderr
+    assert "* bash echo out; exit 3" in done.stderr
     assert "  exit code 3" in done.stderr
     listed = terminal.run("thread", "ls", "pipe:")
     assert listed.stdout.splitlines()[1].split("\t")[:4] == ["pipe:1", "root", "scripted", "awake"]

@@ -13,7 +13,7 @@ import aiohttp
 import httpx2
 import pytest
 
-from holdfast.errors import BadInput, IdempotencyMismatch, NotFound, ThreadNotFound, TurnNotFound
+from holdfast.errors import BadInput, Forbidden, IdempotencyMismatch, NotFound, ThreadNotFound, TurnNotFound
 from holdfast.protocol.turn_events import Kind
 from holdfast.sdk import Client, SyncClient, ThreadEvent
 from support.api import body, code
@@ -249,6 +249,8 @@ async def test_keys_see_only_their_own_threads(client: Client, talking: DaemonPr
         assert (await hers.thread("shared").send("say hers").result()).text == "hers\n"
         assert [one.owner for one in await hers.list_threads()] == ["ann"]
         assert await his.list_threads() == []
+        with pytest.raises(Forbidden):
+            await his.list_threads(owner="ann")
         with pytest.raises(ThreadNotFound):
             await his.thread("shared").info()
         with pytest.raises(ThreadNotFound):

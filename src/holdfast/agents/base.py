@@ -135,7 +135,7 @@ class Agent(ABC):
 
     @abstractmethod
     async def accepted(self, place: Place, session: AgentSessionId, prompt_id: str) -> bool:
-        """Whether the agent has ever taken up this prompt. Does not need the agent's process.
+        """Whether the agent has ever taken up this prompt, or was steered by it. Does not need the agent's process.
 
         ``AgentSessionMissing`` if the conversation is gone, and with it the answer: that is no "no".
         """
@@ -160,7 +160,7 @@ class Agent(ABC):
         """Answer a question that was asked in an event. Twice is fine; the first counts."""
 
     async def steer(self, place: Place, session: AgentSessionId, prompt: Prompt) -> None:
-        """Put a message into the running turn. Only where ``abilities.steer``."""
+        """Put a message into the running turn. Only where ``abilities.steer``. Twice is fine: it is read once."""
         raise AgentUnsupported(f"the agent {self.name} cannot be steered; send the message with mode queue")
 
     async def revert(self, place: Place, session: AgentSessionId, prompt_id: str) -> None:

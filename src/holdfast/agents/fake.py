@@ -112,7 +112,8 @@ class FakeAgent(Agent):
 
     async def accepted(self, place: Place, session: AgentSessionId, prompt_id: str) -> bool:
         async with self._call("accepted", place) as home:
-            return prompt_id in _find(home, session).turns
+            known = _find(home, session)
+            return prompt_id in known.turns or prompt_id in known.steered
 
     async def events(
         self, place: Place, session: AgentSessionId, prompt_id: str, after: Cursor

@@ -79,7 +79,7 @@ class Screen:
         tool, state = str(data["tool_id"]), data["state"]
         if tool not in self._tools:
             self._tools.add(tool)
-            self.note(f"> {data.get('title') or _call(data)}")
+            self.note(f"* {data.get('title') or _call(data)}")
         if state in _ENDED:
             lines = str(data.get("output") or "").splitlines()
             if len(lines) > OUTPUT_LINES:

@@ -132,6 +132,7 @@ def _greet(config: Config, url: str) -> None:
         f"    {program} new                                # prints a session id",
         f"    {program} exec ID -- 'cd /tmp; export A=1'   # state stays: cwd, variables, functions",
         f"    {program} exec ID -- 'pwd; echo $A'",
+        f"    {program} chat demo                          # talk to an agent in a sandbox of its own",
         "",
     )
     print("\n".join(lines), flush=True)  # noqa: T201

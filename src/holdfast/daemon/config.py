@@ -132,7 +132,7 @@ class Config(BaseModel):
     thread_lease_seconds: Annotated[Float, Field(ge=3)] = 30.0
     turn_seconds: Annotated[Float, Field(gt=0)] = 6 * 3600.0
     question_seconds: Annotated[Float, Field(gt=0)] = 15 * 60.0
-    node_grace_seconds: Annotated[Float, Field(ge=15)] = 120.0
+    node_grace_seconds: Annotated[Float, Field(ge=15)] = 600.0
 
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
     log_format: Annotated[Literal["auto", "console", "json"], BeforeValidator(_lower)] = "auto"

@@ -108,3 +108,4 @@ class Reply:
         """Stop following. The message is worked on all the same."""
         if self._events is not None:
             await self._events.aclose()
+            self._events = None  # who asks again begins anew

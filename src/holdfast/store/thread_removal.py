@@ -21,7 +21,7 @@ from holdfast.store.turn_end import end_turn
 
 _AT_ONCE = 100
 """Threads that one call of ``purge`` forgets at most: a transaction must not hold others up."""
-_DELETED = {"code": "thread_not_found", "message": "the thread was deleted"}
+_DELETED = {"error": {"code": "thread_not_found", "message": "the thread was deleted"}}
 
 
 def delete(connection: sa.Connection, lease: Lease) -> ThreadRow:

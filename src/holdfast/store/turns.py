@@ -90,12 +90,14 @@ class TurnStore:
         """The message went into the running turn: ``in_turn``, with its ``message.create``. None if it is not queued.
 
         Call it BEFORE telling the agent, so that a daemon that dies in between does not run it twice.
-        Raises ``WrongState`` if the turn has ended: the message stays queued.
+        Raises ``WrongState`` if the turn has ended, or is about to (``collecting``): the message stays queued.
         """
 
         def work(connection: sa.Connection) -> MessageRow | None:
             entered = enter(connection, lease)
             turn = _unended(connection, entered, turn_id)
+            if turn.state == TurnState.COLLECTING:
+                raise WrongState(f"turn {turn_id} is about to end; the message is for the next one")
             this = (messages.c.thread_id == turn.thread_id, messages.c.id == message_id, sa.text(QUEUED))
             found = connection.execute(sa.select(messages).where(*this)).one_or_none()
             if found is None:

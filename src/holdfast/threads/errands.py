@@ -78,6 +78,10 @@ class Errands:
             raise
         except HoldfastError as error:
             result = {"error": {"code": error.code, "message": error.message}}
+        except Exception:  # it would only fail again, and who has asked waits
+            log.exception("thread.request.failed", thread_id=box.thread_id, request_id=request.id, kind=request.kind)
+            trouble = HoldfastError("something unexpected happened; the log of the daemon that has the thread has it")
+            result = {"error": {"code": trouble.code, "message": trouble.message}}
         await patiently(
             lambda: self._tools.store.thread_requests.done(box.lease, request.id, result), self._tools.sleep
         )
@@ -91,6 +95,7 @@ class Errands:
 
     async def _resolve(self, box: "Mailbox", data: Data) -> Data:
         found = await box.attach(_text(data, "channel"))
+        await self._tools.store.threads.touch(box.thread_id)
         return {
             "session_id": found.place.session_id,
             "agent_session_id": found.session,
@@ -117,6 +122,10 @@ class Errands:
 
     async def _revert(self, box: "Mailbox", data: Data) -> Data:
         channel, wanted = _text(data, "channel"), _text(data, "turn_id")
+        with box.reverting(channel):
+            return await self._take_back(box, channel, wanted)
+
+    async def _take_back(self, box: "Mailbox", channel: str, wanted: str) -> Data:
         turns = [turn for turn in await self._turns(box) if turn.channel == channel]
         if channel in box.runs or any(turn.state != TurnState.ENDED for turn in turns):
             raise WrongState("a turn is running; abort it, or wait for its end")

@@ -6,7 +6,7 @@ used meanwhile is left alone.
 
 import structlog
 
-from holdfast.errors import Conflict, HoldfastError, SessionNotFound, ThreadNotFound, WrongState
+from holdfast.errors import Conflict, DriverUnsupported, HoldfastError, SessionNotFound, ThreadNotFound, WrongState
 from holdfast.sessions.machine import LIVE, Status
 from holdfast.sessions.sleep import PausedAs
 from holdfast.store import SessionRow
@@ -86,10 +86,21 @@ class Janitor:
         if claimed is None or claimed.session_id is None:
             return
         try:
+            if await self._is_used(claimed, claimed.session_id, rule.idle_for):
+                await self._tools.store.threads.touch(row.id)
+                return
             await self._do(claimed, claimed.session_id, step)
             log.info("thread.idle", thread_id=row.id, key=row.key, step=step, session_id=claimed.session_id)
         finally:
             await leases.release(claimed.lease, if_done=False)
+
+    async def _is_used(self, row: ThreadRow, session_id: str, idle_for: float) -> bool:
+        """Without a message: by a preview, a terminal, a command. The sandbox itself knows."""
+        try:
+            used = (await self._tools.sessions.get(session_id)).last_activity_at
+        except SessionNotFound:
+            return False
+        return used > row.last_activity_at and self._tools.clock() - used < idle_for
 
     async def _do(self, row: ThreadRow, session_id: str, step: str) -> None:
         threads = self._tools.store.threads
@@ -125,6 +136,8 @@ class Janitor:
         for session in await self._tools.store.sessions.by_status(LIVE, node=self._tools.node):
             made = made_for(session)
             if made is not None and session.status != Status.DESTROYING and await self._is_orphan(session, *made):
+                if await self._kept_aside(session, made[0]):
+                    continue
                 log.warning("thread.orphan.removed", session_id=session.id, thread_id=made[0])
                 await self._sandboxes.discard(session.id)
 
@@ -140,6 +153,32 @@ class Janitor:
         old = session.created_at + self._tools.settings.half_made_seconds < self._tools.clock()
         return old and row.lease_owner is None  # whoever resolves the thread would still take it
 
+    async def _kept_aside(self, session: SessionRow, thread_id: str) -> bool:
+        """This host was given up, and the thread went on elsewhere without these files: they are kept for a while.
+
+        Asleep, as files, so that nothing in there works on; a person can wake the session by its id and fetch them.
+        """
+        try:
+            row = await self._tools.store.threads.get(thread_id)
+        except ThreadNotFound:
+            return False
+        if await self._hosts.home_of(row) in (self._tools.node, None):
+            return False
+        if session.status == Status.PAUSED and session.paused_as == PausedAs.FILES:
+            since = session.paused_at or session.updated_at
+            return since + self._tools.settings.keep_aside_seconds > self._tools.clock()
+        try:
+            await self._tools.sessions.pause(session.id, PausedAs.FILES)
+        except WrongState:
+            return session.status != Status.ERROR  # on its way somewhere: the next sweep looks again
+        except DriverUnsupported:
+            return False  # it cannot sleep, and two that work for one thread are worse
+        days = self._tools.settings.keep_aside_seconds / 86400
+        trouble = f"it went on without the files of {session.id} on {session.node}, which are kept for {days:g} days"
+        log.warning("thread.orphan.kept", thread_id=row.id, key=row.key, session_id=session.id, error=trouble)
+        await self._report(row, trouble)
+        return True
+
     async def report_silent_hosts(self) -> None:
         """Threads whose sandbox is on a host that is silent say so, until it is back or they are served elsewhere."""
         silent = await self._hosts.silent()
@@ -147,7 +186,9 @@ class Janitor:
         for node, since in silent.items():
             for row in await self._tools.store.threads.on_node(node):
                 if (node, row.id) not in self._reported:
-                    await self._report(row, f"its host {node} has not been heard of since {since}")
+                    trouble = f"its host {node} has not been heard of since {since}"
+                    await self._report(row, trouble)
+                    log.warning("thread.host.silent", thread_id=row.id, key=row.key, error=trouble)
                     self._reported.add((node, row.id))
 
     async def _report(self, row: ThreadRow, trouble: str) -> None:
@@ -160,7 +201,6 @@ class Janitor:
             return
         await store.threads.note_error(taken.lease, trouble)
         await store.leases.release(taken.lease, if_done=False)
-        log.warning("thread.host.silent", thread_id=row.id, key=row.key, error=trouble)
 
     async def forget(self) -> None:
         """Rows and files of deleted threads, and uploads that no message ever named."""

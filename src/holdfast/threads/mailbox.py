@@ -5,7 +5,8 @@ bell rings when there may be some. It cannot let go of the lease while something
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+import contextlib
+from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -68,6 +69,7 @@ class Mailbox:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._lost: str | None = None
         self._closing = False
+        self._reverting: set[str] = set()
         self._inbox = -1
         self.thread_id = thread_id
         self.lease = Lease(thread_id, tools.node, 0)
@@ -111,6 +113,18 @@ class Mailbox:
             task.cancel()
         if turns:
             await asyncio.wait(turns)
+
+    @contextlib.contextmanager
+    def reverting(self, channel: str) -> Iterator[None]:
+        """Meanwhile no turn begins in the channel."""
+        if channel in self._reverting:
+            raise WrongState("a turn is being taken back; wait for that")
+        self._reverting.add(channel)
+        try:
+            yield
+        finally:
+            self._reverting.discard(channel)
+            self.look_again()
 
     def go_on(self) -> None:
         """It stays after all."""
@@ -265,7 +279,7 @@ class Mailbox:
 
     def _busy(self, channel: str) -> bool:
         """Also with a turn that has just failed and takes breath: until its task is gone there cannot be another."""
-        return channel in self.runs or f"{_TURN}{channel}" in self._tasks
+        return channel in self._reverting or channel in self.runs or f"{_TURN}{channel}" in self._tasks
 
     def _begin(self, turn: TurnRow) -> None:
         run = TurnRun(self._tools, self._files, self.lease, turn, partial(self.attach, turn.channel))

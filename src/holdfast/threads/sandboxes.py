@@ -8,6 +8,7 @@ A new one is asked for with an idempotency key that names the thread, how many i
 comes after a crash, between making it and writing it down, gets the very same sandbox.
 """
 
+import secrets
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -22,6 +23,7 @@ from holdfast.errors import (
     SandboxNotFound,
     SessionGone,
     SessionNotFound,
+    SnapshotBroken,
     SnapshotNotFound,
     Unavailable,
     WrongState,
@@ -42,7 +44,9 @@ log = structlog.get_logger(__name__)
 GONE: Final = (SessionNotFound, SessionGone, SandboxNotFound)
 """The only errors that prove that a sandbox is not there."""
 _OVER = (Status.DESTROYING, Status.DESTROYED, Status.ERROR)
-_MOST_TRIES = 1000
+_UNUSABLE = (BadInput, SnapshotNotFound, SnapshotBroken, DriverUnsupported)
+"""What says that a snapshot is of no use, now and later."""
+_MOST_TRIES = 3
 _PREFIX = "thread"
 
 
@@ -62,8 +66,8 @@ class Sandboxes:
     def __init__(self, tools: Tools, hosts: Hosts) -> None:
         self._tools = tools
         self._hosts = hosts
-        self._failed: dict[str, int] = {}
-        """How many creates with a key have failed, by the key; only to save asking for each of them again."""
+        self._keys: dict[str, str] = {}
+        """What to ask with instead of a key whose create has failed for good, by that key."""
 
     async def ready(self, lease: Lease, row: ThreadRow) -> Ready:
         """The thread's sandbox, awake. Raises whatever says nothing of its absence."""
@@ -127,48 +131,50 @@ class Sandboxes:
         return Ready(row, session.id, how, why)
 
     async def _create_from_snapshot(self, lease: Lease, row: ThreadRow) -> SessionView | None:
-        """From the newest snapshot of the old one that is on this host. The agent in it has an older memory."""
-        newest = await self._newest_snapshot(row)
-        if newest is None:
+        """From the newest good snapshot of the old one that is on this host. The agent in it has an older memory."""
+        snapshots = await self._snapshots(row)
+        if not snapshots:
             return None
         for channel in await self._tools.store.threads.channels(row.id):
             await self._tools.store.threads.change_channel(lease, channel.channel, {"agent_session_id": None})
-        try:
-            return await self._create(row, snapshot=newest)
-        except (BadInput, SnapshotNotFound) as error:
-            log.warning("sandbox.snapshot.unusable", thread_id=row.id, snapshot_id=newest, error=error.message)
-            return None
+        for snapshot in snapshots:
+            try:
+                return await self._create(row, snapshot=snapshot)
+            except _UNUSABLE as error:
+                log.warning("sandbox.snapshot.unusable", thread_id=row.id, snapshot_id=snapshot, error=error.message)
+        return None
 
-    async def _newest_snapshot(self, row: ThreadRow) -> str | None:
+    async def _snapshots(self, row: ThreadRow) -> list[str]:
+        """Newest first."""
         found = await self._tools.store.snapshots.all(owner=row.owner, node=self._tools.node)
         mine = [one for one in found if one.session_id == row.session_id and one.status == SnapshotStatus.READY]
-        return max(mine, key=lambda one: one.created_at).id if mine else None
+        return [one.id for one in sorted(mine, key=lambda one: one.created_at, reverse=True)]
 
     async def _create(self, row: ThreadRow, snapshot: str | None = None) -> SessionView:
-        """With the first key whose create has not failed for good."""
+        """With a key whose create has not failed for good. Who crashes with a key of chance leaves it to the sweep."""
         caller = Caller("", row.owner, Scope.USE, row.owner, options.max_sessions(row.settings))
         base = f"{_PREFIX}:{row.id}:{row.incarnation + 1}:{self._tools.node}"
         request = replace(options.request_for(options.from_json(row.settings), row.key), snapshot=snapshot)
-        for number in range(self._failed.get(base, 0), _MOST_TRIES):
-            self._failed[base] = number
+        for _ in range(_MOST_TRIES):
+            key = self._keys.get(base, base)
             try:
-                session = await self._tools.sessions.create(
-                    request, idempotency_key=f"{base}:{number}" if number else base, caller=caller
-                )
+                session = await self._tools.sessions.create(request, idempotency_key=key, caller=caller)
             except (CreateFailed, IdempotencyMismatch):
+                self._keys[base] = f"{base}:{secrets.token_hex(8)}"
                 continue
             if session.status not in _OVER:
-                del self._failed[base]
+                self._keys.pop(base, None)
                 return session
             await self.discard(session.id)  # it was made, and lost before anybody could use it
-        raise CreateFailed(f"the sandbox of {row.key} could not be made {_MOST_TRIES} times; the daemon's log says why")
+            self._keys[base] = f"{base}:{secrets.token_hex(8)}"
+        raise Unavailable(f"the sandbox of {row.key} could not be made {_MOST_TRIES} times; the daemon's log says why")
 
     async def discard(self, session_id: str) -> None:
         """Destroy one that is not the thread's any more. What cannot be done now is done by the sweep."""
         try:
             session = await self._tools.store.sessions.get(session_id)
-            # Of a host that was given up only the row is removed; the sandbox is then a stray, should the host be back.
-            if session.node == self._tools.node or await self._hosts.given_up(session.node):
+            # One on another host is that host's: should it be back, its sweep keeps the files for a while.
+            if session.node == self._tools.node:
                 await self._tools.sessions.destroy(session_id)
         except SessionNotFound:
             return

@@ -306,7 +306,8 @@ class ThreadService:
             row = await self._row(ref)
         except ThreadNotFound:
             return
-        await self._office.ask(row, "delete", {})
+        with contextlib.suppress(ThreadNotFound):  # it was another daemon's, or somebody else was quicker
+            await self._office.ask(row, "delete", {})
 
 
 def _check_text(text: str) -> str:

@@ -30,8 +30,10 @@ class ThreadSettings:
     heartbeat_seconds: float = 5.0
     node_silent_seconds: float = 20.0
     """After how long without a heartbeat the threads of a host say that it is silent."""
-    node_grace_seconds: float = 120.0
+    node_grace_seconds: float = 600.0
     """And after how long their sandboxes are given up, and made anew elsewhere when they are needed."""
+    keep_aside_seconds: float = 7 * 86400.0
+    """How long a host that was given up and came back keeps the files of such a sandbox."""
     half_made_seconds: float = 900.0
     """How old a sandbox must be that was made for a thread and never became its own, before it is removed."""
 

@@ -1,22 +1,26 @@
 """Messages on their way into a turn that is running.
 
-The store takes a message into the turn before the agent is told, so that a crash in between does not run it twice. What
-the agent has not taken by the end of the turn is sent once more, as a message of its own: nothing said is lost.
+The store takes a message into the turn before the agent is told, so that a crash in between does not run it twice. At
+the end of the turn the agent is asked which it has taken: what it certainly has not is sent once more, as a message of
+its own. Where nobody can tell, that is reported. So nothing said is lost in silence, and nothing is run twice.
 """
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 
 import structlog
 
 from holdfast.agents.base import Prompt
 from holdfast.errors import AgentFailed, BadInput, FileMissing, HoldfastError, IdempotencyMismatch
+from holdfast.protocol.turn_events import TurnEvent
 from holdfast.store.thread_rows import MessageRow, Mode, NewMessage, TurnRow
 from holdfast.threads.files import ThreadFileService
 from holdfast.threads.keys import MAX_MESSAGE_ID
 from holdfast.threads.patience import patiently
 from holdfast.threads.resolver import Attached
 from holdfast.threads.tools import Tools
+from holdfast.threads.turn_end import error_event
 
 log = structlog.get_logger(__name__)
 
@@ -31,14 +35,23 @@ class Steering:
         self._files = files
         self._turn = turn
         self._waiting: dict[str, MessageRow] = {}
+        self._taken: set[str] = set()
+        self._tried: set[str] = set()
+        """Those that the agent may have been told of, here or by a predecessor."""
         self._lock = asyncio.Lock()
+        self._over = False
 
     async def recall(self) -> None:
         """A predecessor may have died before its agent was told. Who was told already does nothing when told again."""
+        for message in await self._steered():
+            self._waiting[message.id] = message
+            self._tried.add(message.id)
+
+    async def _steered(self) -> list[MessageRow]:
+        """All messages that the store has taken into the turn since it began."""
         messages = await patiently(lambda: self._tools.store.messages.of_turn(self._turn.id), self._tools.sleep)
-        for message in messages:
-            if message.mode == Mode.STEER and message.updated_at > self._turn.created_at:
-                self._waiting[message.id] = message
+        began = self._turn.created_at
+        return [message for message in messages if message.mode == Mode.STEER and message.updated_at > began]
 
     def add(self, message: MessageRow) -> None:
         self._waiting[message.id] = message
@@ -46,13 +59,15 @@ class Steering:
     async def deliver(self, found: Attached) -> None:
         """To the agent, in order. What it does not take now waits for a recovery, or for the end of the turn."""
         async with self._lock:
-            for message in list(self._waiting.values()):
+            for message in [] if self._over else list(self._waiting.values()):
+                self._tried.add(message.id)
                 try:
                     await self._hand_over(found, message)
                 except HoldfastError as error:
                     log.warning("turn.steer.failed", turn_id=self._turn.id, code=error.code, error=error.message)
                     return
                 self._waiting.pop(message.id, None)
+                self._taken.add(message.id)
 
     async def _hand_over(self, found: Attached, message: MessageRow) -> None:
         paths = await self._files.sync_in(found.place.session_id, self._turn.thread_id, message.attachments)
@@ -66,20 +81,48 @@ class Steering:
     def _prompt_id(self, message: MessageRow) -> str:
         return f"{self._turn.id}:{message.id}"
 
-    async def send_again(self) -> None:
-        """At the end of the turn: what the agent never took."""
-        for message in self._waiting.values():
-            again = NewMessage(
-                id=f"{message.id[: MAX_MESSAGE_ID - len(_AGAIN)]}{_AGAIN}",
-                text=message.text,
-                channel=message.channel,
-                author=message.author,
-                attachments=message.attachments,
-                model=message.model,
-            )
-            log.info("turn.steer.again", turn_id=self._turn.id, message_id=message.id)
-            try:
-                await patiently(partial(self._tools.store.messages.put, self._turn.thread_id, again), self._tools.sleep)
-            except (IdempotencyMismatch, BadInput, FileMissing) as error:
-                log.error("turn.steer.lost", turn_id=self._turn.id, message_id=message.id, error=error.message)
-        self._waiting.clear()
+    async def close(self, found: Attached | None) -> Sequence[TurnEvent]:
+        """At the end of the turn, when the store takes no more into it: what is to be told of those not taken."""
+        async with self._lock:
+            self._over = True
+            told: list[TurnEvent] = []
+            for message in await self._steered():
+                if message.id not in self._taken:
+                    told += await self._settle(found, message)
+            return told
+
+    async def _settle(self, found: Attached | None, message: MessageRow) -> Sequence[TurnEvent]:
+        taken = await self._was_taken(found, message) if message.id in self._tried else False
+        if taken is None:
+            log.error("turn.steer.unknown", turn_id=self._turn.id, message_id=message.id)
+            text = f"it is not known whether the agent has read message {message.id}; send it again if it has not"
+            return [error_event("agent_failed", text)]
+        if not taken:
+            await self._send_again(message)
+        return []
+
+    async def _was_taken(self, found: Attached | None, message: MessageRow) -> bool | None:
+        """None where nobody can tell: also where the agent session that had the turn is gone."""
+        turn = await patiently(lambda: self._tools.store.turns.get(self._turn.id), self._tools.sleep)
+        if found is None or found.session != turn.agent_session_id:
+            return None
+        try:
+            async with asyncio.timeout(self._tools.settings.abort_seconds):
+                return await found.agent.accepted(found.place, found.session, self._prompt_id(message))
+        except (HoldfastError, TimeoutError):
+            return None
+
+    async def _send_again(self, message: MessageRow) -> None:
+        again = NewMessage(
+            id=f"{message.id[: MAX_MESSAGE_ID - len(_AGAIN)]}{_AGAIN}",
+            text=message.text,
+            channel=message.channel,
+            author=message.author,
+            attachments=message.attachments,
+            model=message.model,
+        )
+        log.info("turn.steer.again", turn_id=self._turn.id, message_id=message.id)
+        try:
+            await patiently(partial(self._tools.store.messages.put, self._turn.thread_id, again), self._tools.sleep)
+        except (IdempotencyMismatch, BadInput, FileMissing) as error:
+            log.error("turn.steer.lost", turn_id=self._turn.id, message_id=message.id, error=error.message)

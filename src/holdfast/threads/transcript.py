@@ -1,13 +1,41 @@
 """What an agent that has lost its session is told of the conversation so far."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from holdfast.agents.base import Said
 from holdfast.store import Store
+
+MOST_BYTES = 1_000_000
+"""Of all lines; the newest are kept."""
+LINE_BYTES = 64_000
+"""Of one line: a pasted log must not push out all the rest."""
+_CUT = "\n[…]"
 
 
 async def history(store: Store, thread_id: str, channel: str, limit: int) -> Sequence[Said]:
     """What was said, oldest first. A message that its agent has never been asked is left out: that is still to come."""
     pending = {turn.id for turn in await store.turns.unfinished(thread_id) if not turn.accepted}
     lines = await store.turns.transcript(thread_id, channel=channel, limit=limit)
-    return [Said(line.role, line.text) for line in lines if line.turn_id not in pending and line.text]
+    return bounded(Said(line.role, line.text) for line in lines if line.turn_id not in pending and line.text)
+
+
+def bounded(lines: Iterable[Said], *, most: int = MOST_BYTES, line_most: int = LINE_BYTES) -> list[Said]:
+    """As many of the last ones as fit, long ones cut."""
+    kept: list[Said] = []
+    for line in reversed(list(lines)):
+        cut = Said(line.role, _shortened(line.text, line_most))
+        most -= len(_bytes(cut.text))
+        if most < 0:
+            break
+        kept.append(cut)
+    return kept[::-1]
+
+
+def _shortened(text: str, most: int) -> str:
+    if len(_bytes(text)) <= most:
+        return text
+    return _bytes(text)[:most].decode(errors="ignore") + _CUT
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="replace")

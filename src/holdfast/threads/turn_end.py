@@ -35,13 +35,15 @@ class TurnEnd:
         self._tools.metrics.turns_ended.labels(str(turn.stop_reason)).inc()
         return turn
 
-    async def write_own(self, reason: StopReason, error: HoldfastError | None = None) -> TurnRow:
+    async def write_own(
+        self, reason: StopReason, error: HoldfastError | None = None, more: Sequence[TurnEvent] = ()
+    ) -> TurnRow:
         """Without the agent: it did not, or cannot, say so itself."""
         data: dict[str, object] = {"message_id": await self._message_id(), "reason": str(reason)}
-        events = []
+        events = list(more)
         if error is not None:
             data["error"] = {"code": error.code, "message": error.message}
-            events = [error_event(error.code, error.message)]
+            events += [error_event(error.code, error.message)]
         return await self.write(TurnEvent(Kind.FINALIZE, data), events=events)
 
     async def _message_id(self) -> str:

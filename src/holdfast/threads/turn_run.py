@@ -93,8 +93,9 @@ class TurnRun:
     @property
     def can_be_steered(self) -> bool:
         """Its agent is known, can take a message into a running turn, and has taken up this one."""
-        found = self._attached
-        return found is not None and found.agent.abilities.steer and self._turn.accepted and not self._aborting
+        found, turn = self._attached, self._turn
+        able = found is not None and found.agent.abilities.steer and not self._aborting
+        return able and turn.accepted and turn.state != TurnState.COLLECTING
 
     async def run(self) -> None:
         """To the end, which is written. Only a lost lease, or cancellation, leaves it as it is, for somebody else."""
@@ -322,7 +323,7 @@ class TurnRun:
             raise
         except HoldfastError as error:
             trouble = [error_event(error.code, f"the new files could not be fetched: {error.message}")]
-        await self._steering.send_again()
+        trouble += await self._steering.close(found)
         self._turn = await self._closing.write(last.event, events=trouble, artifacts=artifacts, cursor=last.cursor)
 
     # -- its end -----------------------------------------------------------------------------------------------------
@@ -345,10 +346,12 @@ class TurnRun:
             await self._end(StopReason.CANCELED)
 
     async def _end(self, reason: StopReason, error: HoldfastError | None = None) -> None:
-        await self._steering.send_again()
+        if self._turn.accepted:
+            await self._note(state=TurnState.COLLECTING)  # the store takes no more messages into it
+        events = await self._steering.close(self._last)
         if self._last is not None and self._turn.state != TurnState.PREPARING and not self._heard:
             await silence(self._tools, self._last, self._turn.id)
-        self._turn = await self._closing.write_own(reason, error)
+        self._turn = await self._closing.write_own(reason, error, events)
 
     # -- from outside ------------------------------------------------------------------------------------------------
 

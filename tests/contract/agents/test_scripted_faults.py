@@ -165,3 +165,14 @@ async def test_a_cursor_of_somebody_else_is_refused(harness: ScriptedHarness) ->
         with pytest.raises(AgentFailed):
             other += [told async for told in one.agent.events(one.place, one.session, prompt_id, "nonsense")]  # type: ignore[arg-type]
         assert other == []
+
+
+@pytest.mark.parametrize("probe", ["exec sleep 60", "exit 3"])
+async def test_a_home_that_is_not_told_is_not_guessed(
+    harness: ScriptedHarness, monkeypatch: pytest.MonkeyPatch, probe: str
+) -> None:
+    place = await harness.new_session()
+    monkeypatch.setattr(process, "_PROBE", probe)
+    monkeypatch.setattr(process, "_PROBE_MS", 300)
+    error = await raises(AgentDown, process.root(place))
+    assert "try again" in error.message

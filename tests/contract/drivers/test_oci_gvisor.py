@@ -16,10 +16,10 @@ from holdfast.drivers.base import SandboxState
 from holdfast.drivers.conformance import DriverConformance, Harness
 from holdfast.drivers.conformance.harness import PATIENCE_SECONDS, eventually
 from holdfast.drivers.conformance.isolation import NOTHING, cell
-from holdfast.drivers.conformance.limits import MEMORY_MB, limited
+from holdfast.drivers.conformance.limits import MEMORY_MB, PIDS, limited
 from holdfast.drivers.conformance.memory import bring_back, keeper, put_away
 from holdfast.drivers.oci_config import ID_BASE
-from holdfast.errors import DriverQuota, RuntimeUnavailable
+from holdfast.errors import DriverQuota, RuntimeUnavailable, Unavailable
 from holdfast.images.store import ImageStore
 
 pytestmark = pytest.mark.anyio
@@ -80,6 +80,19 @@ class TestGvisor(DriverConformance):
             asked.cancel()
 
     test_kills_for_want_of_memory_are_counted = test_memory_is_limited
+
+    async def test_a_fork_bomb_is_contained(self, harness: Harness) -> None:
+        """What was killed counts for a moment longer than on Linux; until then commands are refused, and told why."""
+        async with limited(harness, "pids_limit", pids=PIDS) as box:
+            await box.run("bomb() { bomb | bomb & }; bomb; sleep 1000", timeout_ms=2000)
+
+            async def answers() -> bool:
+                try:
+                    return (await box.run("echo alive")).stdout == "alive\n"
+                except Unavailable:
+                    return False
+
+            await eventually(answers, "it answers again")
 
     async def test_there_are_no_privileges(self, harness: Harness) -> None:
         """gVisor does not show whether there may be new ones; that there are none, ``setuid`` programs show."""

@@ -1,6 +1,7 @@
 """Idle threads go to sleep, and come back with everything; what nobody needs is removed."""
 
 import asyncio
+import time
 from dataclasses import replace
 
 import pytest
@@ -81,6 +82,32 @@ async def test_a_thread_with_a_turn_is_not_idle(street: Street) -> None:
         assert (await desk.threads.get(REF)).sleep_state == SleepState.AWAKE
         await desk.threads.abort(REF)
         await desk.ended("m1")
+
+
+@pytest.mark.parametrize("key", ["slack:1", "dm:1", "cron:1"])
+async def test_a_thread_whose_sandbox_is_used_without_a_message_is_not_idle(street: Street, key: str) -> None:
+    ref = ThreadRef(REF.owner, key)
+    async with street.daemon(SOON) as desk:
+        await desk.talk("say hello", "m1", ref)
+        thread = await desk.threads.get(ref)
+        await at_rest(desk, ref)
+        street.house.clock.now = time.time()
+        await desk.sessions.ports.list(str(thread.session_id))
+        await desk.threads.janitor.tick()
+        now = await desk.threads.get(ref)
+        assert (now.sleep_state, now.session_id) == (SleepState.AWAKE, thread.session_id)
+        assert now.last_activity_at > thread.last_activity_at
+        street.house.clock.now += 1.0
+        await at_rest(desk, ref)
+        await desk.threads.janitor.tick()
+        assert (await desk.threads.get(ref)).sleep_state != SleepState.AWAKE
+
+
+async def test_a_resolve_is_a_use(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("say hello", "m1")
+        before = (await desk.threads.get(REF)).last_activity_at
+        assert (await desk.threads.resolve(REF)).thread.last_activity_at > before
 
 
 async def test_a_message_that_comes_while_the_janitor_works_is_answered_afterwards(street: Street) -> None:

@@ -6,6 +6,8 @@ import pytest
 
 from holdfast.errors import Conflict, HoldfastError, ThreadNotFound, Unavailable, WrongState
 from holdfast.protocol.turn_events import Kind
+from holdfast.threads.errands import raised
+from holdfast.threads.turn_run import TurnRun
 from holdfast.threads.types import Mode
 from support.house import until
 from support.threads import REF, Desk, Street
@@ -140,3 +142,34 @@ async def test_a_mailbox_that_dies_holds_no_lease(street: Street, monkeypatch: p
         await desk.say("say two", "m2")
         await until(lambda: not desk.threads._office.works_on(thread.id), "it is gone")
         assert (await street.store.threads.get(thread.id)).lease_owner is None
+
+
+async def test_a_request_of_another_daemon_that_meets_a_bug_is_answered(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with street.daemon() as desk:
+        await begin(desk)
+        thread = await desk.threads.get(REF)
+
+        async def broken(_run: object) -> None:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(TurnRun, "abort", broken)
+        await street.store.thread_requests.put(thread.id, id="req_1", kind="abort", data={"channel": "default"})
+
+        async def done() -> bool:
+            return (await street.store.thread_requests.get("req_1")).done_at is not None
+
+        await until(done, "answered")
+        with pytest.raises(HoldfastError, match="unexpected"):
+            raised((await street.store.thread_requests.get("req_1")).result or {})
+        go(street)
+        await desk.ended("m1")
+
+
+async def test_a_request_to_a_thread_that_is_deleted_is_told_so(street: Street) -> None:
+    row, _new = await street.store.threads.get_or_create(id="thr_1", owner=REF.owner, key=REF.key, agent="fake")
+    await street.store.thread_requests.put(row.id, id="req_1", kind="abort", data={"channel": "default"})
+    await street.store.threads.delete((await street.store.leases.take(row.id, owner="node_one", ttl=60)).lease)
+    with pytest.raises(ThreadNotFound):
+        raised((await street.store.thread_requests.get("req_1")).result or {})

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.agents.base import Abilities
-from holdfast.errors import AgentDown, AgentUnsupported, Conflict, NotFound, TurnNotFound, WrongState
+from holdfast.errors import AgentDown, AgentUnsupported, Conflict, NotFound, SandboxLost, TurnNotFound, WrongState
 from holdfast.protocol.turn_events import Kind
 from holdfast.threads.types import Mode
 from support.house import until
@@ -86,6 +86,58 @@ async def test_a_steering_message_that_the_agent_never_took_is_sent_again(street
         await desk.ended("m2")
         again = await desk.ended("m2+again")
     assert again.answer == "do not lose me\n"
+
+
+async def test_a_steering_message_that_comes_as_the_turn_ends_is_the_next_turn(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with street.daemon() as desk:
+        await begin(desk, street)
+        real = street.store.turns.end
+
+        async def late(*args: object, **more: object) -> object:
+            monkeypatch.undo()
+            await desk.say("say not too late", "m2", mode=Mode.STEER)
+            await asyncio.sleep(0.2)  # the mailbox looks at it
+            return await real(*args, **more)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(street.store.turns, "end", late)
+        go(street)
+        first, second = await desk.ended("m1"), await desk.ended("m2")
+    assert first.id != second.id
+    assert second.answer == "not too late\n"
+
+
+async def test_a_steering_message_that_a_predecessor_delivered_is_not_sent_again(street: Street) -> None:
+    async with street.daemon() as desk:
+        await begin(desk, street)
+        await desk.say("look left", "m2", mode=Mode.STEER)
+        await until(lambda: any(call == "steer" for call, _ in desk.agent.calls), "steered")
+        await desk.wait_for(Kind.TEXT_DELTA, after=(await desk.wait_for(Kind.TEXT_DELTA)).seq)
+    async with street.daemon() as desk:
+        desk.agent.inject("steer", error=AgentDown("gone"), times=None)
+        await until(lambda: any(call == "steer" for call, _ in desk.agent.calls), "tried again")
+        go(street)
+        await desk.ended("m2")
+        messages, _more = await desk.threads.messages(REF)
+        text = text_of(await desk.events())
+    assert [message.id for message in messages] == ["m1", "m2"]
+    assert text.count("steered: look left") == 1
+
+
+async def test_a_steering_message_of_which_nobody_knows_is_reported(street: Street) -> None:
+    async with street.daemon() as desk:
+        await begin(desk, street)
+        desk.agent.inject("steer", error=SandboxLost("cut"), moment="after")
+        await desk.say("look left", "m2", mode=Mode.STEER)
+        await until(lambda: any(call == "steer" for call, _ in desk.agent.calls), "steered")
+        desk.agent.inject("accepted", error=SandboxLost("cut"), times=None)
+        go(street)
+        await desk.ended("m2")
+        messages, _more = await desk.threads.messages(REF)
+        errors = [event.data["message"] for event in await desk.events() if event.kind == Kind.ERROR]
+    assert [message.id for message in messages] == ["m1", "m2"]
+    assert len(errors) == 1 and "m2" in str(errors[0])
 
 
 async def test_two_channels_work_at_the_same_time_in_one_sandbox(street: Street) -> None:
@@ -215,3 +267,18 @@ async def test_a_turn_cannot_be_taken_back_while_one_runs_or_by_an_agent_that_ca
         desk.agent._abilities = Abilities()
         with pytest.raises(AgentUnsupported):
             await desk.threads.revert(REF)
+
+
+async def test_no_turn_begins_while_one_is_taken_back(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("say first", "m1")
+        desk.agent._deadline = 20.0
+        desk.agent.inject("revert", hang=True)
+        back = asyncio.create_task(desk.threads.revert(REF))
+        await until(lambda: any(call == "revert" for call, _ in desk.agent.calls), "reverting")
+        await desk.say("recall first", "m2")
+        await asyncio.sleep(0.2)  # the mailbox looks at it
+        assert (await desk.threads.message(REF, "m2")).status == "queued"
+        desk.agent.release("revert")
+        assert (await back).reverted
+        assert (await desk.ended("m2")).answer == "no\n"

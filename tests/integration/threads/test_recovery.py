@@ -4,7 +4,16 @@ import asyncio
 
 import pytest
 
-from holdfast.errors import AgentDown, AgentFailed, DriverTransient, HoldfastError, SandboxNotFound, Unavailable
+from holdfast.errors import (
+    AgentDown,
+    AgentFailed,
+    DriverTransient,
+    DriverUnsupported,
+    HoldfastError,
+    SandboxNotFound,
+    SnapshotBroken,
+    Unavailable,
+)
 from holdfast.keys.types import ROOT
 from holdfast.protocol.turn_events import Kind
 from holdfast.sessions.machine import Status
@@ -150,6 +159,46 @@ async def test_a_new_one_starts_from_the_newest_snapshot_of_the_old(street: Stre
     assert found.how is How.RECREATED
     assert street.house.world.sandboxes[found.session_id].files["/workspace/a"] == b"kelp"
     assert turn.answer == "yes\n"
+
+
+@pytest.mark.parametrize(("broken", "found"), [(1, b"old"), (2, None)])
+@pytest.mark.parametrize("trouble", [SnapshotBroken("half of it"), DriverUnsupported("of another kind")])
+async def test_snapshots_that_are_of_no_use_are_passed_over(
+    street: Street, broken: int, found: bytes | None, trouble: HoldfastError
+) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("write /workspace/a old", "m1")
+        before = await session_of(desk)
+        await desk.sessions.snapshots.create(before, "one", idempotency_key=None, caller=ROOT)
+        await desk.talk("write /workspace/a kelp", "m2")
+        street.house.clock.now += 1
+        await desk.sessions.snapshots.create(before, "two", idempotency_key=None, caller=ROOT)
+        await desk.sessions.destroy(before)
+        desk.driver.inject("restore", error=trouble, times=broken)
+        turn = await desk.talk("say hello", "m3")
+        after = await session_of(desk)
+    assert turn.answer == "hello\n"
+    assert street.house.world.sandboxes[after].files.get("/workspace/a") == found
+    assert street.sandboxes() == [after]
+
+
+async def test_creates_that_fail_for_good_are_not_asked_for_again(street: Street) -> None:
+    """Each failed create has used up its idempotency key; the next daemon does not have to go through all of them."""
+    async with street.daemon() as desk:
+        desk.driver.inject("create", error=DriverTransient("no room"), times=None)
+        assert (await desk.talk("say hello", "m1")).reason == "error"
+    async with street.daemon() as desk:
+        desk.driver.release("create")
+        calls: list[object] = []
+        real = desk.sessions.create
+
+        async def counted(*args: object, **more: object) -> object:
+            calls.append(more)
+            return await real(*args, **more)  # type: ignore[arg-type]
+
+        desk.sessions.create = counted  # type: ignore[method-assign, assignment]
+        assert (await desk.talk("say hello", "m2")).answer == "hello\n"
+    assert len(calls) == 2
 
 
 async def test_a_sandbox_that_is_gone_on_waking_is_made_anew(street: Street) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.protocol.turn_events import Kind
+from holdfast.sessions.machine import Status
+from holdfast.sessions.sleep import PausedAs
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.types import How
 from support.hosts import Host, ran, sandboxes
@@ -94,7 +96,7 @@ async def test_what_is_asked_of_the_other_daemon_is_done_there(hosts: tuple[Host
     assert sandboxes(one, two) == []
 
 
-async def test_a_host_that_is_gone_is_reported_then_given_up_and_cleaned_when_it_is_back(
+async def test_a_host_that_is_gone_is_reported_then_given_up_and_kept_aside_when_it_is_back(
     hosts: tuple[Host, Host],
 ) -> None:
     one, two = hosts
@@ -119,8 +121,16 @@ async def test_a_host_that_is_gone_is_reported_then_given_up_and_cleaned_when_it
         assert thread.session_id in two.house.world.sandboxes
         assert thread.last_error is None
         async with one.daemon() as first:
-            await until(lambda: one.house.world.sandboxes == {}, "the old sandbox is removed")
+            await first.threads.janitor.tick()
+            aside = await first.sessions.get(str(old))
+            assert (aside.status, aside.paused_as) == (Status.PAUSED, PausedAs.FILES)
+            assert str(old) in str((await first.threads.get(REF)).last_error)
             assert (await first.talk("recall the password is kelp", "m4")).answer == "yes\n"
+            await first.threads.janitor.tick()
+            assert (await first.sessions.get(str(old))).status == Status.PAUSED
+            one.house.clock.now += QUICK.keep_aside_seconds + 3600
+            await first.threads.janitor.tick()
+            await until(lambda: one.house.world.sandboxes == {}, "the old sandbox is removed")
     assert sandboxes(one, two) == [thread.session_id]
 
 

@@ -58,9 +58,9 @@ def test_a_tool_is_named_once_and_its_output_shown_at_the_end() -> None:
     paper = delta(Paper(), "so")
     for state in ("pending", "running", "running"):
         tool(paper, state, output="a")
-    assert paper.text == "so\n[> bash ls -l\n]"
+    assert paper.text == "so\n[* bash ls -l\n]"
     tool(paper, "completed", output="a\nb\n", exit_code=3)
-    assert paper.text == "so\n[> bash ls -l\n][  a\n][  b\n][  exit code 3\n]"
+    assert paper.text == "so\n[* bash ls -l\n][  a\n][  b\n][  exit code 3\n]"
 
 
 def test_of_much_output_the_end_is_shown() -> None:

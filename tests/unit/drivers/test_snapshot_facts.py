@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers.base import ImageRoot, Limits, Network, SandboxSpec
+from holdfast.drivers.base import Capabilities, ImageRoot, Limits, Network, SandboxSpec
 from holdfast.drivers.fake import FakeDriver
 from holdfast.drivers.snapshot_facts import SnapshotFacts
 from holdfast.errors import BadInput, DriverUnsupported, HoldfastError, SnapshotBroken
@@ -48,4 +48,4 @@ def test_what_cannot_be_understood_is_broken(tmp_path: Path, text: str | None) -
 )
 def test_where_it_does_not_fit_it_is_refused(facts: SnapshotFacts, error: type[HoldfastError]) -> None:
     with pytest.raises(error):
-        facts.check(SPEC, FakeDriver())
+        facts.check(SPEC, FakeDriver(capabilities=Capabilities(isolation=False, snapshot=True)))

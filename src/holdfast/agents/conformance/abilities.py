@@ -16,6 +16,8 @@ class AbilityConformance:
             await one.read_until(prompt_id, Kind.TEXT_DELTA)
             for _ in range(2):
                 await one.agent.steer(one.place, one.session, Prompt("stp_1", "to the left"))
+            assert await one.agent.accepted(one.place, one.session, "stp_1")
+            assert not await one.agent.accepted(one.place, one.session, "stp_2")
             await one.touch("go")
             turn = await one.read(prompt_id)
             assert text_of(turn).count("to the left") == 1

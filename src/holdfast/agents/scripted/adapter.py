@@ -137,7 +137,7 @@ class ScriptedAgent(Agent):
         except FileMissing:
             raise AgentSessionMissing(f"the agent has no session {session}; make a new one") from None
         notes = map(process.parse, content.split(b"\n"))
-        return any(note is not None and note.get("prompt") == prompt_id for note in notes)
+        return any(note is not None and prompt_id in (note.get("prompt"), note.get("steer")) for note in notes)
 
     async def _home(self, place: Place) -> str:
         return f"{await self._root(place)}/scripted/{package.channel_name(place.channel)}"

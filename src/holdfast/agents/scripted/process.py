@@ -36,14 +36,26 @@ Json = Mapping[str, object]
 async def root(place: Place) -> str:
     """Where agents keep their things: not among the user's own files, and where they outlive a sleep."""
     processes = place.sandbox.processes
-    request = ProcessRequest(cmd=_PROBE)
-    view = await processes.start(place.session_id, request, idempotency_key="holdfast-agents-home")
-    await processes.get(place.session_id, view.process_id, wait_ms=_PROBE_MS)
+    view = await _probed(place, "holdfast-agents-home")
+    if view.exit_code != 0:  # killed, perhaps, with all that ran: only an answer counts, and the key has none any more
+        view = await _probed(place, f"holdfast-agents-home-{secrets.token_hex(8)}")
+    if view.exit_code != 0:
+        raise AgentDown(f"the sandbox does not tell where its home is (exit code {view.exit_code}); try again")
     chunks, _ = await processes.read(place.session_id, view.process_id, offset=0, limit=4096)
     home = b"".join(chunk.data for chunk in chunks).decode(errors="surrogateescape")
     if not home.startswith("/") or home == _WORKSPACE:
         home = "/tmp"  # noqa: S108 - inside the sandbox, on its own disk
     return f"{home.rstrip('/')}/.holdfast-agents"
+
+
+async def _probed(place: Place, key: str) -> ProcessView:
+    """The process that tells it, ended. One that is still running has told nothing yet: that is no answer."""
+    processes = place.sandbox.processes
+    started = await processes.start(place.session_id, ProcessRequest(cmd=_PROBE), idempotency_key=key)
+    view = await processes.get(place.session_id, started.process_id, wait_ms=_PROBE_MS)
+    if view.running:
+        raise AgentDown(f"the sandbox did not tell where its home is within {_PROBE_MS // 1000} s; try again")
+    return view
 
 
 async def find(place: Place) -> tuple[ProcessView | None, int]:

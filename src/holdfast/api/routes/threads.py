@@ -29,6 +29,7 @@ from holdfast.api.thread_models import (
     TranscriptOut,
     TurnOut,
 )
+from holdfast.errors import Forbidden
 from holdfast.protocol.turn_events import Kind
 from holdfast.threads.keys import DEFAULT_CHANNEL, ThreadRef
 from holdfast.threads.service import ThreadService
@@ -122,6 +123,8 @@ def _look(routes: APIRouter, threads: ThreadService, settings: ApiSettings) -> N
         cursor: ThreadCursor = None,
     ) -> Response:
         """The last used first. Admins see everybody's."""
+        if not caller.sees_all and owner not in (None, caller.owner):
+            raise Forbidden(f"only admins see threads of others; the key {caller.name} is {caller.owner}'s")
         whose = owner if caller.sees_all else caller.owner
         views, following = await threads.list(owner=whose, prefix=prefix, limit=limit, cursor=cursor)
         return reply(ThreadPage.model_construct(threads=[ThreadOut.of(one) for one in views], next_cursor=following))

@@ -42,7 +42,8 @@ class LinkConformance:
 
     async def test_a_command_that_runs_too_long_is_ended(self, harness: Harness) -> None:
         async with sandbox(harness) as box:
-            result = await box.run("echo begun; sleep 1000", timeout_ms=300)
+            await box.run("echo ready")  # its first command may be slow to start
+            result = await box.run("echo begun; sleep 1000", timeout_ms=1000)
             assert (result.exit_code, result.timed_out, result.stdout) == (124, True, "begun\n"), f"{result}"
             assert (await box.run("echo next")).stdout == "next\n"
 

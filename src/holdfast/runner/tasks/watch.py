@@ -14,6 +14,7 @@ from holdfast.protocol import fields
 from holdfast.runner.files import SCRATCH, FileError
 from holdfast.runner.tasks import inotify
 from holdfast.runner.tasks.inotify import Event, Inotify
+from holdfast.runner.tasks.polling import LOOK_SECONDS, SILENT, Polled, file_system_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,19 +30,29 @@ def watch(channel: Channel, header: Header) -> None:
     """A frame with ``ready``, then frames with ``changes``. Ends when the watched path itself is gone."""
     path = fields.text(header, "path").rstrip("/") or "/"
     os.stat(path)
-    watched = Watched(path, recursive=bool(header.get("recursive")))
+    watched = _watched(path, recursive=bool(header.get("recursive")))
     channel.send({"ready": True})
     ready = select.poll()
-    ready.register(watched.kernel.fd, select.POLLIN)
     ready.register(channel.connection.fileno(), select.POLLIN | select.POLLHUP)
+    patience = None
+    if isinstance(watched, Watched):
+        ready.register(watched.kernel.fd, select.POLLIN)
+    else:
+        patience = LOOK_SECONDS * 1000
     while not watched.ended:
-        for fd, _ in ready.poll():
-            if fd != watched.kernel.fd:
+        for fd, _ in ready.poll(patience):
+            if fd == channel.connection.fileno():
                 return  # the host says nothing during a watch, so this is its end
         changes = watched.read()
         for start in range(0, len(changes), KEEP_CHANGES):
             channel.send({"changes": changes[start : start + KEEP_CHANGES]})
     channel.send({"end": True})
+
+
+def _watched(path: str, *, recursive: bool) -> Watched | Polled:
+    """By the kernel; by looking, where it takes the wish and then never tells."""
+    kind = Polled if file_system_of(os.path.realpath(path), "/proc/self/mounts") in SILENT else Watched
+    return kind(path, recursive=recursive)
 
 
 class Watched:

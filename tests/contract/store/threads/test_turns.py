@@ -216,13 +216,16 @@ async def test_a_message_steers_the_running_turn(store: Store) -> None:
     assert (steered.status, steered.turn_id, steered.seq) == (MessageStatus.IN_TURN, "trn_1", 2)
     assert await store.turns.steer(lease, "trn_1", "m2") is None  # only once
     assert await kinds(store) == ["message.create", "message.create"]
+    await say(store, "m3", mode="steer")
+    await store.turns.note(lease, "trn_1", state="collecting")
+    with pytest.raises(WrongState):
+        await store.turns.steer(lease, "trn_1", "m3")
     await store.turns.end(lease, "trn_1", finalize(), events=[delta("ok")])
     assert [(line.role, line.text) for line in await store.turns.transcript(THREAD)] == [
         ("user", "go left"),
         ("user", "no, right"),
         ("agent", "ok"),
     ]
-    await say(store, "m3", mode="steer")
     with pytest.raises(WrongState):
         await store.turns.steer(lease, "trn_1", "m3")
     assert (await store.messages.get(THREAD, "m3")).status == MessageStatus.QUEUED

@@ -1,0 +1,105 @@
+"""What changes in a folder, found by looking again and again: for kernels that do not tell (gVisor).
+
+What comes and goes between two looks is not seen. A rename is seen by the file's own number.
+"""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.runner.files import SCRATCH, FileError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.protocol.frames import Header
+
+LOOK_SECONDS = 0.5
+SILENT = ("9p",)
+"""Kinds of file systems whose changes inotify is silent about. All that gVisor shows of the host's is of this kind."""
+MAX_ENTRIES = 100_000
+
+
+class Seen:
+    """One entry, as it was at the last look."""
+
+    __slots__ = ("identity", "is_folder", "state")
+
+    def __init__(self, entry: os.DirEntry[str]) -> None:
+        about = entry.stat(follow_symlinks=False)
+        self.is_folder = entry.is_dir(follow_symlinks=False)
+        self.identity = (about.st_dev, about.st_ino)
+        self.state = None if self.is_folder else (about.st_mtime_ns, about.st_size, about.st_mode)
+
+
+class Polled:
+    """A tree that is looked at. A single file is looked for in its folder."""
+
+    def __init__(self, path: str, *, recursive: bool) -> None:
+        is_folder = os.path.isdir(path)
+        self._only = None if is_folder else path
+        self._top = path if is_folder else os.path.dirname(path)
+        self._recursive = recursive and is_folder
+        self.ended = False
+        self._last = self._look()
+
+    def read(self) -> list[Header]:
+        """The changes since the last time."""
+        if not os.path.isdir(self._top):
+            self.ended = True
+            return [{"kind": "deleted", "path": self._top, "directory": True}]
+        last, self._last = self._last, self._look()
+        gone = {seen.identity: path for path, seen in last.items() if path not in self._last}
+        changes: list[Header] = []
+        for path, seen in self._last.items():
+            before = last.get(path)
+            if before is None or before.identity != seen.identity:
+                source = gone.pop(seen.identity, None) if before is None else None
+                changes.append(_change("created", path, seen) if source is None else _moved(source, path, seen))
+            elif before.state != seen.state:
+                changes.append(_change("modified", path, seen))
+        return [_change("deleted", path, last[path]) for path in gone.values()] + changes
+
+    def _look(self) -> dict[str, Seen]:
+        found: dict[str, Seen] = {}
+        waiting = [self._top]
+        while waiting:
+            for entry in _entries(waiting.pop()):
+                if self._only is not None and entry.path != self._only:
+                    continue
+                try:
+                    found[entry.path] = seen = Seen(entry)
+                except OSError:
+                    continue  # it is gone again
+                if seen.is_folder and self._recursive:
+                    waiting.append(entry.path)
+            if len(found) > MAX_ENTRIES:
+                raise FileError("too_many_watches", f"more than {MAX_ENTRIES} entries; watch a smaller tree")
+        return found
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry for entry in entries if not entry.name.startswith(SCRATCH)]
+    except OSError:
+        return []
+
+
+def _change(kind: str, path: str, seen: Seen) -> Header:
+    return {"kind": kind, "path": path, "directory": seen.is_folder}
+
+
+def _moved(source: str, target: str, seen: Seen) -> Header:
+    return {"kind": "moved", "path": source, "target": target, "directory": seen.is_folder}
+
+
+def file_system_of(path: str, table: str) -> str:
+    """The kind of the file system that ``path`` is on, by a table of mounts; empty if it is not in there."""
+    best, kind = "", ""
+    with open(table, encoding="utf-8", errors="surrogateescape") as lines:
+        for line in lines:
+            _, place, found, *_ = line.split(" ")
+            inside = path == place or path.startswith(place.rstrip("/") + "/")
+            if inside and len(place) >= len(best):
+                best, kind = place, found
+    return kind
