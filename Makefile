@@ -3,7 +3,7 @@
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint bench lock clean
+.PHONY: help setup run test lint bench soak lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
@@ -27,6 +27,9 @@ lint: setup ## ruff, mypy, import-linter
 
 bench: setup ## the benchmarks, printed as ratios
 	$(BIN)/python -m bench
+
+soak: setup ## random faults under real threads: SOAK_SECONDS=600, SOAK_SEED=…
+	PYTHONPATH=src:tests $(BIN)/python -m support.soak
 
 lock: setup ## resolve pyproject.toml into requirements.lock again
 	scripts/lock

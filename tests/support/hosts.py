@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 from holdfast.agents.fake import FakeAgent
@@ -11,7 +12,7 @@ from holdfast.threads.metrics import ThreadMetrics
 from holdfast.threads.service import ThreadService
 from holdfast.threads.settings import ThreadSettings
 from holdfast.threads.tools import Tools
-from support.house import House
+from support.house import DEFAULTS, House
 from support.threads import QUICK, Desk, registry
 
 
@@ -37,7 +38,7 @@ class Host:
 
     @contextlib.asynccontextmanager
     async def daemon(self, settings: ThreadSettings = QUICK) -> AsyncIterator[Desk]:
-        async with self.house.daemon() as sessions:
+        async with self.house.daemon(replace(DEFAULTS, max_sessions=1000)) as sessions:
             agent = FakeAgent(self.agents, deadline_seconds=0.5)
             tools = Tools(
                 store=self.store,
