@@ -171,8 +171,7 @@ async def test_a_deleted_thread_is_gone_for_everybody_and_its_key_is_free(store:
     assert (await store.messages.get(THREAD, "queued")).status == MessageStatus.CANCELED
     assert (await store.turns.get("trn_1")).state == TurnState.ENDED
     assert (await store.thread_requests.get("r1")).result == {
-        "code": "thread_not_found",
-        "message": "the thread was deleted",
+        "error": {"code": "thread_not_found", "message": "the thread was deleted"}
     }
     new, made = await store.threads.get_or_create(id="thr_new", owner="root", key="slack:T1:1", agent="fake")
     assert made
