@@ -16,7 +16,7 @@ from support.hosts import Host
 from support.threads import STEADY
 from support.waiting import until
 
-SETTINGS = replace(STEADY, lease_seconds=2.0, janitor_seconds=0.3)
+SETTINGS = replace(STEADY, lease_seconds=2.0, janitor_seconds=0.3, keep_aside_seconds=0.0)
 SCRIPT = "say begun\n" + "\n".join("say more\nsleep 0.1" for _ in range(600))
 
 
