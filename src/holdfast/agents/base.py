@@ -123,7 +123,10 @@ class Agent(ABC):
 
     @abstractmethod
     async def resume_session(self, place: Place, session: AgentSessionId) -> None:
-        """Make sure that the agent has this conversation at hand; raises ``AgentSessionMissing`` if it is gone."""
+        """Make sure that the agent has this conversation at hand; raises ``AgentSessionMissing`` if it is gone.
+
+        Asked before every turn, instead of ``health``: as cheap, and with the same deadline.
+        """
 
     @abstractmethod
     async def prompt(self, place: Place, session: AgentSessionId, prompt: Prompt) -> None:

@@ -59,17 +59,21 @@ class FakeFileTasks:
                 self._folders.add(path)
                 writer.write(frames.encode({"entry": self._entry(path)}))
             case "list":
-                self._list(path, writer)
+                self._list(path, wish, writer)
             case task:
                 raise ProtocolError(f"this runner does not know the task {task!r}")
 
-    def _list(self, top: str, writer: asyncio.StreamWriter) -> None:
+    def _list(self, top: str, call: frames.Header, writer: asyncio.StreamWriter) -> None:
         below = sorted(path for path in self._files if path.startswith(f"{top}/"))
         if not below and top not in self._folders:
             raise FileMissing(f"{top}: No such file or directory")
-        if below:
-            writer.write(frames.encode({}, b"\n".join(json.dumps(self._entry(path)).encode() for path in below)))
-        writer.write(frames.encode({"end": True, "after": None}))
+        after, limit = call.get("after"), call.get("limit")
+        rest = [path for path in below if after is None or path > f"{top}/{after}"]
+        page = rest[:limit] if isinstance(limit, int) else rest
+        if page:
+            writer.write(frames.encode({}, b"\n".join(json.dumps(self._entry(path)).encode() for path in page)))
+        more = page[-1].removeprefix(f"{top}/") if len(page) < len(rest) else None
+        writer.write(frames.encode({"end": True, "after": more}))
 
     def _content(self, path: str) -> bytes:
         if path not in self._files:

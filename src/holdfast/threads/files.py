@@ -12,13 +12,23 @@ import os
 import re
 import secrets
 from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 import structlog
 
-from holdfast.errors import BadInput, DiskFull, FileMissing, HoldfastError, TooLarge, Unavailable
+from holdfast.errors import (
+    BadInput,
+    DiskFull,
+    FileMissing,
+    HoldfastError,
+    SandboxLost,
+    StaleRow,
+    ThreadNotFound,
+    TooLarge,
+    Unavailable,
+)
 from holdfast.sessions.file_types import Entry, Kind, Search
 from holdfast.store.thread_rows import FileKind, ThreadFileRow, TurnRow
 from holdfast.threads.tools import Tools, new_id
@@ -31,6 +41,10 @@ DISPLAY: Final = "/workspace/output/display"
 MAX_NAME: Final = 255
 MAX_ARTIFACTS: Final = 200
 """Of one turn."""
+_MOST_TROUBLE = 20
+_OF_ALL = (StaleRow, ThreadNotFound, SandboxLost, Unavailable, DiskFull)
+"""What says nothing of the one file: the next would fare no better."""
+_PAGE = 1000
 _CHUNK = 1 << 18
 _SKEW_SECONDS = 2.0
 _PART = ".part-"
@@ -163,26 +177,44 @@ class ThreadFileService:
                 paths.append(path)
         return paths
 
-    async def collect(self, session_id: str, turn: TurnRow) -> list[ThreadFileRow]:
-        """Keep what is new, or has changed, in the folder for display. Twice is fine: the same bytes are kept once."""
+    async def collect(self, session_id: str, turn: TurnRow, into: "Collected") -> None:
+        """Keep what is new, or has changed, in the folder for display. Twice is fine: the same bytes are kept once.
+
+        A file that cannot be fetched is no reason to leave out the others; it is noted. Raises what concerns them all.
+        """
         known = await self._rows.of_thread(turn.thread_id, kind=FileKind.ARTIFACT)
         newest = {row.name: row for row in known}
-        kept = {row.name: row for row in known if row.turn_id == turn.id}
-        for entry in await self._displayed(session_id):
+        into.kept.update({row.name: row for row in known if row.turn_id == turn.id})
+        async for entry in self._displayed(session_id):
             name = str(PurePosixPath(entry.path).relative_to(DISPLAY))
             before = newest.get(name)
-            if before is None or not _same(entry, before):
+            if before is not None and _same(entry, before):
+                continue
+            if len(into.kept) >= MAX_ARTIFACTS or len(into.trouble) >= _MOST_TROUBLE:
+                into.trouble.append(TooLarge(f"{name} and what comes after it: too many for one turn"))
+                return
+            try:
                 row = await self._fetch(session_id, entry.path, name, turn, before)
-                kept.update({name: row} if row is not None else {})
-        return list(kept.values())
+            except _OF_ALL:
+                raise
+            except HoldfastError as error:
+                into.trouble.append(type(error)(f"{name}: {error.message}"))
+            else:
+                into.kept.update({name: row} if row is not None else {})
 
-    async def _displayed(self, session_id: str) -> list[Entry]:
-        search = Search(path=DISPLAY, recursive=True, kind=Kind.FILE, limit=MAX_ARTIFACTS)
-        try:
-            found, _more = await self._tools.sessions.files.list(session_id, search)
-        except FileMissing:
-            return []
-        return [entry for entry in found if not _hidden(entry.path)]
+    async def _displayed(self, session_id: str) -> AsyncIterator[Entry]:
+        after: str | None = None
+        while True:
+            search = Search(path=DISPLAY, recursive=True, kind=Kind.FILE, limit=_PAGE, after=after)
+            try:
+                found, after = await self._tools.sessions.files.list(session_id, search)
+            except FileMissing:
+                return
+            for entry in found:
+                if not _hidden(entry.path):
+                    yield entry
+            if after is None:
+                return
 
     async def _fetch(
         self, session_id: str, path: str, name: str, turn: TurnRow, before: ThreadFileRow | None
@@ -197,6 +229,14 @@ class ThreadFileService:
             what = f"{turn.id}\0{name}\0{written.sha256}"
             file_id = f"fil_{hashlib.sha256(what.encode()).hexdigest()[:26]}"
             return await self._keep(written, file_id, turn.thread_id, name, FileKind.ARTIFACT, turn.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What was fetched of a turn's files so far, by name, and what went wrong."""
+
+    kept: dict[str, ThreadFileRow] = field(default_factory=dict)
+    trouble: list[HoldfastError] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

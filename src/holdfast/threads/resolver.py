@@ -10,6 +10,7 @@
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
@@ -107,11 +108,6 @@ class Resolver:
         story.add(ready.how, ready.why)
         agent = self._tools.agents.get(ready.thread.agent)
         place = Place(ready.session_id, self._tools.sessions, channel)
-        try:
-            await agent.health(place)
-        except AgentDown as error:
-            await agent.start(place)
-            story.add(How.RESUMED, f"the agent was down: {error.message}")
         session = await self._agent_session(lease, agent, place, story)
         return Attached(ready.thread, agent, place, session, story.how, story.why)
 
@@ -128,17 +124,26 @@ class Resolver:
             return ready
 
     async def _agent_session(self, lease: Lease, agent: Agent, place: Place, story: _Story) -> AgentSessionId:
+        """The one that it has, if the agent knows it; asking for that also tells whether the agent is up."""
         known = await self._tools.store.threads.channel(lease.thread_id, place.channel)
-        lost = "it has none yet"
-        if known is not None and known.agent_session_id is not None:
-            session = AgentSessionId(known.agent_session_id)
-            try:
-                await agent.resume_session(place, session)
-            except AgentSessionMissing as error:
-                lost = error.message
-            else:
-                return session
-        return await self._new_session(lease, agent, place, known, lost, story)
+        if known is None or known.agent_session_id is None:
+            await self._answering(agent, place, story, lambda: agent.health(place))
+            return await self._new_session(lease, agent, place, known, "it has none yet", story)
+        session = AgentSessionId(known.agent_session_id)
+        try:
+            await self._answering(agent, place, story, lambda: agent.resume_session(place, session))
+        except AgentSessionMissing as error:
+            return await self._new_session(lease, agent, place, known, error.message, story)
+        return session
+
+    async def _answering(self, agent: Agent, place: Place, story: _Story, ask: Callable[[], Awaitable[None]]) -> None:
+        """Ask; an agent that is down is started first."""
+        try:
+            await ask()
+        except AgentDown as error:
+            await agent.start(place)
+            story.add(How.RESUMED, f"the agent was down: {error.message}")
+            await ask()
 
     async def _new_session(
         self, lease: Lease, agent: Agent, place: Place, known: ChannelRow | None, lost: str, story: _Story

@@ -149,7 +149,6 @@ QUICK = {
     "test_there_is_no_network",
     "test_there_are_no_privileges",
     "test_a_writable_root_can_be_written_and_is_the_sessions_own",
-    "test_an_unfinished_create_can_be_destroyed",
 }
 """What differs most from the other runtimes. Setting a name to None hides the test that is inherited."""
 

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.errors import BadInput, FileMissing, SandboxLost, TooLarge
 from holdfast.protocol.turn_events import Kind
+from holdfast.threads import files
 from holdfast.threads.keys import ThreadRef
 from support.house import until
 from support.threads import REF, Desk, Street
@@ -118,6 +119,51 @@ async def test_files_that_cannot_be_fetched_are_told_and_do_not_spoil_the_turn(s
         errors = [event for event in await desk.events() if event.kind == Kind.ERROR]
     assert (turn.reason, turn.artifacts) == ("end_turn", [])
     assert [event.data["code"] for event in errors] == ["too_large"]
+
+
+async def test_one_file_that_cannot_be_fetched_does_not_hide_the_others(street: Street) -> None:
+    display = "/workspace/output/display"
+    async with street.daemon(max_file_bytes=3) as desk:
+        turn = await desk.talk(f"write {display}/a 1\nwrite {display}/b toolong\nwrite {display}/c 2", "m1")
+        errors = [event for event in await desk.events() if event.kind == Kind.ERROR]
+    assert [file.name for file in turn.artifacts] == ["a", "c"]
+    assert [event.data["code"] for event in errors] == ["too_large"]
+    assert "b" in str(errors[0].data["message"])
+
+
+async def test_files_fetched_before_the_time_was_up_are_kept(street: Street) -> None:
+    display = "/workspace/output/display"
+    async with street.daemon(collect_seconds=1.0) as desk:
+        real = desk.threads._files._fetch
+
+        async def slow(session_id: str, path: str, *more: object) -> object:
+            if path.endswith("/b"):
+                await asyncio.Event().wait()
+            return await real(session_id, path, *more)  # type: ignore[arg-type]
+
+        desk.threads._files._fetch = slow  # type: ignore[method-assign, assignment]
+        turn = await desk.talk(f"write {display}/a 1\nwrite {display}/b 2", "m1")
+        errors = [event for event in await desk.events() if event.kind == Kind.ERROR]
+    assert [file.name for file in turn.artifacts] == ["a"]
+    assert len(errors) == 1
+
+
+async def test_new_files_are_found_behind_any_number_of_old_ones(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    display = "/workspace/output/display"
+    monkeypatch.setattr(files, "_PAGE", 2)
+    monkeypatch.setattr(files, "_SKEW_SECONDS", -3600.0)  # those of the first turn are certainly old
+    monkeypatch.setattr(files, "MAX_ARTIFACTS", 5)
+    async with street.daemon() as desk:
+        first = await desk.talk("\n".join(f"write {display}/{name} 1" for name in "abcde"), "m1")
+        second = await desk.talk("\n".join(f"write {display}/{name} 1" for name in "vwxyz"), "m2")
+        third = await desk.talk("\n".join(f"write {display}/{name} 1" for name in "ghijklm"), "m3")
+        errors = [event for event in await desk.events() if event.kind == Kind.ERROR]
+    assert [file.name for file in first.artifacts] == list("abcde")
+    assert [file.name for file in second.artifacts] == list("vwxyz")
+    assert [file.name for file in third.artifacts] == list("ghijk")
+    assert len(errors) == 1 and "too many" in str(errors[0].data["message"])
 
 
 async def test_an_upload_that_is_missing_on_this_host_fails_the_turn_with_a_reason(street: Street) -> None:

@@ -74,9 +74,13 @@ class ScriptedAgent(Agent):
             raise AgentFailed(f"the agent ended as soon as it was started, with {now.exit_code}: {why}") from error
 
     async def health(self, place: Place) -> None:
+        await self._ask_soon(place, "ping", {})
+
+    async def _ask_soon(self, place: Place, op: str, fields: process.Json) -> None:
+        """What is asked before every turn: a runner that does not answer must not take longer than an agent."""
         try:
             async with asyncio.timeout(self._patience.health):
-                await self._ask(place, "ping", {}, self._patience.health)
+                await self._ask(place, op, fields, self._patience.health)
         except TimeoutError:
             raise AgentDown(f"the agent did not answer within {self._patience.health:.0f} s; start it again") from None
 
@@ -109,7 +113,7 @@ class ScriptedAgent(Agent):
 
     async def resume_session(self, place: Place, session: AgentSessionId) -> None:
         _check(session)
-        await self._ask(place, "resume", {"session": session})
+        await self._ask_soon(place, "resume", {"session": session})
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
