@@ -61,7 +61,7 @@ FAULTS: dict[str, HoldfastError | None] = {
 }
 
 
-@pytest.mark.parametrize("method", ["health", "start", "create_session", "resume_session", "prompt", "events"])
+@pytest.mark.parametrize("method", ["start", "create_session", "resume_session", "prompt", "events"])
 async def test_an_agent_that_fails_once_answers_all_the_same(street: Street, method: str) -> None:
     """With 5xx, 404, garbage, a closed door, or not at all."""
     async with street.daemon(STEADY) as desk:
@@ -81,7 +81,7 @@ async def test_an_agent_that_fails_once_answers_all_the_same(street: Street, met
     assert street.house.count("create") == 1
 
 
-@pytest.mark.parametrize("method", ["health", "resume_session", "prompt", "events"])
+@pytest.mark.parametrize("method", ["resume_session", "prompt", "events"])
 async def test_an_agent_that_fails_for_good_is_reported_and_back_when_it_is_well(street: Street, method: str) -> None:
     """Never a new sandbox: nothing of this proves that the old one is gone."""
     async with street.daemon(STEADY) as desk:

@@ -39,7 +39,7 @@ class Host:
     @contextlib.asynccontextmanager
     async def daemon(self, settings: ThreadSettings = QUICK) -> AsyncIterator[Desk]:
         async with self.house.daemon(replace(DEFAULTS, max_sessions=1000)) as sessions:
-            agent = FakeAgent(self.agents, deadline_seconds=0.5)
+            agent = FakeAgent(self.agents, deadline_seconds=10.0)
             tools = Tools(
                 store=self.store,
                 sessions=sessions,

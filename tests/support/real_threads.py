@@ -104,7 +104,10 @@ class Town:
         shutil.rmtree(self.state_dir / "oci" / session_id, ignore_errors=True)
 
     def signal_runner(self, session_id: str, signum: signal.Signals) -> None:
-        os.kill(init_pid(self._here, session_id), signum)
+        pid = init_pid(self._here, session_id)
+        if pid <= 0:  # it has ended; and 0 would be all of us
+            raise ProcessLookupError(f"the runner of {session_id} has ended")
+        os.kill(pid, signum)
 
     async def kill_agent(self, desk: Desk, session_id: str) -> None:
         place = Place(session_id, desk.sessions)
