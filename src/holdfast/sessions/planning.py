@@ -20,8 +20,9 @@ from holdfast.sessions.types import CreateRequest, ForkRequest
 from holdfast.store import SessionRow, SnapshotRow, Wish
 
 _HOME = "/workspace"
-_LATER_FIELDS = ("snapshot", "workspace")
-"""Left out of the hash where they are not given, so that requests of an earlier version have the same one."""
+_ALWAYS = object()
+_LATER_FIELDS = {"snapshot": None, "workspace": None, "kept": False}
+"""With what stands for "not given": left out of the hash then, so that earlier versions of a request have the same."""
 
 
 class Planning:
@@ -125,5 +126,5 @@ class Planning:
 
 def _hash(req: CreateRequest | ForkRequest, *more: str) -> str:
     fields = asdict(req)
-    kept = {name: value for name, value in fields.items() if value is not None or name not in _LATER_FIELDS}
-    return hashlib.sha256(json.dumps([kept, *more] if more else kept, sort_keys=True, default=str).encode()).hexdigest()
+    told = {name: value for name, value in fields.items() if _LATER_FIELDS.get(name, _ALWAYS) != value}
+    return hashlib.sha256(json.dumps([told, *more] if more else told, sort_keys=True, default=str).encode()).hexdigest()

@@ -95,7 +95,7 @@ class Errands:
 
     async def _resolve(self, box: "Mailbox", data: Data) -> Data:
         found = await box.attach(_text(data, "channel"))
-        await self._tools.store.threads.touch(box.thread_id)
+        await box.note_use()
         return {
             "session_id": found.place.session_id,
             "agent_session_id": found.session,

@@ -29,6 +29,7 @@ log = structlog.get_logger(__name__)
 _AGAIN_SECONDS = 0.5
 _TURN = "turn:"
 _ERRAND = "errand:"
+_USE_SECONDS = 10.0
 _BREATH_SECONDS = 0.01
 """Whatever goes wrong, this never becomes a busy loop."""
 
@@ -71,6 +72,7 @@ class Mailbox:
         self._closing = False
         self._reverting: set[str] = set()
         self._inbox = -1
+        self._noted = float("-inf")
         self.thread_id = thread_id
         self.lease = Lease(thread_id, tools.node, 0)
         self.runs: dict[str, TurnRun] = {}
@@ -90,6 +92,13 @@ class Mailbox:
     def ask(self, errand: Errand) -> None:
         self._asked.append(errand)
         self._bell.set()
+
+    async def note_use(self) -> None:
+        """Somebody uses the thread without a message. Not written each time: idleness is counted in minutes."""
+        now = asyncio.get_running_loop().time()
+        if now - self._noted >= _USE_SECONDS:
+            await self._tools.store.threads.touch(self.thread_id)
+            self._noted = now
 
     async def attach(self, channel: str) -> Attached:
         """Resolve; callers at the same time share one, which goes on when they go away."""
