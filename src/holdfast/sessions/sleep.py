@@ -315,9 +315,9 @@ class Sleep:
                 await self._settle_resuming(row, state)
 
     async def _wait_until_decided(self, fact: SandboxInfo) -> SandboxInfo:
-        """A checkpoint goes on without the daemon that has begun it."""
+        """A checkpoint goes on without the daemon that has begun it; who has its memory on disk is about to end."""
         deadline = time.monotonic() + UNDER_WAY_SECONDS
-        while fact.busy and time.monotonic() < deadline:
+        while (fact.busy or _is_ending(fact)) and time.monotonic() < deadline:
             await asyncio.sleep(_LOOK_SECONDS)
             fact = await self._driver.inspect(fact.handle)
         return fact
@@ -354,6 +354,11 @@ class Sleep:
     async def forget(self, session_id: str) -> None:
         """Its shells, when the session is destroyed."""
         await self._shells.remove(session_id)
+
+
+def _is_ending(fact: SandboxInfo) -> bool:
+    """Its state was asked for before its memory was complete."""
+    return fact.memory and fact.state is SandboxState.RUNNING
 
 
 def _is_files(row: SessionRow) -> bool:

@@ -1,14 +1,18 @@
 """Sleep and wake with a driver that fails on demand: a step that fails goes back, one that was cut off is finished."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
+from holdfast.drivers.base import SandboxInfo, SandboxState
+from holdfast.drivers.fake import FakeDriver
 from holdfast.errors import Conflict, DriverTransient, SessionGone, WrongState
 from holdfast.sessions.machine import Reason, Status
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.sleep import PausedAs
 from holdfast.sessions.types import ExecRequest
+from holdfast.store import SessionChange
 from support.house import House, new, until
 
 pytestmark = pytest.mark.anyio
@@ -139,6 +143,31 @@ async def test_a_step_that_was_cut_off_is_finished(house: House, how: PausedAs, 
             Status.PAUSED if status is Status.PAUSING and done else Status.ACTIVE,
             None,
         )
+        assert await say(service, session_id) == b"hi\n"
+
+
+async def test_memory_that_was_complete_just_after_its_sandbox_was_seen_running(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon died during a checkpoint, which ended while the next one looked: it is asleep, and not awake."""
+    async with house.daemon() as service:
+        session_id = await new(service)
+        await service.pause(session_id, PausedAs.MEMORY)
+    values: SessionChange = {"status": Status.PAUSING, "paused_as": PausedAs.MEMORY}
+    await house.store.change(session_id, statuses=list(Status), generation=None, now=house.clock(), values=values)
+    listed = FakeDriver.list
+
+    async def seen_too_early(driver: FakeDriver) -> list[SandboxInfo]:
+        return [replace(info, state=SandboxState.RUNNING) for info in await listed(driver)]
+
+    monkeypatch.setattr(FakeDriver, "list", seen_too_early)
+    async with house.daemon() as service:
+
+        async def asleep() -> bool:
+            row = await house.row(session_id)
+            return (row.status, row.paused_as, row.lease_owner) == (Status.PAUSED, PausedAs.MEMORY, None)
+
+        await until(asleep, "it is asleep")
         assert await say(service, session_id) == b"hi\n"
 
 
