@@ -16,6 +16,7 @@ from holdfast.drivers.conformance.harness import (
     need_shell,
     new_spec,
     open_hub,
+    read,
     start,
 )
 from holdfast.drivers.conformance.lifecycle import raised
@@ -153,8 +154,10 @@ class MemoryConformance:
 
     async def test_who_is_busy_does_not_hang_up(self, harness: Harness) -> None:
         async with keeper(harness) as (box, hub):
-            busy = asyncio.create_task(box.run("sleep 2"))
+            busy = asyncio.create_task(box.run("echo > /workspace/begun; sleep 5" if harness.real_shell else "sleep 5"))
             try:
+                if harness.real_shell:
+                    await eventually(lambda: _is_there(box, "/workspace/begun"), "the command has begun")
                 await eventually(lambda: _refuses(box, hub), "a busy runner refuses to be quiet")
             finally:
                 await busy
@@ -169,6 +172,10 @@ class MemoryConformance:
         finally:
             await driver.close()
         raise AssertionError("the memory of nothing was kept")
+
+
+async def _is_there(box: Sandbox, path: str) -> bool:
+    return await read(box, path) is not None
 
 
 async def _refuses(box: Sandbox, hub: LinkHub) -> bool:
