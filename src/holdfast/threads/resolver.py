@@ -104,11 +104,13 @@ class Resolver:
         return story.tries > most or asyncio.get_running_loop().time() + settings.retry_seconds > until
 
     async def _once(self, lease: Lease, channel: str, story: _Story) -> Attached:
-        ready = await self._sandbox(lease, story)
+        ready, known = await asyncio.gather(
+            self._sandbox(lease, story), self._tools.store.threads.channel(lease.thread_id, channel)
+        )
         story.add(ready.how, ready.why)
         agent = self._tools.agents.get(ready.thread.agent)
         place = Place(ready.session_id, self._tools.sessions, channel)
-        session = await self._agent_session(lease, agent, place, story)
+        session = await self._agent_session(lease, agent, place, known, story)
         return Attached(ready.thread, agent, place, session, story.how, story.why)
 
     async def _sandbox(self, lease: Lease, story: _Story) -> Ready:
@@ -123,9 +125,10 @@ class Resolver:
             story.tried = ready.session_id
             return ready
 
-    async def _agent_session(self, lease: Lease, agent: Agent, place: Place, story: _Story) -> AgentSessionId:
+    async def _agent_session(
+        self, lease: Lease, agent: Agent, place: Place, known: ChannelRow | None, story: _Story
+    ) -> AgentSessionId:
         """The one that it has, if the agent knows it; asking for that also tells whether the agent is up."""
-        known = await self._tools.store.threads.channel(lease.thread_id, place.channel)
         if known is None or known.agent_session_id is None:
             await self._answering(agent, place, story, lambda: agent.health(place))
             return await self._new_session(lease, agent, place, known, "it has none yet", story)

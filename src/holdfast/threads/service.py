@@ -107,12 +107,15 @@ class ThreadService:
         as it was last seen, and noted in the thread's ``last_error``. ``Conflict`` where another daemon has it.
         """
         row = await self._made(ref, options)
-        found = await self._office.ask(row, "resolve", {"channel": check_channel(channel)})
-        return Resolved(
-            thread=await self._view(await self._store.threads.get(row.id)),
+        found, channels = await asyncio.gather(
+            self._office.ask(row, "resolve", {"channel": check_channel(channel)}), self._store.threads.channels(row.id)
+        )
+        how, row = How(str(found["how"])), await self._store.threads.get(row.id)
+        return Resolved(  # one that was reused has the agent sessions that it had
+            thread=thread_view(row, channels) if how is How.REUSED else await self._view(row),
             session_id=str(found["session_id"]),
             agent_session_id=str(found["agent_session_id"]),
-            how=How(str(found["how"])),
+            how=how,
             why=None if found.get("why") is None else str(found["why"]),
         )
 
