@@ -19,6 +19,20 @@ from support.machine import assert_no_trace
 
 FIRST_OF_EACH_THEME = list({case.theme: case for case in reversed(CASES)}.values())
 SELECTED = CASES if os.environ.get("TEST_WHOLE_CORPUS") else FIRST_OF_EACH_THEME
+NO_LS = "in this build `ls` and `stat` of coreutils 9 fail: its kernel refuses their statx"
+TOO_LONG = "its kernel has another error for an argument or environment that is too long"
+OTHERWISE = {
+    "bytes/long-argument-to-a-program": TOO_LONG,
+    "bytes/output-order-of-builtins": "its inotify does not tell who wrote first",
+    "forgery/children-inherit-no-control": NO_LS,
+    "killers/environment-too-large": TOO_LONG,
+    "killers/exec-closes-stderr": NO_LS,
+    "killers/kill-the-parent": "its kernel lets a process of the sandbox kill PID 1, which ends the sandbox",
+    "request/env-path": NO_LS,
+    "restart/restart-many-times": NO_LS,
+    "state/umask-persists": NO_LS,
+}
+"""Cases in which gVisor itself differs from Linux."""
 COUNTER = "i=0; while :; do i=$((i+1)); echo $i > /workspace/count; sleep 0.02; done >/dev/null 2>&1 &"
 
 
@@ -46,6 +60,8 @@ def api(daemon: DaemonProcess) -> Iterator[Api]:
 
 @pytest.mark.parametrize("case", SELECTED, ids=lambda case: case.id)
 def test_the_shell_is_the_same(case: Case, client: httpx2.Client) -> None:
+    if case.id in OTHERWISE:
+        pytest.skip(OTHERWISE[case.id])
     run_case(case, client)
 
 
