@@ -20,6 +20,7 @@ from support.machine import assert_no_trace
 FIRST_OF_EACH_THEME = list({case.theme: case for case in reversed(CASES)}.values())
 SELECTED = CASES if os.environ.get("TEST_WHOLE_CORPUS") else FIRST_OF_EACH_THEME
 NO_LS = "in this build `ls` and `stat` of coreutils 9 fail: its kernel refuses their statx"
+NO_REAPER = "its kernel has no subreapers: who started an orphan cannot be told"
 TOO_LONG = "its kernel has another error for an argument or environment that is too long"
 OTHERWISE = {
     "bytes/long-argument-to-a-program": TOO_LONG,
@@ -31,6 +32,8 @@ OTHERWISE = {
     "request/env-path": NO_LS,
     "restart/restart-many-times": NO_LS,
     "state/umask-persists": NO_LS,
+    "timeouts/timeout-ends-escapees": NO_REAPER,
+    "timeouts/timeout-ends-escapees-without-environment": NO_REAPER,
 }
 """Cases in which gVisor itself differs from Linux."""
 COUNTER = "i=0; while :; do i=$((i+1)); echo $i > /workspace/count; sleep 0.02; done >/dev/null 2>&1 &"
