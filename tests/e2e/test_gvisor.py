@@ -110,6 +110,12 @@ def test_a_fork_goes_on_and_so_does_the_original(daemon: DaemonProcess, api: Api
     assert_no_trace(daemon, fork)
 
 
+def test_programs_have_threads(api: Api) -> None:
+    session = str(api.create()["id"])
+    assert api.out(session, "python3 -c 'import threading as t; t.Thread(target=print, args=(1,)).start()'") == "1"
+    api.destroy(session)
+
+
 def test_use_wakes_it_and_a_program_goes_on(api: Api) -> None:
     session = str(api.create()["id"])
     started = api.http.post(

@@ -198,7 +198,7 @@ def _linux(spec: SandboxSpec, host: Host) -> Json:
         "gidMappings": [_id_map(entry) for entry in host.gid_map],
         "maskedPaths": [*MASKED, *spec.image.masked],
         "readonlyPaths": list(READONLY),
-        "seccomp": seccomp.profile(host.machine),
+        "seccomp": seccomp.gvisor_profile(host.machine) if host.gvisor else seccomp.profile(host.machine),
     }
     if not host.rootless:  # by name, so that what a runtime leaves behind can be found
         section["cgroupsPath"] = f"/{cgroups.PARENT}/{spec.session_id}"
