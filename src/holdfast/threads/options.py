@@ -26,7 +26,8 @@ def from_json(fields: Mapping[str, object]) -> ThreadOptions:
         network=NetworkPolicy.from_wire(fields["network"]) if "network" in fields else None,
         idle=IdlePolicy(**idle) if isinstance(idle, Mapping) else None,
     )
-    return replace(plain, **{name: fields[name] for name in _PLAIN if name in fields})  # type: ignore[arg-type]
+    named = {name: fields[name] for name in _PLAIN if name in fields}
+    return replace(plain, **named)  # type: ignore[arg-type]  # JSON that ``to_json`` wrote
 
 
 def merged(old: ThreadOptions, new: ThreadOptions) -> ThreadOptions:

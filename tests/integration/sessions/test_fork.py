@@ -33,7 +33,7 @@ ONE = Caller("key_ada", "ada", Scope.USE, "ada", 1)
 async def fork(
     service: SessionService, session_id: str, key: str | None = None, caller: Caller = ROOT, **wishes: object
 ) -> SessionView:
-    request = ForkRequest(**wishes)  # type: ignore[arg-type]
+    request = ForkRequest(**wishes)  # type: ignore[arg-type]  # any of its fields
     return (await service.fork(session_id, request, idempotency_key=key, caller=caller))[0]
 
 

@@ -242,7 +242,7 @@ async def test_turns_are_paged_newest_first(store: Store) -> None:
 
 
 async def _told(store: Store, **options: object) -> list[str]:
-    lines = await store.turns.transcript(THREAD, **options)  # type: ignore[arg-type]
+    lines = await store.turns.transcript(THREAD, **options)  # type: ignore[arg-type]  # any of them
     return [f"{line.role[0]}: {line.text}" for line in lines]
 
 
