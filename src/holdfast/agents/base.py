@@ -9,11 +9,13 @@ cursor while the agent never stopped working.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NewType, Protocol
 
+from holdfast.agents.permissions import Rule
 from holdfast.errors import AgentUnsupported
+from holdfast.protocol.models import Model
 from holdfast.protocol.turn_events import TurnEvent
 from holdfast.sessions.files import SessionFiles
 from holdfast.sessions.ports import Ports
@@ -43,12 +45,31 @@ class Sandbox(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Brief:
+    """What an agent is told before its first prompt. It may be another one from turn to turn.
+
+    Where an agent must be started again to take in a change, ``health`` and ``resume_session`` raise ``AgentDown``
+    with that reason, and ``start`` does it: so it happens between turns, and only if something has changed.
+    """
+
+    workdir: str = "/workspace"
+    system_prompt: str = ""
+    """The rules of the house, in the order of their files. Additional to the agent's own."""
+    models: Sequence[Model] = ()
+    """What the broker offers this thread. The first is what is used where a prompt names none."""
+    permissions: Sequence[Rule] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """For the agent's process and what it starts; never a secret."""
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where an agent runs: one session, and in it one channel, which has an agent process of its own."""
 
     session_id: str
     sandbox: Sandbox
     channel: str = "default"
+    brief: Brief = field(default_factory=Brief)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +89,7 @@ class Prompt:
     attachments: Sequence[str] = ()
     """Paths inside the sandbox."""
     model: str | None = None
+    """A ``Model.id`` of the brief, or None for the first there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +108,20 @@ class Abilities:
     """Take a message into the turn that is running."""
     revert: bool = False
     """Take back the last turn, files included."""
+    diff: bool = False
+    """Tell what a turn has changed; for others, git tells what has changed in the working directory."""
+    permissions: bool = False
+    """Ask before tools run, as ``Brief.permissions`` says."""
     models: Sequence[str] = field(default_factory=tuple)
+    """Of an agent with models of its own, which the broker does not serve."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A slash command. A prompt whose text begins with ``/name`` is that command, with the rest as its arguments."""
+
+    name: str
+    description: str = ""
 
 
 class Agent(ABC):
@@ -169,6 +204,14 @@ class Agent(ABC):
     async def revert(self, place: Place, session: AgentSessionId, prompt_id: str) -> None:
         """Undo the turn of this prompt and all after it. Only where ``abilities.revert``."""
         raise AgentUnsupported(f"the agent {self.name} cannot take back a turn")
+
+    async def diff(self, place: Place, session: AgentSessionId, prompt_id: str) -> str:
+        """What the turn of this prompt has changed, as a unified diff. Only where ``abilities.diff``."""
+        raise AgentUnsupported(f"the agent {self.name} cannot tell what a turn has changed")
+
+    async def commands(self, place: Place, session: AgentSessionId) -> Sequence[Command]:
+        """Its slash commands, in this conversation."""
+        return ()
 
     @abstractmethod
     async def stop(self, place: Place) -> None:

@@ -25,6 +25,10 @@ class Kind(StrEnum):
     FILES_CHANGED = "files-changed"
     RESOLVED = "thread.resolved"
     REVERTED = "turn.reverted"
+    PLAN = "plan"
+    COMMANDS = "commands"
+    MODEL_SWITCHED = "model-switched"
+    USAGE_ALERT = "usage-alert"
 
 
 class ToolState(StrEnum):
@@ -72,6 +76,10 @@ KINDS: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.FILES_CHANGED: ("paths",),
     Kind.RESOLVED: ("how", "session_id"),
     Kind.REVERTED: ("turn_ids",),
+    Kind.PLAN: ("entries",),
+    Kind.COMMANDS: ("commands",),
+    Kind.MODEL_SWITCHED: ("from", "to", "reason"),
+    Kind.USAGE_ALERT: ("what", "message"),
 }
 """The fields that are always there. Others that have a meaning:
 
@@ -79,8 +87,13 @@ KINDS: Final[Mapping[Kind, tuple[str, ...]]] = {
 message.create             ``text`` and ``author`` of a user's message
 message.part.text-delta    ``thought``: true where it is the agent's thinking and not its answer
 message.part.tool-update   ``input`` (object), ``output`` (text so far, cut), ``title``, ``exit_code``
-message.finalize           ``error``: {code, message} where the reason is ``error``; ``usage``; ``artifacts``
+message.finalize           ``error``: {code, message} where the reason is ``error``; ``artifacts``; ``usage``:
+                           {calls, input_tokens, output_tokens, cached_tokens, cost_usd}
 question                   ``options``: [{id, label}]; ``deadline``: seconds since the epoch; ``default``
+plan                       ``entries``: [{text, status: pending|in_progress|completed}], the whole plan each time
+commands                   ``commands``: [{name, description}]
+model-switched             ``from`` and ``to`` are ids of models; ``reason`` in words
+usage-alert                ``what``: budget, rate, refused, …
 thread.resolved            ``why``, in words; told by the host where more was needed than to use what was there
 =========================  ===========================================================================================
 """

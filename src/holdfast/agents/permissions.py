@@ -1,0 +1,62 @@
+"""What an agent may do without asking: a list of rules, of which the first that matches counts.
+
+A rule is ``ACTION TOOL`` or ``ACTION TOOL:ARGUMENT``, with ``*`` for anything: ``ask bash:git push*``, ``deny
+webfetch``, ``allow *``. The tools are named in our own words (``KINDS``), whatever an agent calls them: an adapter
+translates. What no rule matches is allowed, since a sandbox is the place to be free in.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Final
+
+from holdfast.errors import BadInput
+
+KINDS: Final = ("bash", "read", "edit", "search", "webfetch", "task", "other")
+"""bash: a command line. read, edit: a path. search: a pattern. webfetch: a URL. task: a sub-agent. other: its name."""
+
+MOST_RULES = 200
+
+
+class Action(StrEnum):
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    action: Action
+    tool: str
+    argument: str = "*"
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.tool}" + ("" if self.argument == "*" else f":{self.argument}")
+
+    def matches(self, tool: str, argument: str) -> bool:
+        return fnmatchcase(tool, self.tool) and fnmatchcase(argument, self.argument)
+
+
+def parse(lines: Iterable[str]) -> tuple[Rule, ...]:
+    """Raises ``BadInput`` that names the line which is no rule."""
+    rules = tuple(_rule(line) for line in lines)
+    if len(rules) > MOST_RULES:
+        raise BadInput(f"permissions: at most {MOST_RULES} rules, not {len(rules)}")
+    return rules
+
+
+def _rule(line: str) -> Rule:
+    action, _, pattern = line.strip().partition(" ")
+    tool, _, argument = pattern.strip().partition(":")
+    if action not in tuple(Action) or (tool != "*" and tool not in KINDS):
+        raise BadInput(
+            f"permissions: {line[:80]!r} is no rule; write allow, ask or deny, then one of {', '.join(KINDS)} or *, "
+            "and perhaps :ARGUMENT, such as 'ask bash:git push*'"
+        )
+    return Rule(Action(action), tool, argument.strip() or "*")
+
+
+def decide(rules: Sequence[Rule], tool: str, argument: str) -> Action:
+    """What is to be done when an agent wants to use a tool."""
+    return next((rule.action for rule in rules if rule.matches(tool, argument)), Action.ALLOW)

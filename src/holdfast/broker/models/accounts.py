@@ -1,0 +1,111 @@
+"""Who pays for a call to a model: the seam between the proxy, which sees calls, and the threads, which they belong to.
+
+The proxy asks ``Books`` before and after each call. A sandbox is known by its link, so it can only ever reach the
+account of its own thread, whatever its programs send.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from holdfast.protocol.turn_events import TurnEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of one thread, or of all threads of one API key's owner. None: no limit."""
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    spend_usd: float | None = None
+    """In all, for a thread; per calendar month (UTC), for an owner."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What a call is counted for, and what it may do."""
+
+    thread_id: str
+    owner: str
+    channel: str
+    turn_id: str | None
+    """The turn that is running in the channel; None between turns (an agent makes titles then, say)."""
+    allowed_models: Sequence[str] = ("*",)
+    """Patterns of ids, with ``*``."""
+    preferences: Sequence[str] = ()
+    """Ids of models to try, in this order, where the one that was asked for cannot answer."""
+    limits: Limits = field(default_factory=Limits)
+    owner_limits: Limits = field(default_factory=Limits)
+    retry_broken_streams: bool = False
+    """Whether a turn that lost its model in the middle of an answer is to be asked once more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """As the provider counted them. ``input`` has ``cached`` in it."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call that has ended, well or not."""
+
+    provider: str
+    model: str
+    status: int
+    """Of the provider's answer; 0 where there was none."""
+    tokens: Tokens
+    cost_usd: float | None
+    """None where no price is known."""
+    first_byte_seconds: float | None
+    seconds: float
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    thread_usd: float
+    owner_usd: float
+    """In this calendar month."""
+
+
+class Books(Protocol):
+    """Kept by the threads. No method raises for a thread that is gone: its calls are simply nobody's any more."""
+
+    async def account(self, session_id: str, channel_tag: str | None, /) -> Account | None:
+        """Whose sandbox this is; None where it belongs to no thread: then there is no way to any model.
+
+        Without a tag, or with one that is unknown, it is the channel that has a turn running, or the default one.
+        """
+        ...
+
+    async def spent(self, account: Account, /) -> Spent: ...
+
+    async def record(self, account: Account, call: Call, /) -> None:
+        """Kept for ever, also where the call failed."""
+        ...
+
+    async def tell(self, account: Account, events: Sequence[TurnEvent], /) -> None:
+        """On the thread's stream of events: ``model-switched``, ``usage-alert``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Calls, summed up."""
+
+    calls: int = 0
+    tokens: Tokens = field(default_factory=Tokens)
+    cost_usd: float = 0.0
+
+    def to_json(self) -> Mapping[str, object]:
+        return {
+            "calls": self.calls,
+            "input_tokens": self.tokens.input,
+            "output_tokens": self.tokens.output,
+            "cached_tokens": self.tokens.cached,
+            "cost_usd": round(self.cost_usd, 6),
+        }
