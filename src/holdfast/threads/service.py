@@ -17,6 +17,7 @@ from holdfast.store.thread_rows import NewMessage as StoredMessage
 from holdfast.store.usage_rows import UsageSum
 from holdfast.threads import options as kept
 from holdfast.threads.books import ThreadBooks
+from holdfast.threads.briefs import Briefs
 from holdfast.threads.feed import Feed
 from holdfast.threads.files import Download, ThreadFileService
 from holdfast.threads.hosts import Hosts
@@ -52,14 +53,20 @@ class ThreadService:
     """The threads of all daemons on one database. Use ``running()`` around its use."""
 
     def __init__(
-        self, tools: Tools, files_dir: Path, previews: Previews | None = None, books: ThreadBooks | None = None
+        self,
+        tools: Tools,
+        files_dir: Path,
+        previews: Previews | None = None,
+        books: ThreadBooks | None = None,
+        briefs: Briefs | None = None,
     ) -> None:
         self._tools = tools
         self._store = tools.store
         self._hosts = Hosts(tools)
         self._files = ThreadFileService(tools, files_dir)
         sandboxes = Sandboxes(tools, self._hosts)
-        resolver = Resolver(tools, sandboxes, previews or NoPreviews())
+        self._briefs = briefs or Briefs(tools.settings.agents)
+        resolver = Resolver(tools, sandboxes, previews or NoPreviews(), self._briefs)
         self._office = Office(tools, self._hosts, resolver, self._files)
         if books is not None:
             books.attend(self._office.lease_of)
@@ -130,7 +137,9 @@ class ThreadService:
         )
 
     async def _made(self, ref: ThreadRef, options: ThreadOptions | None) -> ThreadRow:
-        """The thread's row; a new one if there is none."""
+        """The thread's row; a new one if there is none. ``BadInput`` if it cannot be set up so."""
+        if options is not None:
+            await self._briefs.check(options)
         try:
             row = await self._store.threads.by_key(ref.owner, ref.key)
         except ThreadNotFound:

@@ -30,6 +30,10 @@ class AgentDefaults:
     persona_dir: Path | None = None
     persona: Sequence[str] = ()
     """Names of files there, for threads that choose none."""
+    image: str | None = None
+    """The image of threads that choose none."""
+    agents_bin: str | None = None
+    """A directory with agents' programs that sandboxes see which show the host's own; first in their PATH."""
 
 
 @dataclass(frozen=True, slots=True)

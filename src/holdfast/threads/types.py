@@ -73,9 +73,8 @@ class Repo:
 class ThreadOptions:
     """How a thread is set up when its first message makes it; what is None takes the configured default.
 
-    Later calls may name other options. What is about the sandbox (image, its limits, network, env, repo) holds from
-    the next sandbox on; ``agent`` too, unless it has none yet. What is about models and the agent's rules holds from
-    the next turn on.
+    Later calls may name other options. What is about the sandbox (image, cpus, memory_mb, pids, disk_mb, network, env,
+    repo) holds from the next sandbox on; all else from the next turn on.
     """
 
     agent: str | None = None

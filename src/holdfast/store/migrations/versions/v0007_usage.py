@@ -1,4 +1,4 @@
-"""What calls to models have cost: one row each, kept also when the thread is gone."""
+"""What calls to models have cost: one row each, kept also when the thread is gone. And what a sandbox was given."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -38,7 +38,9 @@ def upgrade() -> None:
     op.create_index("ix_usage_owner_day_cost_usd", "usage", ["owner", "day", "cost_usd"])
     op.create_index("ix_usage_owner_thread_key_day", "usage", ["owner", "thread_key", "day"])
     op.create_index("ix_usage_day", "usage", ["day"])
+    op.add_column("threads", sa.Column("workspace", sa.Text))
 
 
 def downgrade() -> None:
+    op.drop_column("threads", "workspace")
     op.drop_table("usage")
