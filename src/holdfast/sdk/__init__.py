@@ -46,6 +46,9 @@ from holdfast.sdk.thread_results import (
     ThreadInfo,
     TurnInfo,
     TurnResult,
+    Usage,
+    UsageLine,
+    UsageReport,
 )
 from holdfast.sdk.threads import Thread
 from holdfast.sdk.transport import request_id
@@ -98,6 +101,9 @@ __all__ = [
     "ThreadInfo",
     "TurnInfo",
     "TurnResult",
+    "Usage",
+    "UsageLine",
+    "UsageReport",
     "WorkspaceInfo",
     "Workspaces",
     "request_id",

@@ -19,6 +19,7 @@ from holdfast.sdk.thread_results import (
     ThreadFile,
     ThreadInfo,
     TurnInfo,
+    thread_of_wire,
     turn_of_wire,
 )
 from holdfast.sdk.transport import Transport, to_json
@@ -90,7 +91,7 @@ class Thread:
         if options is not None:
             body["options"] = dict(options)
         data = await self._call("POST", "/resolve", body, safe=True, timeout=RESOLVE_SECONDS)
-        return of_wire(Resolved, {**data, "thread": of_wire(ThreadInfo, data["thread"])})
+        return of_wire(Resolved, {**data, "thread": thread_of_wire(data["thread"])})
 
     async def abort(self, *, channel: str = DEFAULT_CHANNEL, queued: bool = False) -> TurnInfo | None:
         """End the turn that is running; None if none is. ``queued``: cancel the messages that wait, too."""
@@ -110,7 +111,7 @@ class Thread:
 
     async def info(self) -> ThreadInfo:
         """Wakes nothing. ``ThreadNotFound`` before the first message."""
-        return of_wire(ThreadInfo, await self._call("GET", ""))
+        return thread_of_wire(await self._call("GET", ""))
 
     def events(self, after: int = 0, *, follow: bool = True) -> AsyncGenerator[ThreadEvent, None]:
         """What happened after event ``after``, and then what happens, until the thread is deleted.
@@ -188,7 +189,7 @@ class Thread:
 
     async def pause(self, *, hibernate: bool = False) -> ThreadInfo:
         """Put its sandbox to sleep now; the next message wakes it."""
-        return of_wire(ThreadInfo, await self._call("POST", "/pause", {"hibernate": hibernate}))
+        return thread_of_wire(await self._call("POST", "/pause", {"hibernate": hibernate}))
 
     async def delete(self) -> None:
         """With its sandbox, transcript and files. Also twice."""
@@ -228,7 +229,7 @@ async def list_threads(transport: Transport, *, prefix: str | None, owner: str |
     found: list[ThreadInfo] = []
     while True:
         page = await transport.call("GET", "/v1/threads", params=query)
-        found += [of_wire(ThreadInfo, one) for one in page["threads"]]
+        found += [thread_of_wire(one) for one in page["threads"]]
         if not page["next_cursor"]:
             return found
         query["cursor"] = page["next_cursor"]
