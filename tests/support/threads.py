@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from holdfast.agents.base import Abilities
 from holdfast.agents.fake import FakeAgent
 from holdfast.agents.fake_world import FakeAgentWorld
 from holdfast.agents.registry import AgentRegistry
 from holdfast.drivers.fake import FakeDriver
 from holdfast.keys.types import ROOT
+from holdfast.protocol.models import Model
 from holdfast.protocol.turn_events import Kind
 from holdfast.sessions.service import SessionService
 from holdfast.store import Store
@@ -109,13 +111,17 @@ class Street:
         self.url = url
         self.root = root
         self.agents = FakeAgentWorld(house.world)
+        self.models: list[Model] = []
+        """What the broker offers."""
+        self.abilities: Abilities | None = None
+        """Of the agents of daemons to come."""
 
     @contextlib.asynccontextmanager
     async def daemon(self, settings: ThreadSettings = QUICK, **changes: object) -> AsyncIterator[Desk]:
         """From its start to its orderly end."""
         chosen = replace(settings, **changes)  # type: ignore[arg-type]
         async with self.house.daemon() as sessions:
-            agent, driver = FakeAgent(self.agents, deadline_seconds=0.5), self.house.driver
+            agent, driver = FakeAgent(self.agents, deadline_seconds=0.5, abilities=self.abilities), self.house.driver
             tools = Tools(
                 store=self.store,
                 sessions=sessions,
@@ -124,6 +130,7 @@ class Street:
                 metrics=ThreadMetrics(self.house.registry),
                 node=NODE,
                 clock=self.house.clock,
+                models=lambda: self.models,
             )
             threads = ThreadService(tools, self.root / "files")
             async with threads.running():

@@ -15,9 +15,11 @@ from holdfast.errors import BadInput, HoldfastError, ThreadNotFound, TurnNotFoun
 from holdfast.store.thread_rows import MessageRow, ThreadRow, TurnRow
 from holdfast.store.thread_rows import NewMessage as StoredMessage
 from holdfast.threads import options as kept
+from holdfast.threads.commands import ThreadCommands
 from holdfast.threads.feed import Feed
 from holdfast.threads.files import Download, ThreadFileService
 from holdfast.threads.hosts import Hosts
+from holdfast.threads.idle_agents import IdleAgents
 from holdfast.threads.janitor import Janitor
 from holdfast.threads.keys import DEFAULT_CHANNEL, ThreadRef, check_channel, check_message_id
 from holdfast.threads.office import Office
@@ -58,7 +60,8 @@ class ThreadService:
         resolver = Resolver(tools, sandboxes, previews or NoPreviews())
         self._office = Office(tools, self._hosts, resolver, self._files)
         self._feed = Feed(tools.store)
-        self.janitor = Janitor(tools, self._hosts, sandboxes, self._files)
+        self.commands = ThreadCommands(tools, self._office, lambda ref: self._made(ref, None), self.send)
+        self.janitor = Janitor(tools, self._hosts, sandboxes, self._files, IdleAgents(tools, self._office.ask))
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
