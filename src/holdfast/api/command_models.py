@@ -101,12 +101,13 @@ class ModelOut(BaseModel):
 
 
 class ModelsOut(BaseModel):
+    agent: str
     models: list[ModelOut]
     current: str | None = Field(description="What is asked where a message names none; null: the agent decides")
 
     @classmethod
     def of(cls, offers: Offers) -> "ModelsOut":
-        return cls.model_construct(models=_models(offers), current=offers.current)
+        return cls.model_construct(agent=offers.agent, models=_models(offers), current=offers.current)
 
 
 def _models(offers: Offers) -> Sequence[ModelOut]:

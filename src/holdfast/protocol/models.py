@@ -5,6 +5,7 @@ its key, which the broker adds on the host. What stands in an agent's configurat
 names the channel, so that a call is counted for the right turn, and is worth nothing anywhere else.
 """
 
+import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -13,6 +14,7 @@ PORT = 9000
 ROOT = f"http://127.0.0.1:{PORT}"
 
 _PREFIX = "holdfast-"
+_TAG_DIGITS = 16
 
 
 class Wire(StrEnum):
@@ -45,8 +47,13 @@ def url_of(provider: str) -> str:
     return f"{ROOT}/llm/{provider}"
 
 
+def channel_tag(channel: str) -> str:
+    """Letters and digits that name a channel, whatever its name is. The channels of a thread are few: look it up."""
+    return hashlib.sha256(channel.encode()).hexdigest()[:_TAG_DIGITS]
+
+
 def placeholder(channel_tag: str) -> str:
-    """Goes where an agent's configuration wants a key. ``channel_tag``: letters and digits that name the channel."""
+    """Goes where an agent's configuration wants a key. ``channel_tag``: as the function of that name gives it."""
     return f"{_PREFIX}{channel_tag}"
 
 

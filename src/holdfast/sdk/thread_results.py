@@ -139,6 +139,7 @@ class ModelInfo:
 class Models:
     """``current`` is what is asked where a message names none; None: the agent decides."""
 
+    agent: str
     models: Sequence[ModelInfo]
     current: str | None
 
@@ -177,7 +178,7 @@ class TurnResult:
 
 
 def models_of_wire(data: Mapping[str, Any]) -> Models:
-    return Models([of_wire(ModelInfo, one) for one in data["models"]], data["current"])
+    return Models(data["agent"], [of_wire(ModelInfo, one) for one in data["models"]], data["current"])
 
 
 def turn_of_wire(data: Mapping[str, Any]) -> TurnInfo:

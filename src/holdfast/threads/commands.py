@@ -10,9 +10,10 @@ from holdfast.agents.base import Command
 from holdfast.errors import BadInput, NotFound, WrongState
 from holdfast.store.thread_rows import ThreadRow
 from holdfast.threads import review
+from holdfast.threads.briefs import Briefs
 from holdfast.threads.git_diff import Diff
 from holdfast.threads.keys import DEFAULT_CHANNEL, ThreadRef, check_channel, check_message_id
-from holdfast.threads.offers import Offers, check, offers_of
+from holdfast.threads.offers import Offers, check, new_thread, offers_of
 from holdfast.threads.office import Office
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import MessageView, NewMessage
@@ -37,11 +38,13 @@ class ThreadCommands:
         self,
         tools: Tools,
         office: Office,
+        briefs: Briefs,
         made: Callable[[ThreadRef], Awaitable[ThreadRow]],
         send: Callable[[ThreadRef, NewMessage], Awaitable[MessageView]],
     ) -> None:
         self._tools = tools
         self._office = office
+        self._briefs = briefs
         self._made = made
         self._send = send
 
@@ -103,17 +106,20 @@ class ThreadCommands:
 
     async def models(self, ref: ThreadRef) -> Offers:
         """What it may be told to use. Wakes nothing. ``ThreadNotFound``."""
-        return offers_of(self._tools, await self._row(ref))
+        return self._offers(await self._row(ref))
 
-    def all_models(self) -> Offers:
-        """What a new thread would have."""
-        return offers_of(self._tools, None)
+    def all_models(self, owner: str) -> Offers:
+        """What a new thread of that owner would have."""
+        return self._offers(new_thread(self._tools.agents, owner))
+
+    def _offers(self, row: ThreadRow) -> Offers:
+        return offers_of(self._tools.agents, self._briefs, row)
 
     async def use_model(self, ref: ThreadRef, model: str | None) -> Offers:
         """From the next turn on; None: the default. Makes the thread if it is new. ``BadInput`` for an unknown one."""
         row = await self._made(ref)
         if model is not None:
-            check(offers_of(self._tools, row), model)
+            check(self._offers(row), model)
         await self._office.ask(row, "model", {"model": model})
         return await self.models(ref)
 

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from holdfast.agents.registry import AgentRegistry
 from holdfast.errors import BadInput
 from holdfast.protocol.models import Model
 from holdfast.store.thread_rows import ThreadRow
 from holdfast.threads import options
-from holdfast.threads.tools import Tools
+from holdfast.threads.briefs import Briefs
 
 _MOST_NAMED = 20
 
@@ -24,18 +25,26 @@ class Offer:
 class Offers:
     """``current`` is what is used where a message names none; None: the agent decides."""
 
+    agent: str
     models: Sequence[Offer]
     current: str | None
 
 
-def offers_of(tools: Tools, row: ThreadRow | None) -> Offers:
-    """Of a thread; without one, what a new thread would have."""
-    agent = tools.agents.get(row.agent if row is not None else None)
-    served = [Offer(model.id, model) for model in tools.models()]
-    own = [Offer(name) for name in agent.abilities.models]
-    found = [*served, *own]
-    chosen = None if row is None else options.from_json(row.settings).model
-    return Offers(found, chosen or next((one.id for one in served), None))
+def offers_of(agents: AgentRegistry, briefs: Briefs, row: ThreadRow) -> Offers:
+    agent = agents.get(row.agent)
+    served = [Offer(model.id, model) for model in briefs.models(row)]
+    found = [*served, *(Offer(name) for name in agent.abilities.models)]
+    chosen = options.from_json(row.settings).model
+    first = next((one.id for one in served), None)
+    return Offers(agent.name, found, chosen if chosen in {one.id for one in found} else first)
+
+
+def new_thread(agents: AgentRegistry, owner: str) -> ThreadRow:
+    """As one of that owner would be that names no options."""
+    agent = agents.get().name
+    return ThreadRow(
+        id="", owner=owner, key="", platform="", agent=agent, last_activity_at=0.0, created_at=0.0, updated_at=0.0
+    )
 
 
 def check(offers: Offers, model: str) -> str:

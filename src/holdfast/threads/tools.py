@@ -2,11 +2,10 @@
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from holdfast.agents.registry import AgentRegistry
-from holdfast.protocol.models import Model
 from holdfast.sessions.live import Clock
 from holdfast.sessions.service import SessionService
 from holdfast.store import Store
@@ -14,11 +13,6 @@ from holdfast.threads.metrics import ThreadMetrics
 from holdfast.threads.settings import ThreadSettings
 
 Sleep = Callable[[float], Awaitable[None]]
-Models = Callable[[], Sequence[Model]]
-
-
-def no_models() -> Sequence[Model]:
-    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +29,6 @@ class Tools:
     clock: Clock
     sleep: Sleep = asyncio.sleep
     """Between two tries; tests bring their own."""
-    models: Models = no_models
-    """What the broker offers, in the order of its configuration; asked each time, since keys come and go."""
 
 
 def new_id(prefix: str) -> str:

@@ -111,7 +111,7 @@ async def test_only_what_is_offered(desk: Desk) -> None:
 
 
 async def test_what_a_new_thread_would_use(desk: Desk) -> None:
-    assert desk.threads.commands.all_models().current == "acme/big"
+    assert desk.threads.commands.all_models("ann").current == "acme/big"
 
 
 # -- slash commands, diffs, reviews ------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
+from holdfast.api.caller import CallerOf
 from holdfast.api.command_models import (
     CommandIn,
     CommandsOut,
@@ -77,9 +78,9 @@ def _models(routes: APIRouter, threads: ThreadService) -> None:
     commands = threads.commands
 
     @routes.get("/v1/models", response_model=ModelsOut, responses=failures(503), summary="List models")
-    async def all_models() -> Response:
+    async def all_models(caller: CallerOf) -> Response:
         """What this daemon's providers offer, and what a new thread would use."""
-        return reply(ModelsOut.of(commands.all_models()))
+        return reply(ModelsOut.of(commands.all_models(caller.owner)))
 
     @routes.get(f"{BASE}/models", response_model=ModelsOut, responses=_LOOK, summary="List a thread's models")
     async def models(thread: Thread) -> Response:
