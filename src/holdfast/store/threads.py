@@ -22,6 +22,7 @@ from holdfast.store.thread_rows import (
     Standing,
     ThreadChange,
     ThreadRow,
+    with_fresh_after,
 )
 from holdfast.store.thread_tables import NOT_DELETED
 from holdfast.store.thread_tables import thread_channels as channels
@@ -231,6 +232,22 @@ class ThreadStore:
             entered = enter(connection, lease, events=len(events))
             append(connection, entered, events, channel=channel, numbered=True)
             return change_channel(connection, entered, channel, values)
+
+        return await written(self._database, self._watch, lease.thread_id, work)
+
+    async def start_over(self, lease: Lease, channel: str, *, events: Sequence[TurnEvent] = ()) -> ThreadRow:
+        """The channel has no agent session any more, and its next one is told nothing of what came before ``events``.
+
+        The boundary is kept in the thread's settings, as ``thread_rows.fresh_after`` reads it.
+        """
+
+        def work(connection: sa.Connection) -> ThreadRow:
+            entered = enter(connection, lease, events=len(events))
+            append(connection, entered, events, channel=channel, numbered=True)
+            change_channel(connection, entered, channel, {"agent_session_id": None})
+            settings = with_fresh_after(entered.row, channel)
+            update = sa.update(table).where(table.c.id == lease.thread_id).values(settings=settings)
+            return thread_row(connection.execute(update.returning(table)).one())
 
         return await written(self._database, self._watch, lease.thread_id, work)
 

@@ -18,9 +18,11 @@ from holdfast.store.usage_rows import UsageSum
 from holdfast.threads import options as kept
 from holdfast.threads.books import ThreadBooks
 from holdfast.threads.briefs import Briefs
+from holdfast.threads.commands import ThreadCommands
 from holdfast.threads.feed import Feed
 from holdfast.threads.files import Download, ThreadFileService
 from holdfast.threads.hosts import Hosts
+from holdfast.threads.idle_agents import IdleAgents
 from holdfast.threads.janitor import Janitor
 from holdfast.threads.keys import DEFAULT_CHANNEL, ThreadRef, check_channel, check_message_id
 from holdfast.threads.office import Office
@@ -71,7 +73,8 @@ class ThreadService:
         if books is not None:
             books.attend(self._office.lease_of)
         self._feed = Feed(tools.store)
-        self.janitor = Janitor(tools, self._hosts, sandboxes, self._files)
+        self.commands = ThreadCommands(tools, self._office, self._briefs, lambda ref: self._made(ref, None), self.send)
+        self.janitor = Janitor(tools, self._hosts, sandboxes, self._files, IdleAgents(tools, self._office.ask))
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
