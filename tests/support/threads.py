@@ -14,6 +14,7 @@ from holdfast.keys.types import ROOT
 from holdfast.protocol.turn_events import Kind
 from holdfast.sessions.service import SessionService
 from holdfast.store import Store
+from holdfast.threads.books import ThreadBooks
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.metrics import ThreadMetrics
 from holdfast.threads.service import ThreadService
@@ -52,13 +53,20 @@ class Desk:
     """One daemon: its threads, with what the test may do to it."""
 
     def __init__(
-        self, threads: ThreadService, sessions: SessionService, agent: FakeAgent, driver: FakeDriver, tools: Tools
+        self,
+        threads: ThreadService,
+        sessions: SessionService,
+        agent: FakeAgent,
+        driver: FakeDriver,
+        tools: Tools,
+        books: ThreadBooks,
     ) -> None:
         self.threads = threads
         self.sessions = sessions
         self.agent = agent
         self.driver = driver
         self.tools = tools
+        self.books = books
         self.crash = asyncio.Event()
 
     async def say(
@@ -125,9 +133,10 @@ class Street:
                 node=NODE,
                 clock=self.house.clock,
             )
-            threads = ThreadService(tools, self.root / "files")
+            books = ThreadBooks(self.store, chosen.agents, clock=self.house.clock)
+            threads = ThreadService(tools, self.root / "files", books=books)
             async with threads.running():
-                yield Desk(threads, sessions, agent, driver, tools)
+                yield Desk(threads, sessions, agent, driver, tools, books)
 
     def sandboxes(self) -> list[str]:
         return list(self.house.world.sandboxes)

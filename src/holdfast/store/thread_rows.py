@@ -95,6 +95,8 @@ class ThreadRow:
     created_at: float
     updated_at: float
     deleted_at: float | None = None
+    workspace: Mapping[str, object] | None = None
+    """What its sandbox was given to begin with; None until that is done. Forgotten with the sandbox."""
 
     @property
     def lease(self) -> Lease:
@@ -111,6 +113,7 @@ class ThreadChange(TypedDict, total=False):
     preview_url: str | None
     preview_token: str | None
     preview_expires_at: float | None
+    workspace: Mapping[str, object] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -156,7 +156,8 @@ class ThreadStore:
     ) -> ThreadRow:
         """This is the thread's sandbox now; None: it has none. A new one counts ``incarnation`` up.
 
-        ``sleep_state`` becomes ``awake`` or ``none`` unless given. The cached preview is forgotten.
+        ``sleep_state`` becomes ``awake`` or ``none`` unless given. The cached preview is forgotten, and
+        what a former one was given.
         """
         given = None if session_id is None else sa.literal(session_id)
         is_new = sa.false() if given is None else sa.func.coalesce(table.c.session_id, "") != given
@@ -168,6 +169,7 @@ class ThreadStore:
             "preview_url": None,
             "preview_token": None,
             "preview_expires_at": None,
+            "workspace": None if session_id is None else sa.case((is_new, sa.null()), else_=table.c.workspace),
         }
         return await self._change(lease, values, events)
 

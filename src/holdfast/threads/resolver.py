@@ -24,20 +24,23 @@ from holdfast.errors import (
     BadInput,
     ConfigError,
     HoldfastError,
+    RepoFailed,
     StaleRow,
     ThreadNotFound,
 )
 from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.store.thread_rows import ChannelRow, Lease, ThreadRow
+from holdfast.threads.briefs import Briefs
 from holdfast.threads.preview import Previews, refreshed
 from holdfast.threads.sandboxes import GONE, Ready, Sandboxes
 from holdfast.threads.tools import Tools
 from holdfast.threads.transcript import history
 from holdfast.threads.types import How
+from holdfast.threads.workspaces import Workspaces
 
 log = structlog.get_logger(__name__)
 
-_HOPELESS = (BadInput, ConfigError, StaleRow, ThreadNotFound, AgentUnsupported)
+_HOPELESS = (BadInput, ConfigError, StaleRow, ThreadNotFound, AgentUnsupported, RepoFailed)
 """Trying again changes nothing."""
 _RANK = [How.REUSED, How.RESUMED, How.SESSION_REPLACED, How.RECREATED, How.CREATED]
 
@@ -72,8 +75,10 @@ class _Story:
 class Resolver:
     """All methods are called by who holds the thread's lease."""
 
-    def __init__(self, tools: Tools, sandboxes: Sandboxes, previews: Previews) -> None:
+    def __init__(self, tools: Tools, sandboxes: Sandboxes, previews: Previews, briefs: Briefs) -> None:
         self._tools = tools
+        self._briefs = briefs
+        self._workspaces = Workspaces(tools)
         self._previews = previews
         self._sandboxes = sandboxes
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -109,7 +114,8 @@ class Resolver:
         )
         story.add(ready.how, ready.why)
         agent = self._tools.agents.get(ready.thread.agent)
-        place = Place(ready.session_id, self._tools.sessions, channel)
+        brief = await self._briefs.brief(ready.thread, channel)
+        place = Place(ready.session_id, self._tools.sessions, channel, brief)
         session = await self._agent_session(lease, agent, place, known, story)
         return Attached(ready.thread, agent, place, session, story.how, story.why)
 
@@ -123,7 +129,7 @@ class Resolver:
             else:
                 ready = await self._sandboxes.ready(lease, row)
             story.tried = ready.session_id
-            return ready
+            return await self._workspaces.given(lease, ready, self._briefs.environment(ready.thread))
 
     async def _agent_session(
         self, lease: Lease, agent: Agent, place: Place, known: ChannelRow | None, story: _Story
