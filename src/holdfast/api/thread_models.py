@@ -131,7 +131,7 @@ class ThreadOut(BaseModel):
     last_seq: int = Field(description="The number of its newest event")
     created_at: Timestamp
     last_activity_at: Timestamp
-    usage: UsageOut = Field(description="Its calls to models, in all")
+    usage: UsageOut | None = Field(description="Its calls to models, in all; null in the reply to a resolve")
 
     @classmethod
     def of(cls, view: ThreadView) -> "ThreadOut":
@@ -151,7 +151,7 @@ class ThreadOut(BaseModel):
             last_seq=view.last_seq,
             created_at=timestamp(view.created_at),
             last_activity_at=timestamp(view.last_activity_at),
-            usage=UsageOut.of(view.usage),
+            usage=None if view.usage is None else UsageOut.of(view.usage),
         )
 
 

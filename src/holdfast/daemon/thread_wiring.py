@@ -7,7 +7,9 @@ from prometheus_client import CollectorRegistry
 
 from holdfast.agents.permissions import parse
 from holdfast.agents.registry import AgentRegistry
+from holdfast.broker.git.environment import git_environment
 from holdfast.daemon.config import Config
+from holdfast.daemon.git_setting import git_settings
 from holdfast.daemon.thread_config import DEFAULT, IdleConfig
 from holdfast.drivers.base import Driver
 from holdfast.sessions.service import SessionService
@@ -39,9 +41,8 @@ def make_threads(
     node: str,
     books: ThreadBooks | None = None,
     models: Catalogue | None = None,
-    environments: Environments | None = None,
 ) -> ThreadService:
-    """``models`` are those that the broker serves; ``environments`` is what it wants agents to have in theirs."""
+    """``models`` are those that the broker serves."""
     tools = Tools(
         store=store,
         sessions=sessions,
@@ -55,8 +56,14 @@ def make_threads(
         tools,
         config.thread_files_dir or config.state_dir / "thread-files",
         books=books,
-        briefs=Briefs(tools.settings.agents, models, environments),
+        briefs=Briefs(tools.settings.agents, models, _environments(config)),
     )
+
+
+def _environments(config: Config) -> Environments:
+    """What git in sandboxes is told: who it is, and to go to the broker, which has the tokens."""
+    found = git_environment(git_settings(config.git_credentials, config.git_user_name, config.git_user_email))
+    return lambda _account: found
 
 
 def make_agents(config: Config, driver: Driver) -> AgentRegistry:
@@ -82,6 +89,7 @@ def thread_settings(config: Config) -> ThreadSettings:
         retry_seconds=config.thread_retry_seconds,
         resolve_seconds=config.thread_resolve_seconds,
         lease_seconds=config.thread_lease_seconds,
+        agent_idle_seconds=config.agent_idle_seconds,
         turn_seconds=config.turn_seconds,
         question_seconds=config.question_seconds,
         node_silent_seconds=min(20.0, config.node_grace_seconds / 2),

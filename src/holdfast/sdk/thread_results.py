@@ -56,8 +56,8 @@ class ThreadInfo:
     last_activity_at: datetime
     preview_url: str | None = None
     resume_failures: int = 0
-    usage: Usage = field(default_factory=Usage)
-    """Its calls to models, in all."""
+    usage: Usage | None = None
+    """Its calls to models, in all; None in what ``resolve`` returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +138,49 @@ class TurnInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Diff:
+    """``source`` is ``agent`` (what a turn has changed) or ``git`` (what differs from the last commit)."""
+
+    diff: str
+    source: str
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SlashCommand:
+    """One of the agent's own."""
+
+    name: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """``demo`` is the bundled stand-in, which is no model. Of a model of the agent's own, only its id is known."""
+
+    id: str
+    name: str
+    provider: str | None = None
+    context_tokens: int | None = None
+    output_tokens: int | None = None
+    demo: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """``current`` is what is asked where a message names none; None: the agent decides."""
+
+    agent: str
+    models: Sequence[ModelInfo]
+    current: str | None
+
+    @property
+    def is_demo(self) -> bool:
+        """Whether what is used is the bundled stand-in, and no real model."""
+        return any(one.demo and one.id == self.current for one in self.models)
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
     """One message of the transcript. ``role`` is ``user`` or ``agent``."""
 
@@ -165,13 +208,18 @@ class TurnResult:
         return self.reason == StopReason.END_TURN
 
 
+def models_of_wire(data: Mapping[str, Any]) -> Models:
+    return Models(data["agent"], [of_wire(ModelInfo, one) for one in data["models"]], data["current"])
+
+
 def turn_of_wire(data: Mapping[str, Any]) -> TurnInfo:
     files = [of_wire(ThreadFile, one) for one in data["artifacts"]]
     return of_wire(TurnInfo, {**data, "artifacts": files, "usage": of_wire(Usage, data.get("usage", {}))})
 
 
 def thread_of_wire(data: Mapping[str, Any]) -> ThreadInfo:
-    return of_wire(ThreadInfo, {**data, "usage": of_wire(Usage, data.get("usage", {}))})
+    usage = data.get("usage")
+    return of_wire(ThreadInfo, {**data, "usage": usage and of_wire(Usage, usage)})
 
 
 def report_of_wire(data: Mapping[str, Any]) -> UsageReport:

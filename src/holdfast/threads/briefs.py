@@ -82,10 +82,15 @@ class Briefs:
         return Brief(
             workdir=workdir,
             system_prompt=await self._prompt(chosen, workdir),
-            models=offered(self._models.models_for(account), account),
+            models=self.models(row, channel),
             permissions=rules_of(chosen, self._defaults),
             environment=self.environment(row, account),
         )
+
+    def models(self, row: ThreadRow, channel: str = "default") -> Sequence[Model]:
+        """What it may use; what is used where a message names none comes first."""
+        account = account_of(row, self._defaults, channel)
+        return offered(self._models.models_for(account), account)
 
     def environment(self, row: ThreadRow, account: Account | None = None) -> Mapping[str, str]:
         """Of the agent, and of git when it clones."""

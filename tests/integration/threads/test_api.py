@@ -81,7 +81,7 @@ async def test_options_that_cannot_be_are_refused_before_anything_is_made(http: 
     wrong: list[dict[str, object]] = [
         {"permissions": ["perhaps bash"]},
         {"persona": ["soul.md"]},
-        {"repo": {"url": "https://me:secret@example.com/x"}},
+        {"repo": {"url": "https://me:pa55word@example.com/x"}},
         {"limits": {"spend_usd": -1}},
         {"allowed_models": ["a/?"]},
     ]
@@ -89,7 +89,7 @@ async def test_options_that_cannot_be_are_refused_before_anything_is_made(http: 
         for path, body in (("resolve", {}), ("messages", {"id": "m1", "text": "hi"})):
             found = await http.post(f"/v1/threads/a/{path}", json={**body, "options": options})
             assert code(found) == (422, "bad_input"), options
-            assert "secret" not in found.text
+            assert "pa55word" not in found.text
     assert code(await http.get("/v1/threads/a")) == (404, "thread_not_found")
 
 
