@@ -1,12 +1,15 @@
 """Building the way to models, for ``wiring``: the catalogue of providers, the broker, and the proxy in it."""
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
 from prometheus_client import CollectorRegistry
 
+from holdfast.broker.git.environment import PART
+from holdfast.broker.git.proxy import GitProxy
 from holdfast.broker.models.accounts import Books
 from holdfast.broker.models.breaker import BreakerSettings
 from holdfast.broker.models.broker import ModelBroker
@@ -20,6 +23,7 @@ from holdfast.broker.models.providers import DEMO, WIRES, Catalogue, Kind, Offer
 from holdfast.broker.models.proxy import ModelProxy
 from holdfast.broker.models.settings import ProxySettings
 from holdfast.daemon.config import Config
+from holdfast.daemon.git_setting import git_settings
 from holdfast.daemon.provider_config import KeyConfig, ModelConfig, PriceConfig, ProviderConfig
 from holdfast.drivers.base import Driver
 from holdfast.protocol.models import Model, Wire
@@ -29,9 +33,22 @@ log = structlog.get_logger(__name__)
 _NO_ISOLATION = "sandboxes of this driver share the host's network, so none can have a port of its own for models"
 
 
-def make_broker(driver: Driver) -> ModelBroker:
-    """The way out; what answers there is added later."""
-    return ModelBroker(unavailable=None if driver.capabilities.isolation else _NO_ISOLATION)
+@contextlib.asynccontextmanager
+async def running_broker(
+    config: Config, driver: Driver, catalogue: Catalogue, books: Books, registry: CollectorRegistry
+) -> AsyncIterator[ModelBroker]:
+    """The way out, and who answers there: models, and git servers."""
+    broker = ModelBroker(unavailable=None if driver.capabilities.isolation else _NO_ISOLATION)
+    models = make_proxy(config, catalogue, books, registry)
+    git = GitProxy(git_settings(config.git_credentials, config.git_user_name, config.git_user_email), books)
+    broker.serve("llm", models)
+    broker.serve(PART, git)
+    try:
+        yield broker
+    finally:
+        await models.close()  # before its callers are hung up on: it has something to tell them
+        await git.close()
+        await broker.close()
 
 
 def make_proxy(config: Config, catalogue: Catalogue, books: Books, registry: CollectorRegistry) -> ModelProxy:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from holdfast.broker.models.accounts import Account
 from holdfast.broker.models.keys import Key
 from holdfast.broker.models.prices import Price
 from holdfast.protocol.models import Model, Wire
@@ -71,6 +72,10 @@ class Catalogue:
     def models(self) -> Sequence[Model]:
         """What agents can be told of. More may be asked for: a provider may have models that nobody has listed."""
         return [offer.model for provider in self._providers.values() for offer in provider.offers]
+
+    def models_for(self, _account: Account, /) -> Sequence[Model]:
+        """The same for everybody; the account's own choice is made by who asks."""
+        return self.models
 
     def provider(self, name: str) -> Provider | None:
         return self._providers.get(name)
