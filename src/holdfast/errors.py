@@ -44,6 +44,7 @@
     │   ├── RuntimeUnavailable         runtime_unavailable  503
     │   └── ToolMissing                tool_missing         503
     ├── RepoFailed                     repo_failed          502
+    ├── NotTranscribed                 not_transcribed      503
     ├── BuildFailed                    build_failed         500
     ├── ShellUnavailable               shell_unavailable    409
     ├── ConfigError                    bad_config           500
@@ -332,6 +333,13 @@ class RepoFailed(HoldfastError):
 
     code = "repo_failed"
     status = 502
+
+
+class NotTranscribed(HoldfastError):
+    """An audio file that came with a message was not written down; the message says why, and how to have it so."""
+
+    code = "not_transcribed"
+    status = 503
 
 
 class AgentError(HoldfastError):

@@ -15,6 +15,7 @@ from holdfast.threads.service import ThreadService
 from holdfast.threads.settings import ThreadSettings
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import IdlePolicy
+from holdfast.threads.voice import NoTranscriber, Transcriber
 
 
 def make_threads(
@@ -28,8 +29,18 @@ def make_threads(
         metrics=ThreadMetrics(registry),
         node=node,
         clock=time.time,
+        transcriber=make_transcriber(config),
     )
     return ThreadService(tools, config.thread_files_dir or config.state_dir / "thread-files")
+
+
+def make_transcriber(config: Config) -> Transcriber:
+    """What it needs is looked for when somebody speaks: a daemon without it is a daemon all the same."""
+    if config.transcription_model is None:
+        return NoTranscriber()
+    from holdfast.threads.whisper import Whisper
+
+    return Whisper(config.transcription_model)
 
 
 def make_agents(config: Config, driver: Driver) -> AgentRegistry:
