@@ -346,7 +346,7 @@ def test_the_documentation_lists_exactly_the_keys() -> None:
         assert variable == env_name(key)
         value = Config.model_fields[key].default
         if isinstance(value, str | int | float):
-            assert default == f"`{str(value).lower()}`", key
+            assert default == f"`{str(value).lower() if isinstance(value, bool) else value}`", key
 
 
 # --- webhooks ---
