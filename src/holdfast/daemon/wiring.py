@@ -17,9 +17,11 @@ from holdfast.api.settings import ApiSettings
 from holdfast.broker.addresses import PrivateHosts
 from holdfast.broker.egress import EgressBroker
 from holdfast.broker.metrics import EgressMetrics
+from holdfast.broker.models.no_books import NoBooks
 from holdfast.daemon import node
 from holdfast.daemon.config import Config
 from holdfast.daemon.keys import load_or_create_key, make_state_dir
+from holdfast.daemon.model_wiring import make_broker, make_catalogue, make_proxy
 from holdfast.daemon.thread_wiring import make_threads
 from holdfast.drivers.base import Driver, Limits
 from holdfast.errors import BadInput, ConfigError
@@ -34,6 +36,7 @@ from holdfast.sessions.saved_shells import SavedShells
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.types import SleepPolicy
+from holdfast.sessions.ways_out import WaysOut
 from holdfast.sessions.webhook import Webhook
 from holdfast.sessions.webhooks import WebhookMetrics, Webhooks, WebhookSettings
 from holdfast.store import Store
@@ -93,6 +96,12 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
         registry = CollectorRegistry()
         egress = make_egress(config, registry)
         stack.push_async_callback(egress.close)
+        catalogue = make_catalogue(config)
+        broker = make_broker(driver)
+        stack.push_async_callback(broker.close)
+        proxy = make_proxy(config, catalogue, NoBooks(), registry)
+        stack.push_async_callback(proxy.close)
+        broker.serve("llm", proxy)
         service = SessionService(
             store.sessions,
             driver,
@@ -105,7 +114,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             link_key=node.link_key(config.state_dir),
             clock=time.time,
             metrics=SessionMetrics(registry),
-            way_out=egress,
+            way_out=WaysOut([egress, broker]),
         )
         await stack.enter_async_context(service.running())
         feed = EventFeed(store.events)

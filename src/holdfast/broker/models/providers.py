@@ -50,6 +50,8 @@ class Provider:
     offers: Sequence[Offer] = ()
     wires: frozenset[Wire] = field(default_factory=frozenset)
     """What may be asked for there at all."""
+    asks_for_usage: bool = True
+    """Whether a streamed chat completion must be told to count; some providers always do, and refuse to be told."""
 
     def offer(self, name: str) -> Offer | None:
         return next((offer for offer in self.offers if offer.model.name == name), None)
