@@ -16,13 +16,13 @@ from holdfast.api.file_links import FileLinks
 from holdfast.api.settings import ApiSettings
 from holdfast.broker.addresses import PrivateHosts
 from holdfast.broker.egress import EgressBroker
+from holdfast.broker.git.environment import PART as GIT
 from holdfast.broker.metrics import EgressMetrics
-from holdfast.broker.models.no_books import NoBooks
 from holdfast.daemon import node
 from holdfast.daemon.config import Config
 from holdfast.daemon.keys import load_or_create_key, make_state_dir
-from holdfast.daemon.model_wiring import make_broker, make_catalogue, make_proxy
-from holdfast.daemon.thread_wiring import make_threads
+from holdfast.daemon.model_wiring import make_broker, make_catalogue, make_git, make_proxy
+from holdfast.daemon.thread_wiring import make_books, make_threads
 from holdfast.drivers.base import Driver, Limits
 from holdfast.errors import BadInput, ConfigError
 from holdfast.images.layers import REGISTRY
@@ -94,14 +94,18 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
         stack.push_async_callback(driver.close)
         images = make_images(config, driver)
         registry = CollectorRegistry()
+        books = make_books(config, store)
         egress = make_egress(config, registry)
         stack.push_async_callback(egress.close)
         catalogue = make_catalogue(config)
         broker = make_broker(driver)
         stack.push_async_callback(broker.close)
-        proxy = make_proxy(config, catalogue, NoBooks(), registry)
+        proxy = make_proxy(config, catalogue, books, registry)
         stack.push_async_callback(proxy.close)
         broker.serve("llm", proxy)
+        git = make_git(config, books)
+        stack.push_async_callback(git.close)
+        broker.serve(GIT, git)
         service = SessionService(
             store.sessions,
             driver,
@@ -129,7 +133,8 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             metrics=WebhookMetrics(registry),
         )
         await stack.enter_async_context(webhooks.running())
-        threads = make_threads(config, store, service, driver, registry, node=node.node_id(config.state_dir))
+        node_id = node.node_id(config.state_dir)
+        threads = make_threads(config, store, service, driver, registry, node=node_id, books=books, models=catalogue)
         await stack.enter_async_context(threads.running())
         app = create_app(
             service,
