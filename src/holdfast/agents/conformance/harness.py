@@ -67,6 +67,8 @@ class Harness(ABC):
     wishes: Wishes = Wishes()
     can_sleep: bool = True
     """Whether sandboxes can be stopped and started."""
+    leaves_running: bool = False
+    """Whether agents are left to the next test, since starting them takes long."""
 
     @abstractmethod
     def make_agent(self) -> Agent:
@@ -164,8 +166,9 @@ async def talk(harness: Harness, history: Sequence[Said] = ()) -> AsyncIterator[
     try:
         yield Talk(harness, agent, place, await agent.create_session(place, history))
     finally:
-        with contextlib.suppress(HoldfastError):
-            await agent.stop(place)
+        if not harness.leaves_running:
+            with contextlib.suppress(HoldfastError):
+                await agent.stop(place)
 
 
 def script(*lines: str | None) -> str:
