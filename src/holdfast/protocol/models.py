@@ -5,6 +5,7 @@ its key, which the broker adds on the host. What stands in an agent's configurat
 names the channel, so that a call is counted for the right turn, and is worth nothing anywhere else.
 """
 
+import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -43,6 +44,11 @@ class Model:
 def url_of(provider: str) -> str:
     """Where a provider is, for a program in the sandbox; the version (``/v1``) is not part of it."""
     return f"{ROOT}/llm/{provider}"
+
+
+def channel_tag(channel: str) -> str:
+    """Letters and digits that name a channel, whatever its name is made of."""
+    return hashlib.sha256(channel.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def placeholder(channel_tag: str) -> str:
