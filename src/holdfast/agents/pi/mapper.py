@@ -35,16 +35,28 @@ class PiMapper:
     def __init__(self, turn: str) -> None:
         self._turn = turn
         self._message = {"message_id": f"msg_{turn}"}
+        self._accepted = False
         self._begun = False
         self._answers = 0
         self._status: AgentStatus | None = None
         self._outputs: dict[str, str] = {}
         self._inputs: dict[str, Json] = {}
         self._open: dict[str, str] = {}
+        self.asked: set[str] = set()
+        """All questions, by our ids."""
         self._stop = ""
         self._error = ""
         self._aborted = False
         self.ended = False
+
+    def go_on(self) -> None:
+        """For one who comes into the middle, since the beginning is lost: what was told is told."""
+        self._accepted = self._begun = True
+
+    @property
+    def begun(self) -> bool:
+        """Whether pi works on it, so that it can be aborted."""
+        return self._begun
 
     @property
     def questions(self) -> Mapping[str, str]:
@@ -52,12 +64,14 @@ class PiMapper:
         return self._open
 
     def take(self, record: Json) -> list[TurnEvent]:
-        """What one line says. Nothing after the end counts."""
+        """What one line says. Nothing before pi has answered to the prompt counts, and nothing after the end."""
         if self.ended:
             return []
         match record:
             case {"type": "response", "id": str(name)}:
                 return self._response(name, record)
+            case _ if not self._accepted:
+                return []
             case {"type": "agent_start"}:
                 return [*self._begin(), *self._now(AgentStatus.THINKING)]
             case {"type": "message_start", "message": {"role": "assistant"}}:
@@ -103,10 +117,13 @@ class PiMapper:
     def _response(self, name: str, record: Json) -> list[TurnEvent]:
         if name == f"{ABORT}{self._turn}":
             self._aborted = True
-        if name == self._turn and record.get("success") is False:
-            self._stop, self._error = "error", str(record.get("error") or "pi refused the prompt")
-            return [*self._begin(), *self._end()]
-        return []
+        if name != self._turn:
+            return []
+        self._accepted = True
+        if record.get("success") is True:
+            return []
+        self._stop, self._error = "error", str(record.get("error") or "pi refused the prompt")
+        return [*self._begin(), *self._end()]
 
     def _update(self, update: Json) -> list[TurnEvent]:
         match update:
@@ -156,6 +173,7 @@ class PiMapper:
                 about = _parse(title.removeprefix(ASKED))
                 question = f"{self._turn}.{about.get('call')}"
                 self._open[question] = dialog
+                self.asked.add(question)
                 data = {"question_id": question, "text": str(about.get("text")), "options": list(OPTIONS)}
                 return [TurnEvent(Kind.QUESTION, {**data, "default": "deny"})]
             case {"method": "notify", "message": str(message)} if message.startswith(CLOSED):
