@@ -216,10 +216,7 @@ class PiAgent(Agent):
         reply = {"type": "extension_ui_response", "id": dialog, "value": answer}
         rpc = await self._rpc(place)
         await self._supervisor.write(place, rpc.found, json.dumps(reply).encode() + b"\n")
-        seconds = self._supervisor.patience.request
-        await turn.wait_until(
-            lambda mapper: question_id in mapper.asked and question_id not in mapper.questions, seconds
-        )
+        await turn.wait_until(lambda mapper: mapper.has_closed(question_id), self._supervisor.patience.request)
 
     async def _check_asked(self, turn: Turn, question_id: str, *, known: bool) -> None:
         for told in await turn.recorded() or () if not known else ():

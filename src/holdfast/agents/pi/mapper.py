@@ -63,6 +63,9 @@ class PiMapper:
         """Those that wait for an answer, by our id; the value is pi's id of the dialog."""
         return self._open
 
+    def has_closed(self, question: str) -> bool:
+        return question in self.asked and question not in self._open
+
     def take(self, record: Json) -> list[TurnEvent]:
         """What one line says. Nothing before pi has answered to the prompt counts, and nothing after the end."""
         if self.ended:
