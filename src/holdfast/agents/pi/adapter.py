@@ -25,6 +25,8 @@ from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, FileMis
 from holdfast.protocol.models import channel_tag
 from holdfast.protocol.turn_events import Kind
 
+_HOME = "home"
+"""Pi's own directory, below the one that we have for it; beside it are our notes."""
 _SESSION = re.compile(r"pi_([0-9a-f]{32})")
 _QUESTION = re.compile(r"(p-[0-9a-f]{32})\..{1,500}", re.DOTALL)
 _TURNS: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
@@ -62,11 +64,12 @@ class PiAgent(Agent):
         await self._supervisor.stop(place)
 
     async def _launch(self, place: Place) -> Launch:
-        directory = await self._supervisor.directory(place)
-        made = config(place.brief, directory, channel_tag(place.channel))
-        return Launch(
-            self.name, ["pi", *made.arguments], env=made.environment, files=made.files, cwd=place.brief.workdir
-        )
+        made = config(place.brief, await self._home(place), channel_tag(place.channel))
+        files = {f"{_HOME}/{name}": data for name, data in made.files.items()}
+        return Launch(self.name, ["pi", *made.arguments], made.environment, files, place.brief.workdir)
+
+    async def _home(self, place: Place) -> str:
+        return f"{await self._supervisor.directory(place)}/{_HOME}"
 
     async def _rpc(self, place: Place, *, current: bool = False) -> Rpc:
         """To the process that runs; ``current``: only if it has the configuration of the brief."""
@@ -113,7 +116,7 @@ class PiAgent(Agent):
         found = _SESSION.fullmatch(session)
         if not found:  # it becomes part of a path
             raise AgentSessionMissing(f"{session[:100]!r} is no session of pi; make a new one")
-        return f"{await self._supervisor.directory(place)}/{SESSIONS}/{found[1]}.jsonl"
+        return f"{await self._home(place)}/{SESSIONS}/{found[1]}.jsonl"
 
     async def _known(self, place: Place, session: AgentSessionId) -> str:
         """Its file. Pi would make a new one without a word, so we look ourselves."""
