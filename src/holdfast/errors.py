@@ -43,6 +43,7 @@
     │   ├── CreateFailed               create_failed        503
     │   ├── RuntimeUnavailable         runtime_unavailable  503
     │   └── ToolMissing                tool_missing         503
+    ├── RepoFailed                     repo_failed          502
     ├── BuildFailed                    build_failed         500
     ├── ShellUnavailable               shell_unavailable    409
     ├── ConfigError                    bad_config           500
@@ -323,6 +324,13 @@ class ProtocolError(HoldfastError):
     """The other end of a link broke the protocol."""
 
     code = "protocol_error"
+    status = 502
+
+
+class RepoFailed(HoldfastError):
+    """The thread's git repository could not be cloned into its sandbox; the message has git's own last line."""
+
+    code = "repo_failed"
     status = 502
 
 

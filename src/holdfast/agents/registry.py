@@ -9,6 +9,7 @@ from holdfast.errors import BadInput, ConfigError
 
 KNOWN: Final[Mapping[str, str]] = {
     "scripted": "holdfast.agents.scripted.adapter:ScriptedAgent",
+    "opencode": "holdfast.agents.opencode.adapter:OpenCodeAgent",
 }
 """Where each adapter is. Its class is called without arguments."""
 

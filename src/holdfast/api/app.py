@@ -35,6 +35,7 @@ from holdfast.api.routes import (
     sessions,
     system,
     terminal,
+    thread_commands,
     thread_events,
     thread_files,
 )
@@ -112,6 +113,7 @@ def create_app(
         app.include_router(workspace_routes.router(workspaces))
     if threads is not None:
         app.include_router(thread_routes.router(threads, settings))
+        app.include_router(thread_commands.router(threads))
         app.include_router(thread_events.router(threads, settings))
         app.include_router(thread_files.router(threads))
     app.include_router(key_routes.router(keys))

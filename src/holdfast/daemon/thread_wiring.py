@@ -54,6 +54,7 @@ def thread_settings(config: Config) -> ThreadSettings:
         retry_seconds=config.thread_retry_seconds,
         resolve_seconds=config.thread_resolve_seconds,
         lease_seconds=config.thread_lease_seconds,
+        agent_idle_seconds=config.agent_idle_seconds,
         turn_seconds=config.turn_seconds,
         question_seconds=config.question_seconds,
         node_silent_seconds=min(20.0, config.node_grace_seconds / 2),

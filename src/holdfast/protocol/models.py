@@ -52,7 +52,7 @@ def channel_tag(channel: str) -> str:
 
 
 def placeholder(channel_tag: str) -> str:
-    """Goes where an agent's configuration wants a key. ``channel_tag``: letters and digits that name the channel."""
+    """Goes where an agent's configuration wants a key. ``channel_tag``: as the function of that name gives it."""
     return f"{_PREFIX}{channel_tag}"
 
 

@@ -38,9 +38,13 @@ from holdfast.sdk.sync import SyncClient, SyncFiles, SyncImages, SyncKeys, SyncS
 from holdfast.sdk.sync_threads import SyncReply, SyncThread
 from holdfast.sdk.terminal import Terminal
 from holdfast.sdk.thread_results import (
+    Diff,
     Line,
     MessageInfo,
+    ModelInfo,
+    Models,
     Resolved,
+    SlashCommand,
     ThreadEvent,
     ThreadFile,
     ThreadInfo,
@@ -55,6 +59,7 @@ __all__ = [
     "Chunk",
     "Client",
     "CommandFailed",
+    "Diff",
     "ExecEnd",
     "ExecResult",
     "ExecStream",
@@ -72,6 +77,8 @@ __all__ = [
     "Line",
     "Listening",
     "MessageInfo",
+    "ModelInfo",
+    "Models",
     "NewKey",
     "PendingSession",
     "Process",
@@ -82,6 +89,7 @@ __all__ = [
     "SessionEvent",
     "SessionInfo",
     "SessionStats",
+    "SlashCommand",
     "SnapshotInfo",
     "Snapshots",
     "SyncClient",

@@ -13,7 +13,7 @@ from holdfast.sdk.keys import Keys
 from holdfast.sdk.results import Limits, SessionInfo, new_key, of_wire
 from holdfast.sdk.session import PendingSession, Session
 from holdfast.sdk.session_events import SessionEvent, session_events
-from holdfast.sdk.thread_results import ThreadInfo
+from holdfast.sdk.thread_results import Models, ThreadInfo, models_of_wire
 from holdfast.sdk.threads import Thread, list_threads
 from holdfast.sdk.transport import Transport
 
@@ -133,6 +133,10 @@ class Client:
     async def list_threads(self, prefix: str | None = None, *, owner: str | None = None) -> list[ThreadInfo]:
         """All whose key begins so, the last used first."""
         return await list_threads(self._transport, prefix=prefix, owner=owner)
+
+    async def models(self) -> Models:
+        """What the daemon's providers offer, and what a new thread would use."""
+        return models_of_wire(await self._transport.call("GET", "/v1/models"))
 
     async def close(self) -> None:
         """Close the connections. Sessions live on."""

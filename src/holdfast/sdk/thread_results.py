@@ -107,6 +107,49 @@ class TurnInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Diff:
+    """``source`` is ``agent`` (what a turn has changed) or ``git`` (what differs from the last commit)."""
+
+    diff: str
+    source: str
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SlashCommand:
+    """One of the agent's own."""
+
+    name: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """``demo`` is the bundled stand-in, which is no model. Of a model of the agent's own, only its id is known."""
+
+    id: str
+    name: str
+    provider: str | None = None
+    context_tokens: int | None = None
+    output_tokens: int | None = None
+    demo: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """``current`` is what is asked where a message names none; None: the agent decides."""
+
+    agent: str
+    models: Sequence[ModelInfo]
+    current: str | None
+
+    @property
+    def is_demo(self) -> bool:
+        """Whether what is used is the bundled stand-in, and no real model."""
+        return any(one.demo and one.id == self.current for one in self.models)
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
     """One message of the transcript. ``role`` is ``user`` or ``agent``."""
 
@@ -132,6 +175,10 @@ class TurnResult:
     @property
     def ok(self) -> bool:
         return self.reason == StopReason.END_TURN
+
+
+def models_of_wire(data: Mapping[str, Any]) -> Models:
+    return Models(data["agent"], [of_wire(ModelInfo, one) for one in data["models"]], data["current"])
 
 
 def turn_of_wire(data: Mapping[str, Any]) -> TurnInfo:

@@ -14,10 +14,15 @@ import structlog
 from holdfast.errors import BadInput, HoldfastError, ThreadNotFound, TurnNotFound
 from holdfast.store.thread_rows import MessageRow, ThreadRow, TurnRow
 from holdfast.store.thread_rows import NewMessage as StoredMessage
+from holdfast.store.usage_rows import UsageSum
 from holdfast.threads import options as kept
+from holdfast.threads.books import ThreadBooks
+from holdfast.threads.briefs import Briefs
+from holdfast.threads.commands import ThreadCommands
 from holdfast.threads.feed import Feed
 from holdfast.threads.files import Download, ThreadFileService
 from holdfast.threads.hosts import Hosts
+from holdfast.threads.idle_agents import IdleAgents
 from holdfast.threads.janitor import Janitor
 from holdfast.threads.keys import DEFAULT_CHANNEL, ThreadRef, check_channel, check_message_id
 from holdfast.threads.office import Office
@@ -49,16 +54,27 @@ _LINES = 10_000
 class ThreadService:
     """The threads of all daemons on one database. Use ``running()`` around its use."""
 
-    def __init__(self, tools: Tools, files_dir: Path, previews: Previews | None = None) -> None:
+    def __init__(
+        self,
+        tools: Tools,
+        files_dir: Path,
+        previews: Previews | None = None,
+        books: ThreadBooks | None = None,
+        briefs: Briefs | None = None,
+    ) -> None:
         self._tools = tools
         self._store = tools.store
         self._hosts = Hosts(tools)
         self._files = ThreadFileService(tools, files_dir)
         sandboxes = Sandboxes(tools, self._hosts)
-        resolver = Resolver(tools, sandboxes, previews or NoPreviews())
+        self._briefs = briefs or Briefs(tools.settings.agents)
+        resolver = Resolver(tools, sandboxes, previews or NoPreviews(), self._briefs)
         self._office = Office(tools, self._hosts, resolver, self._files)
+        if books is not None:
+            books.attend(self._office.lease_of)
         self._feed = Feed(tools.store)
-        self.janitor = Janitor(tools, self._hosts, sandboxes, self._files)
+        self.commands = ThreadCommands(tools, self._office, self._briefs, lambda ref: self._made(ref, None), self.send)
+        self.janitor = Janitor(tools, self._hosts, sandboxes, self._files, IdleAgents(tools, self._office.ask))
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -106,23 +122,32 @@ class ThreadService:
         Only a sandbox that is certainly gone is made anew. Everything else is tried again for a while, then raised
         as it was last seen, and noted in the thread's ``last_error``. ``Conflict`` where another daemon has it.
         """
-        row = await self._made(ref, options)
-        found, channels = await asyncio.gather(
-            self._office.ask(row, "resolve", {"channel": check_channel(channel)}), self._store.threads.channels(row.id)
-        )
-        how, row = How(str(found["how"])), await self._store.threads.get(row.id)
-        return Resolved(  # one that was reused has the agent sessions that it had
-            thread=thread_view(row, channels) if how is How.REUSED else await self._view(row),
-            session_id=str(found["session_id"]),
-            agent_session_id=str(found["agent_session_id"]),
+        try:
+            there, channels = await self._store.threads.whole(ref.owner, ref.key)
+        except ThreadNotFound:
+            there, channels = None, []
+        row = await self._made(ref, options, there)
+        found = await self._office.ask(row, "resolve", {"channel": check_channel(channel)})
+        how, session, agent_session = How(str(found["how"])), str(found["session_id"]), str(found["agent_session_id"])
+        known = any((one.channel, one.agent_session_id) == (channel, agent_session) for one in channels)
+        same = known and how is How.REUSED and row.session_id == session and not found.get("changed", True)
+        return Resolved(
+            thread=thread_view(row, channels, None) if same and options is None else await self.get(ref),
+            session_id=session,
+            agent_session_id=agent_session,
             how=how,
             why=None if found.get("why") is None else str(found["why"]),
         )
 
-    async def _made(self, ref: ThreadRef, options: ThreadOptions | None) -> ThreadRow:
-        """The thread's row; a new one if there is none."""
+    async def _made(self, ref: ThreadRef, options: ThreadOptions | None, found: ThreadRow | None = None) -> ThreadRow:
+        """The thread's row, which may have been found already; a new one if there is none.
+
+        ``BadInput`` if it cannot be set up so.
+        """
+        if options is not None:
+            await self._briefs.check(options)
         try:
-            row = await self._store.threads.by_key(ref.owner, ref.key)
+            row = found or await self._store.threads.by_key(ref.owner, ref.key)
         except ThreadNotFound:
             chosen = options or ThreadOptions()
             agent = self._tools.agents.get(chosen.agent).name
@@ -203,13 +228,18 @@ class ThreadService:
 
     async def get(self, ref: ThreadRef) -> ThreadView:
         """``ThreadNotFound`` if there is none. Wakes nothing."""
-        return await self._view(await self._row(ref))
+        row, channels = await self._store.threads.whole(ref.owner, ref.key)
+        usage = await self._store.usage.of_threads([row.id])
+        return thread_view(row, channels, usage.get(row.id, UsageSum()))
 
     async def _row(self, ref: ThreadRef) -> ThreadRow:
         return await self._store.threads.by_key(ref.owner, ref.key)
 
-    async def _view(self, row: ThreadRow) -> ThreadView:
-        return thread_view(row, await self._store.threads.channels(row.id))
+    async def _views(self, rows: Sequence[ThreadRow]) -> Sequence[ThreadView]:
+        usage = await self._store.usage.of_threads([row.id for row in rows])
+        return [
+            thread_view(row, await self._store.threads.channels(row.id), usage.get(row.id, UsageSum())) for row in rows
+        ]
 
     async def list(
         self, *, owner: str | None, prefix: str | None = None, limit: int = 50, cursor: str | None = None
@@ -219,7 +249,7 @@ class ThreadService:
             limit=limit + 1, owner=owner, key_prefix=prefix or "", after=_place(cursor)
         )
         last = rows[limit - 1] if len(rows) > limit else None
-        views = [await self._view(row) for row in rows[:limit]]
+        views = await self._views(rows[:limit])
         return views, None if last is None else f"{last.last_activity_at!r}:{last.id}"
 
     async def messages(
@@ -252,7 +282,8 @@ class ThreadService:
 
     async def _turn_view(self, turn: TurnRow) -> TurnView:
         files = await self._store.thread_files.some(turn.thread_id, turn.artifacts) if turn.artifacts else []
-        return turn_view(turn, {file.id: file for file in files})
+        usage = await self._store.usage.of_turn(turn.id)
+        return turn_view(turn, {file.id: file for file in files}, usage)
 
     async def transcript(self, ref: ThreadRef, *, channel: str = DEFAULT_CHANNEL) -> Sequence[Line]:
         """What was said, oldest first, by users and agent; without what was reverted."""

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from holdfast.broker.demo import shell
 from holdfast.broker.demo.actions import Action, Fail, Say, Think, Use, Wait
 from holdfast.broker.demo.conversation import Conversation, Part, Role
-from holdfast.broker.demo.found import Asked, Line, find, lines_of, own_words
+from holdfast.broker.demo.found import Asked, Line, find, lines_of
 
 HELP = (
     "This is Holdfast's demo model: it has no intelligence and only follows a script, so that everything around it "
@@ -138,10 +138,10 @@ def _is_about(talk: Conversation, asked: Asked, word: str) -> bool:
 
 
 def _title(asked: Asked, parts: Sequence[Part]) -> str:
-    words = [own_words(part.text)[1] for part in parts if part.role is Role.USER]
-    scripts = [text for text in words if lines_of(text)]
-    text = " ".join([*scripts, asked.text][0].split())
-    return text[:TITLE_CHARACTERS].strip() or "Demo"
+    """The first line that is a step of a script, wherever the agent put it; else what was asked."""
+    lines = [line.strip() for part in parts if part.role is Role.USER for line in part.text.splitlines()]
+    text = next((line for line in lines if lines_of(line)), asked.text)
+    return " ".join(text.split())[:TITLE_CHARACTERS].strip() or "Demo"
 
 
 def _summary(parts: Sequence[Part]) -> str:

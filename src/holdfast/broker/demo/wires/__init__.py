@@ -1,1 +1,1 @@
-"""How an answer looks in each dialect: one file each, with the same four functions as ``base.Voice`` has."""
+"""How an answer looks in each dialect: one file each, each a ``base.Voice``."""
