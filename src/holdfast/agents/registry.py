@@ -12,6 +12,7 @@ KNOWN: Final[Mapping[str, str]] = {
     "codex": "holdfast.agents.acp.adapter:Codex",
     "gemini": "holdfast.agents.acp.adapter:Gemini",
     "opencode-acp": "holdfast.agents.acp.adapter:OpencodeAcp",
+    "pi": "holdfast.agents.pi.adapter:PiAgent",
     "pi-acp": "holdfast.agents.acp.adapter:PiAcp",
     "scripted": "holdfast.agents.scripted.adapter:ScriptedAgent",
     "opencode": "holdfast.agents.opencode.adapter:OpenCodeAgent",

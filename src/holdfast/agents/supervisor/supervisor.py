@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
@@ -14,7 +14,7 @@ from holdfast.agents.supervisor.breaker import MOST_FAILURES, WINDOW_SECONDS, Br
 from holdfast.agents.supervisor.journal import Journal
 from holdfast.agents.supervisor.launch import Launch, mark_of
 from holdfast.agents.supervisor.lines import Json, Line
-from holdfast.agents.supervisor.output import complaint, follow_lines
+from holdfast.agents.supervisor.output import Said, complaint, follow_lines, read_lines
 from holdfast.errors import (
     AgentDown,
     AgentError,
@@ -216,6 +216,15 @@ class Supervisor:
         return self._breakers.setdefault((place.session_id, place.channel), Breaker(self._clock))
 
     # -- stdin and stdout ----------------------------------------------------------------------------------------------
+
+    def follow(self, place: Place, process_id: str, offset: int, quiet: float) -> AsyncGenerator[Said, None]:
+        """What it says from ``offset`` on, as it says it: see ``follow_lines``."""
+        return follow_lines(place, process_id, offset, quiet)
+
+    async def read(self, place: Place, process_id: str, offset: int) -> Sequence[Line]:
+        """What it has said from ``offset`` on until now. ``ProcessNotFound`` where nobody knows any more."""
+        lines, _view = await read_lines(place, process_id, offset)
+        return lines
 
     async def write(self, place: Place, found: Found, line: bytes) -> None:
         """A line whose loss, or repetition, does no harm. For others there is ``journal``."""
