@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 import support
+from holdfast.keys.types import ROOT
 from holdfast.protocol.turn_events import Kind
 from holdfast.sessions.sleep import PausedAs
 from holdfast.threads.types import How
 from support.daemon import unusable_driver
+from support.house import NODE
 from support.real_threads import RealDesk, Town, open_town
 from support.threads import REF, text_of
 from support.waiting import until
@@ -74,6 +76,18 @@ async def test_a_sandbox_that_was_destroyed(town: Town, desk: RealDesk) -> None:
     await desk.sessions.destroy(await sandbox_of(desk))
     assert (await desk.threads.resolve(REF)).how is How.RECREATED
     await remembers(desk, town, file=False)
+
+
+async def test_a_sandbox_made_from_a_snapshot_has_an_agent_with_an_older_memory(town: Town, desk: RealDesk) -> None:
+    """Files are those of the snapshot; the agent is told what was said since then, too."""
+    before = await sandbox_of(desk)
+    await desk.sessions.snapshots.create(before, "one", idempotency_key=None, caller=ROOT)
+    await desk.talk("say after the snapshot", "m1")
+    await desk.sessions.destroy(before)
+    assert (await desk.talk("recall after the snapshot", "m2")).answer == "yes\n"
+    await remembers(desk, town, file=True)
+    for snapshot in await desk.tools.store.snapshots.all(owner=ROOT.owner, node=NODE):
+        await desk.sessions.snapshots.delete(snapshot.id, caller=ROOT)
 
 
 @pytest.mark.parametrize("how", [PausedAs.FROZEN, PausedAs.FILES])

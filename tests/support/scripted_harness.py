@@ -13,6 +13,7 @@ from holdfast.agents.base import Agent, Place
 from holdfast.agents.conformance import Harness
 from holdfast.agents.scripted import process
 from holdfast.agents.scripted.adapter import Patience, ScriptedAgent
+from holdfast.agents.supervisor import home
 from holdfast.drivers.base import Driver, Limits
 from holdfast.errors import FileMissing, HoldfastError
 from holdfast.images.store import ImageStore
@@ -70,7 +71,7 @@ class ScriptedHarness(Harness):
         assert not (await self.service.processes.get(place.session_id, view.process_id, wait_ms=10_000)).running
 
     async def lose_sessions(self, place: Place) -> None:
-        where = f"{await process.root(place)}/scripted"
+        where = f"{await home.root(place)}/scripted"
         await self.service.files.remove(place.session_id, where, recursive=True)
 
     async def sleep_and_wake(self, place: Place) -> None:

@@ -105,7 +105,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             link_key=node.link_key(config.state_dir),
             clock=time.time,
             metrics=SessionMetrics(registry),
-            egress=egress,
+            way_out=egress,
         )
         await stack.enter_async_context(service.running())
         feed = EventFeed(store.events)

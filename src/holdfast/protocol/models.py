@@ -14,7 +14,6 @@ PORT = 9000
 ROOT = f"http://127.0.0.1:{PORT}"
 
 _PREFIX = "holdfast-"
-_TAG_DIGITS = 16
 
 
 class Wire(StrEnum):
@@ -48,8 +47,8 @@ def url_of(provider: str) -> str:
 
 
 def channel_tag(channel: str) -> str:
-    """Letters and digits that name a channel, whatever its name is. The channels of a thread are few: look it up."""
-    return hashlib.sha256(channel.encode()).hexdigest()[:_TAG_DIGITS]
+    """Letters and digits that name a channel, whatever its name is made of."""
+    return hashlib.sha256(channel.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def placeholder(channel_tag: str) -> str:

@@ -38,6 +38,11 @@ class Listeners:
         self._by_name: dict[str, _Listener] = {}
         self.calls = {"listen": self._listen}
 
+    @property
+    def ports(self) -> set[int]:
+        """Of 127.0.0.1, all that are taken by us."""
+        return {listener.port for listener in self._by_name.values()}
+
     def _listen(self, header: Header, _body: bytes, reply: Callable[..., None]) -> None:
         self.open(fields.text(header, "name"), fields.integer(header, "port"))
         reply({})

@@ -271,7 +271,7 @@ class Sleep:
         spec = SessionSpec.from_json(row.spec)
         if not wants_memory:
             await self._load_shells(row, link, spec)
-        await self._lifecycle.open_network(link, spec)
+        await self._lifecycle.open_ways_out(link, spec)
         return PausedAs.MEMORY if wants_memory else PausedAs.FILES
 
     async def _load_shells(self, row: SessionRow, link: Link, spec: SessionSpec) -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypedDict
 
+from holdfast.store.session_rows import SessionRow
+
 DEFAULT_CHANNEL = "default"
 
 
@@ -144,6 +146,15 @@ class ChannelRow:
     title: str | None = None
     created_at: float
     updated_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A thread with one of its channels and its session, each as far as there is one."""
+
+    thread: ThreadRow
+    channel: ChannelRow | None
+    session: SessionRow | None
 
 
 class ChannelChange(TypedDict, total=False):

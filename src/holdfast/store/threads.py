@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -9,6 +10,7 @@ from holdfast.protocol.turn_events import TurnEvent
 from holdfast.store import thread_removal
 from holdfast.store.database import Database
 from holdfast.store.locks import THREAD, hold
+from holdfast.store.session_rows import SessionRow
 from holdfast.store.tables import sessions
 from holdfast.store.thread_guard import append, change_channel, clock, enter, enter_any, no_thread, thread_row, written
 from holdfast.store.thread_rows import (
@@ -17,6 +19,7 @@ from holdfast.store.thread_rows import (
     ChannelRow,
     Lease,
     SleepState,
+    Standing,
     ThreadChange,
     ThreadRow,
     with_fresh_after,
@@ -27,6 +30,20 @@ from holdfast.store.thread_tables import threads as table
 from holdfast.store.thread_watch import ThreadWatch
 
 _FOUND = sa.select(table).where(sa.text(NOT_DELETED))
+_STANDING = (
+    sa.select(table, channels, sessions)
+    .select_from(table)
+    .outerjoin(channels, sa.and_(channels.c.thread_id == table.c.id, channels.c.channel == sa.bindparam("channel")))
+    .outerjoin(sessions, sessions.c.id == table.c.session_id)
+    .where(table.c.id == sa.bindparam("thread_id"), table.c.deleted_at.is_(None))
+)
+_WHOLE = (
+    sa.select(table, channels)
+    .select_from(table)
+    .outerjoin(channels, channels.c.thread_id == table.c.id)
+    .where(table.c.owner == sa.bindparam("owner"), table.c.key == sa.bindparam("key"), sa.text(NOT_DELETED))
+    .order_by(channels.c.channel)
+)
 _BEYOND = "\U0010ffff"
 """Sorts behind whatever else may follow a prefix."""
 
@@ -96,6 +113,34 @@ class ThreadStore:
         if found is None:
             raise no_thread(key)
         return found
+
+    async def whole(self, owner: str, key: str) -> tuple[ThreadRow, list[ChannelRow]]:
+        """The row with its channels, by name; raises ``ThreadNotFound``."""
+
+        def work(connection: sa.Connection) -> tuple[ThreadRow, list[ChannelRow]]:
+            found = connection.execute(_WHOLE, {"owner": owner, "key": key}).all()
+            if not found:
+                raise no_thread(key)
+            parts = [_parts(one, table, channels) for one in found]
+            return ThreadRow(**parts[0][0]), [ChannelRow(**channel) for _thread, channel in parts if channel]
+
+        return await self._database.read(work)
+
+    async def standing(self, id: str, channel: str) -> Standing:
+        """All that resolving it needs to know, in one look; raises ``ThreadNotFound``."""
+
+        def work(connection: sa.Connection) -> Standing:
+            found = connection.execute(_STANDING, {"thread_id": id, "channel": channel}).one_or_none()
+            if found is None:
+                raise no_thread(id)
+            thread, told, session = _parts(found, table, channels, sessions)
+            return Standing(
+                ThreadRow(**thread),
+                ChannelRow(**told) if told else None,
+                SessionRow(**session) if session else None,
+            )
+
+        return await self._database.read(work)
 
     async def page(
         self,
@@ -263,3 +308,14 @@ class ThreadStore:
             return [thread_row(found) for found in connection.execute(query)]
 
         return await self._database.read(work)
+
+
+def _parts(found: sa.Row[Any], *tables: sa.Table) -> list[dict[str, Any]]:
+    """A row of several tables, each by the names of its own columns; empty where there was nothing to join."""
+    parts, start = [], 0
+    for one in tables:
+        values = found[start : start + len(one.c)]
+        start += len(one.c)
+        there = any(value is not None for value in values)
+        parts.append(dict(zip(one.c.keys(), values, strict=True)) if there else {})
+    return parts

@@ -97,12 +97,13 @@ class Errands:
 
     async def _resolve(self, box: "Mailbox", data: Data) -> Data:
         found = await box.attach(_text(data, "channel"))
-        await box.note_use()
+        noted = await box.note_use()
         return {
             "session_id": found.place.session_id,
             "agent_session_id": found.session,
             "how": str(found.how),
             "why": found.why,
+            "changed": noted or found.changed,
         }
 
     async def _abort(self, box: "Mailbox", data: Data) -> Data:

@@ -69,14 +69,17 @@ class Sandboxes:
         self._keys: dict[str, str] = {}
         """What to ask with instead of a key whose create has failed for good, by that key."""
 
-    async def ready(self, lease: Lease, row: ThreadRow) -> Ready:
-        """The thread's sandbox, awake. Raises whatever says nothing of its absence."""
+    async def ready(self, lease: Lease, row: ThreadRow, session: SessionRow | None) -> Ready:
+        """The thread's sandbox, awake. Raises whatever says nothing of its absence. ``session``: of its ``session_id``,
+        as it is now; None if there is no such row."""
         if row.session_id is None and row.incarnation == 0:
             return await self._make(lease, row, How.CREATED, "it is new")
         if row.session_id is None:
             return await self._make(lease, row, How.RECREATED, "its sandbox was destroyed for want of use")
         try:
-            return await self._there(row, row.session_id)
+            if session is None:
+                raise SessionNotFound(f"there is no session {row.session_id}")
+            return await self._there(row, session)
         except GONE as error:
             return await self._make(lease, row, How.RECREATED, error.message)
 
@@ -84,8 +87,8 @@ class Sandboxes:
         """A new one: ``error``, one of ``GONE``, came up in the use of the old one."""
         return await self._make(lease, row, How.RECREATED, error.message)
 
-    async def _there(self, row: ThreadRow, session_id: str) -> Ready:
-        session = await self._tools.store.sessions.get(session_id)
+    async def _there(self, row: ThreadRow, session: SessionRow) -> Ready:
+        session_id = session.id
         if session.node != self._tools.node:
             raise await self._elsewhere(session)
         if session.status == Status.ACTIVE:

@@ -122,29 +122,32 @@ class ThreadService:
         Only a sandbox that is certainly gone is made anew. Everything else is tried again for a while, then raised
         as it was last seen, and noted in the thread's ``last_error``. ``Conflict`` where another daemon has it.
         """
-        row = await self._made(ref, options)
-        found, channels, usage = await asyncio.gather(
-            self._office.ask(row, "resolve", {"channel": check_channel(channel)}),
-            self._store.threads.channels(row.id),
-            self._store.usage.of_threads([row.id]),
-        )
-        how, row = How(str(found["how"])), await self._store.threads.get(row.id)
-        return Resolved(  # one that was reused has the agent sessions that it had
-            thread=thread_view(row, channels, usage.get(row.id, UsageSum()))
-            if how is How.REUSED
-            else await self._view(row),
-            session_id=str(found["session_id"]),
-            agent_session_id=str(found["agent_session_id"]),
+        try:
+            there, channels = await self._store.threads.whole(ref.owner, ref.key)
+        except ThreadNotFound:
+            there, channels = None, []
+        row = await self._made(ref, options, there)
+        found = await self._office.ask(row, "resolve", {"channel": check_channel(channel)})
+        how, session, agent_session = How(str(found["how"])), str(found["session_id"]), str(found["agent_session_id"])
+        known = any((one.channel, one.agent_session_id) == (channel, agent_session) for one in channels)
+        same = known and how is How.REUSED and row.session_id == session and not found.get("changed", True)
+        return Resolved(
+            thread=thread_view(row, channels, None) if same and options is None else await self.get(ref),
+            session_id=session,
+            agent_session_id=agent_session,
             how=how,
             why=None if found.get("why") is None else str(found["why"]),
         )
 
-    async def _made(self, ref: ThreadRef, options: ThreadOptions | None) -> ThreadRow:
-        """The thread's row; a new one if there is none. ``BadInput`` if it cannot be set up so."""
+    async def _made(self, ref: ThreadRef, options: ThreadOptions | None, found: ThreadRow | None = None) -> ThreadRow:
+        """The thread's row, which may have been found already; a new one if there is none.
+
+        ``BadInput`` if it cannot be set up so.
+        """
         if options is not None:
             await self._briefs.check(options)
         try:
-            row = await self._store.threads.by_key(ref.owner, ref.key)
+            row = found or await self._store.threads.by_key(ref.owner, ref.key)
         except ThreadNotFound:
             chosen = options or ThreadOptions()
             agent = self._tools.agents.get(chosen.agent).name
@@ -225,13 +228,12 @@ class ThreadService:
 
     async def get(self, ref: ThreadRef) -> ThreadView:
         """``ThreadNotFound`` if there is none. Wakes nothing."""
-        return await self._view(await self._row(ref))
+        row, channels = await self._store.threads.whole(ref.owner, ref.key)
+        usage = await self._store.usage.of_threads([row.id])
+        return thread_view(row, channels, usage.get(row.id, UsageSum()))
 
     async def _row(self, ref: ThreadRef) -> ThreadRow:
         return await self._store.threads.by_key(ref.owner, ref.key)
-
-    async def _view(self, row: ThreadRow) -> ThreadView:
-        return (await self._views([row]))[0]
 
     async def _views(self, rows: Sequence[ThreadRow]) -> Sequence[ThreadView]:
         usage = await self._store.usage.of_threads([row.id for row in rows])

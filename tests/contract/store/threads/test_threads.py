@@ -19,6 +19,7 @@ from holdfast.store.thread_rows import (
     NodeRow,
     RequestRow,
     SleepState,
+    Standing,
     ThreadChange,
     ThreadEventRow,
     ThreadFileRow,
@@ -62,6 +63,23 @@ async def test_the_same_key_is_the_same_thread(store: Store) -> None:
     assert made.sleep_state == SleepState.NONE
 
 
+async def test_a_thread_with_all_that_belongs_to_it(store: Store) -> None:
+    """In one look: as much as there is, and the same as one by one."""
+    made = await a_thread(store)
+    assert await store.threads.whole(made.owner, made.key) == (made, [])
+    assert await store.threads.standing(made.id, "side") == Standing(made, None, None)
+    await store.sessions.insert(a_row(1), max_live=None)
+    lease = await a_lease(store)
+    await store.threads.set_session(lease, a_row(1).id)
+    for name in ("side", "default"):
+        await store.threads.change_channel(lease, name, {"agent_session_id": f"of {name}"})
+    now, channels = await store.threads.get(made.id), await store.threads.channels(made.id)
+    assert await store.threads.whole(made.owner, made.key) == (now, channels)
+    session = await store.sessions.get(a_row(1).id)
+    assert await store.threads.standing(made.id, "side") == Standing(now, channels[1], session)
+    assert await store.threads.standing(made.id, "other") == Standing(now, None, session)
+
+
 async def test_another_owner_has_another_thread_with_that_key(store: Store) -> None:
     mine = await a_thread(store, 1, owner="ada", key="dm:U1")
     theirs = await a_thread(store, 2, owner="bob", key="dm:U1")
@@ -73,6 +91,8 @@ async def test_a_thread_that_is_not_there(store: Store) -> None:
     for call in [
         store.threads.get("thr_nope"),
         store.threads.by_key("root", "nope"),
+        store.threads.whole("root", "nope"),
+        store.threads.standing("thr_nope", "default"),
         store.threads.touch("thr_nope"),
         store.leases.take("thr_nope", owner="a", ttl=1),
         store.thread_events.newest("thr_nope"),
