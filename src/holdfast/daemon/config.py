@@ -27,6 +27,7 @@ from pydantic import (
     field_validator,
 )
 
+from holdfast.agents.known import KNOWN
 from holdfast.broker.addresses import PrivateHosts
 from holdfast.daemon.docker_setting import LocalSocket
 from holdfast.daemon.pool_setting import PoolSizes
@@ -122,7 +123,7 @@ class Config(BaseModel):
     )
     webhooks: Annotated[tuple[WebhookConfig, ...], BeforeValidator(from_json)] = ()
 
-    agents: AgentNames = ("scripted",)
+    agents: AgentNames = tuple(KNOWN)
     default_agent: Name | None = None
     thread_idle: ThreadIdle = Field(default_factory=dict)
     thread_files_dir: FilesDir | None = None

@@ -120,7 +120,15 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             metrics=WebhookMetrics(registry),
         )
         await stack.enter_async_context(webhooks.running())
-        threads = make_threads(config, store, service, driver, registry, node=node.node_id(config.state_dir))
+        threads = make_threads(
+            config,
+            store,
+            service,
+            driver,
+            registry,
+            images=images,
+            node=node.node_id(config.state_dir),
+        )
         await stack.enter_async_context(threads.running())
         app = create_app(
             service,
