@@ -30,6 +30,7 @@ from pydantic import (
 from holdfast.agents.known import KNOWN
 from holdfast.broker.addresses import PrivateHosts
 from holdfast.daemon.docker_setting import LocalSocket
+from holdfast.daemon.git_setting import GitCredentials
 from holdfast.daemon.pool_setting import PoolSizes
 from holdfast.daemon.setting_types import Float, Int, Name, split
 from holdfast.daemon.thread_config import AgentNames, FilesDir, ThreadIdle
@@ -135,6 +136,9 @@ class Config(BaseModel):
     turn_seconds: Annotated[Float, Field(gt=0)] = 6 * 3600.0
     question_seconds: Annotated[Float, Field(gt=0)] = 15 * 60.0
     node_grace_seconds: Annotated[Float, Field(ge=15)] = 600.0
+    git_credentials: GitCredentials = Field(default_factory=dict)
+    git_user_name: str = "Holdfast"
+    git_user_email: str = "holdfast@localhost"
 
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
     log_format: Annotated[Literal["auto", "console", "json"], BeforeValidator(_lower)] = "auto"
