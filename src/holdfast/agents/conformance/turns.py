@@ -1,6 +1,7 @@
 """A turn from its prompt to its end."""
 
 import asyncio
+from dataclasses import replace
 
 from holdfast.agents.base import START, AgentSessionId, Prompt
 from holdfast.agents.conformance.harness import Harness, eventually, raises, reason_of, script, talk, text_of
@@ -148,7 +149,7 @@ class TurnConformance:
 
     async def test_channels_do_not_know_each_other(self, harness: Harness) -> None:
         async with talk(harness) as one:
-            other = type(one.place)(one.place.session_id, one.place.sandbox, "another")
+            other = replace(one.place, channel="another")
             await one.agent.start(other)
             session = await one.agent.create_session(other)
             await raises(AgentSessionMissing, one.agent.resume_session(other, one.session))
