@@ -43,11 +43,11 @@
     │   ├── CreateFailed               create_failed        503
     │   ├── RuntimeUnavailable         runtime_unavailable  503
     │   └── ToolMissing                tool_missing         503
-    ├── RepoFailed                     repo_failed          502
     ├── BuildFailed                    build_failed         500
     ├── ShellUnavailable               shell_unavailable    409
     ├── ConfigError                    bad_config           500
     ├── ProtocolError                  protocol_error       502
+    ├── RepoFailed                     repo_failed          502
     ├── AgentError                     agent_error          502
     │   ├── AgentDown                  agent_down           503
     │   ├── AgentSessionMissing        agent_session_missing 404

@@ -31,6 +31,16 @@ from holdfast.agents.known import KNOWN
 from holdfast.broker.addresses import PrivateHosts
 from holdfast.daemon.docker_setting import LocalSocket
 from holdfast.daemon.git_setting import GitCredentials
+from holdfast.daemon.model_config import (
+    KeyLimits,
+    ModelLimits,
+    Names,
+    Patterns,
+    Rules,
+    RulesDir,
+    RulesFile,
+    ThreadLimits,
+)
 from holdfast.daemon.pool_setting import PoolSizes
 from holdfast.daemon.setting_types import Float, Int, Name, split
 from holdfast.daemon.thread_config import AgentNames, FilesDir, ThreadIdle
@@ -126,6 +136,15 @@ class Config(BaseModel):
 
     agents: AgentNames = tuple(KNOWN)
     default_agent: Name | None = None
+    default_model: Name | None = None
+    model_preferences: Names = ()
+    allowed_models: Patterns = ("*",)
+    thread_limits: ThreadLimits = Field(default_factory=ModelLimits)
+    key_limits: KeyLimits = Field(default_factory=dict)
+    permissions: Rules = ()
+    system_prompt_file: RulesFile | None = None
+    persona_dir: RulesDir | None = None
+    persona: Names = ()
     thread_idle: ThreadIdle = Field(default_factory=dict)
     thread_files_dir: FilesDir | None = None
     thread_file_bytes: Annotated[Int, Field(ge=1024)] = 1 << 30
@@ -221,6 +240,15 @@ class Config(BaseModel):
         for image in value:
             if allowed is not None and image not in allowed:
                 raise ValueError(f"{image}: must be one of allowed_images, which are {', '.join(allowed) or 'none'}")
+        return value
+
+    @field_validator("persona")
+    @classmethod
+    def _files_of_personas(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        folder = info.data.get("persona_dir")
+        missing = [name for name in value if "/" in name or folder is None or not (folder / name).is_file()]
+        if missing:
+            raise ValueError(f"{', '.join(missing)}: must be files in persona_dir, which is {folder or 'not set'}")
         return value
 
     @field_validator("session_ttl_seconds")

@@ -2,23 +2,37 @@
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
 from holdfast.agents.known import KNOWN
+from holdfast.agents.permissions import parse
 from holdfast.agents.registry import AgentRegistry
+from holdfast.broker.git.environment import git_environment
 from holdfast.daemon.config import Config
 from holdfast.daemon.default_agent import default_agent
+from holdfast.daemon.git_setting import git_settings
 from holdfast.daemon.thread_config import DEFAULT, IdleConfig
 from holdfast.drivers.base import Driver
 from holdfast.images.store import ImageStore
 from holdfast.sessions.service import SessionService
 from holdfast.store import Store
+from holdfast.threads.books import ThreadBooks
+from holdfast.threads.briefs import Briefs, Catalogue, Environments
 from holdfast.threads.metrics import ThreadMetrics
 from holdfast.threads.service import ThreadService
-from holdfast.threads.settings import ThreadSettings
+from holdfast.threads.settings import AgentDefaults, ThreadSettings
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import IdlePolicy
+
+AGENTS_BIN = Path("/usr/local/lib/holdfast-agents/bin")
+"""Where agents are installed on the host; sandboxes of the image ``host`` see them there."""
+
+
+def make_books(config: Config, store: Store) -> ThreadBooks:
+    """Before there are sessions: the broker, which they need, asks it who pays."""
+    return ThreadBooks(store, agent_defaults(config), clock=time.time)
 
 
 def make_threads(
@@ -30,7 +44,10 @@ def make_threads(
     *,
     images: ImageStore,
     node: str,
+    books: ThreadBooks | None = None,
+    models: Catalogue | None = None,
 ) -> ThreadService:
+    """``models`` are those that the broker serves."""
     tools = Tools(
         store=store,
         sessions=sessions,
@@ -40,7 +57,18 @@ def make_threads(
         node=node,
         clock=time.time,
     )
-    return ThreadService(tools, config.thread_files_dir or config.state_dir / "thread-files")
+    return ThreadService(
+        tools,
+        config.thread_files_dir or config.state_dir / "thread-files",
+        books=books,
+        briefs=Briefs(tools.settings.agents, models, _environments(config)),
+    )
+
+
+def _environments(config: Config) -> Environments:
+    """What git in sandboxes is told: who it is, and to go to the broker, which has the tokens."""
+    found = git_environment(git_settings(config.git_credentials, config.git_user_name, config.git_user_email))
+    return lambda _account: found
 
 
 def make_agents(config: Config, driver: Driver, images: ImageStore | None = None) -> AgentRegistry:
@@ -63,6 +91,7 @@ def thread_settings(config: Config) -> ThreadSettings:
     return ThreadSettings(
         idle=policies.pop(DEFAULT, IdlePolicy()),
         platform_idle=policies,
+        agents=agent_defaults(config),
         retry_seconds=config.thread_retry_seconds,
         resolve_seconds=config.thread_resolve_seconds,
         lease_seconds=config.thread_lease_seconds,
@@ -80,6 +109,22 @@ def agent_memory(config: Config) -> Mapping[str, int]:
     """What an agent needs, where that is more than the default of all sandboxes."""
     needed = {name: KNOWN[name].memory_mb for name in config.agents if name in KNOWN}
     return {name: mb for name, mb in needed.items() if mb is not None and mb > config.mem_limit_mb}
+
+
+def agent_defaults(config: Config) -> AgentDefaults:
+    return AgentDefaults(
+        model=config.default_model,
+        model_preferences=config.model_preferences,
+        allowed_models=config.allowed_models,
+        thread_limits=config.thread_limits.limits(),
+        owner_limits={owner: limits.limits() for owner, limits in config.key_limits.items()},
+        permissions=parse(config.permissions),
+        system_prompt_file=config.system_prompt_file,
+        persona_dir=config.persona_dir,
+        persona=config.persona,
+        image=config.default_image,
+        agents_bin=str(AGENTS_BIN) if AGENTS_BIN.is_dir() else None,
+    )
 
 
 def _policy(idle: IdleConfig) -> IdlePolicy:

@@ -20,7 +20,7 @@ from holdfast.broker.metrics import EgressMetrics
 from holdfast.daemon import node
 from holdfast.daemon.config import Config
 from holdfast.daemon.keys import load_or_create_key, make_state_dir
-from holdfast.daemon.thread_wiring import make_threads
+from holdfast.daemon.thread_wiring import make_books, make_threads
 from holdfast.drivers.base import Driver, Limits
 from holdfast.errors import BadInput, ConfigError
 from holdfast.images.layers import REGISTRY
@@ -91,6 +91,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
         stack.push_async_callback(driver.close)
         images = make_images(config, driver)
         registry = CollectorRegistry()
+        books = make_books(config, store)
         egress = make_egress(config, registry)
         stack.push_async_callback(egress.close)
         service = SessionService(
@@ -128,6 +129,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             registry,
             images=images,
             node=node.node_id(config.state_dir),
+            books=books,
         )
         await stack.enter_async_context(threads.running())
         app = create_app(
