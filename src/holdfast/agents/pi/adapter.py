@@ -14,12 +14,12 @@ from collections.abc import AsyncGenerator, Sequence
 from weakref import WeakValueDictionary
 
 from holdfast.agents.base import Abilities, Agent, AgentSessionId, Command, Cursor, Place, Prompt, Said, Told
-from holdfast.agents.pi import record, session_file
+from holdfast.agents.pi import session_file
 from holdfast.agents.pi.config import SESSIONS, config, spoken
 from holdfast.agents.pi.mapper import ABORT
 from holdfast.agents.pi.rpc import Rpc, State, line
 from holdfast.agents.pi.turn import Turn
-from holdfast.agents.supervisor import Delivery, Found, Launch, Patience, Supervisor
+from holdfast.agents.supervisor import Delivery, Found, Launch, Patience, Supervisor, record
 from holdfast.agents.supervisor.home import write_file
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, FileMissing
 from holdfast.protocol.models import channel_tag

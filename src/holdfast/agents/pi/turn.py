@@ -11,10 +11,9 @@ import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 
 from holdfast.agents.base import Cursor, Place, Told
-from holdfast.agents.pi import record
 from holdfast.agents.pi.mapper import PiMapper
 from holdfast.agents.pi.rpc import Rpc
-from holdfast.agents.supervisor import Delivery, Found, Line, Supervisor, follow_lines, read_lines
+from holdfast.agents.supervisor import Delivery, Found, Line, Supervisor, follow_lines, read_lines, record
 from holdfast.errors import AgentDown, AgentFailed, ProcessNotFound
 from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.sessions.processes import ProcessView

@@ -1,7 +1,7 @@
 """One turn's events as they were told, kept in the agent's own directory once the turn is over.
 
-While the runner lives, its ring has pi's output, and the events are made from that. A sandbox that sleeps loses the
-ring: whoever asks for the turn again is told the same from here.
+What an agent has said is kept by the runner, or by the agent's server, only as long as that lives. Whoever asks for
+the turn again after that is told the same from here.
 """
 
 import json
