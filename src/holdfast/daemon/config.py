@@ -42,6 +42,7 @@ from holdfast.daemon.model_config import (
     ThreadLimits,
 )
 from holdfast.daemon.pool_setting import PoolSizes
+from holdfast.daemon.provider_config import Providers
 from holdfast.daemon.setting_types import Float, Int, Name, split
 from holdfast.daemon.thread_config import AgentNames, FilesDir, ThreadIdle
 from holdfast.daemon.webhook_setting import MIN_KEY_LENGTH, WebhookConfig, from_json
@@ -158,6 +159,12 @@ class Config(BaseModel):
     git_credentials: GitCredentials = Field(default_factory=dict)
     git_user_name: str = "Holdfast"
     git_user_email: str = "holdfast@localhost"
+
+    providers: Providers = None
+    model_first_byte_seconds: Annotated[Float, Field(gt=0)] = 30.0
+    model_breaker_failures: Annotated[Int, Field(ge=1)] = 5
+    model_breaker_seconds: Annotated[Float, Field(gt=0)] = 30.0
+    model_alert_calls_per_minute: Annotated[Int, Field(ge=1)] = 120
 
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
     log_format: Annotated[Literal["auto", "console", "json"], BeforeValidator(_lower)] = "auto"

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from holdfast.broker.models.accounts import Account
 from holdfast.broker.models.keys import Key
 from holdfast.broker.models.prices import Price
 from holdfast.protocol.models import Model, Wire
@@ -50,6 +51,8 @@ class Provider:
     offers: Sequence[Offer] = ()
     wires: frozenset[Wire] = field(default_factory=frozenset)
     """What may be asked for there at all."""
+    asks_for_usage: bool = True
+    """Whether a streamed chat completion must be told to count; some providers always do, and refuse to be told."""
 
     def offer(self, name: str) -> Offer | None:
         return next((offer for offer in self.offers if offer.model.name == name), None)
@@ -69,6 +72,10 @@ class Catalogue:
     def models(self) -> Sequence[Model]:
         """What agents can be told of. More may be asked for: a provider may have models that nobody has listed."""
         return [offer.model for provider in self._providers.values() for offer in provider.offers]
+
+    def models_for(self, _account: Account, /) -> Sequence[Model]:
+        """The same for everybody; the account's own choice is made by who asks."""
+        return self.models
 
     def provider(self, name: str) -> Provider | None:
         return self._providers.get(name)
