@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from holdfast.agents.base import Place
+from holdfast.agents.known import how_to_install
 from holdfast.agents.supervisor import home, journal
 from holdfast.agents.supervisor.breaker import MOST_FAILURES, WINDOW_SECONDS, Breaker
 from holdfast.agents.supervisor.journal import Journal
@@ -19,6 +20,7 @@ from holdfast.errors import (
     AgentDown,
     AgentError,
     AgentFailed,
+    AgentNotInstalled,
     BadInput,
     HoldfastError,
     ProcessNotFound,
@@ -188,7 +190,11 @@ class Supervisor:
             said = await complaint(place, view)
             if not view.running:
                 why = f"{self.agent} ended as soon as it was started, with {view.exit_code}: {said}"
-                raise AgentFailed(why) if view.exit_code == _NOT_FOUND else AgentDown(why)
+                if view.exit_code == _NOT_FOUND:
+                    raise AgentNotInstalled(
+                        f"{self.agent} is not in this sandbox ({said}); {how_to_install(self.agent)}"
+                    )
+                raise AgentDown(why)
             await end(place, view)
             if isinstance(problem, AgentFailed):
                 raise problem
