@@ -27,6 +27,7 @@ from pydantic import (
     field_validator,
 )
 
+from holdfast.agents.known import KNOWN
 from holdfast.broker.addresses import PrivateHosts
 from holdfast.daemon.docker_setting import LocalSocket
 from holdfast.daemon.git_setting import GitCredentials
@@ -134,7 +135,7 @@ class Config(BaseModel):
     )
     webhooks: Annotated[tuple[WebhookConfig, ...], BeforeValidator(from_json)] = ()
 
-    agents: AgentNames = ("scripted",)
+    agents: AgentNames = tuple(KNOWN)
     default_agent: Name | None = None
     default_model: Name | None = None
     model_preferences: Names = ()
@@ -155,6 +156,7 @@ class Config(BaseModel):
     turn_seconds: Annotated[Float, Field(gt=0)] = 6 * 3600.0
     question_seconds: Annotated[Float, Field(gt=0)] = 15 * 60.0
     node_grace_seconds: Annotated[Float, Field(ge=15)] = 600.0
+    transcription_model: FilesDir | None = None
     git_credentials: GitCredentials = Field(default_factory=dict)
     git_user_name: str = "Holdfast"
     git_user_email: str = "holdfast@localhost"
