@@ -1,12 +1,14 @@
 """Building the way to models, for ``wiring``: the catalogue of providers, the broker, and the proxy in it."""
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
 from prometheus_client import CollectorRegistry
 
+from holdfast.broker.git.environment import PART
 from holdfast.broker.git.proxy import GitProxy
 from holdfast.broker.models.accounts import Books
 from holdfast.broker.models.breaker import BreakerSettings
@@ -31,19 +33,28 @@ log = structlog.get_logger(__name__)
 _NO_ISOLATION = "sandboxes of this driver share the host's network, so none can have a port of its own for models"
 
 
-def make_broker(driver: Driver) -> ModelBroker:
-    """The way out; what answers there is added later."""
-    return ModelBroker(unavailable=None if driver.capabilities.isolation else _NO_ISOLATION)
+@contextlib.asynccontextmanager
+async def running_broker(
+    config: Config, driver: Driver, catalogue: Catalogue, books: Books, registry: CollectorRegistry
+) -> AsyncIterator[ModelBroker]:
+    """The way out, and who answers there: models, and git servers."""
+    broker = ModelBroker(unavailable=None if driver.capabilities.isolation else _NO_ISOLATION)
+    models = make_proxy(config, catalogue, books, registry)
+    git = GitProxy(git_settings(config.git_credentials, config.git_user_name, config.git_user_email), books)
+    broker.serve("llm", models)
+    broker.serve(PART, git)
+    try:
+        yield broker
+    finally:
+        await models.close()  # before its callers are hung up on: it has something to tell them
+        await git.close()
+        await broker.close()
 
 
 def make_proxy(config: Config, catalogue: Catalogue, books: Books, registry: CollectorRegistry) -> ModelProxy:
     settings = proxy_settings(config)
     network = HttpUpstream(idle_seconds=settings.idle_seconds)
     return ModelProxy(catalogue, books, network, DemoUpstream(), settings, ModelMetrics(registry))
-
-
-def make_git(config: Config, books: Books) -> GitProxy:
-    return GitProxy(git_settings(config.git_credentials, config.git_user_name, config.git_user_email), books)
 
 
 def proxy_settings(config: Config) -> ProxySettings:

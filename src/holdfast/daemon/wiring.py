@@ -16,12 +16,11 @@ from holdfast.api.file_links import FileLinks
 from holdfast.api.settings import ApiSettings
 from holdfast.broker.addresses import PrivateHosts
 from holdfast.broker.egress import EgressBroker
-from holdfast.broker.git.environment import PART as GIT
 from holdfast.broker.metrics import EgressMetrics
 from holdfast.daemon import node
 from holdfast.daemon.config import Config
 from holdfast.daemon.keys import load_or_create_key, make_state_dir
-from holdfast.daemon.model_wiring import make_broker, make_catalogue, make_git, make_proxy
+from holdfast.daemon.model_wiring import make_catalogue, running_broker
 from holdfast.daemon.thread_wiring import make_books, make_threads
 from holdfast.drivers.base import Driver, Limits
 from holdfast.errors import BadInput, ConfigError
@@ -98,14 +97,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
         egress = make_egress(config, registry)
         stack.push_async_callback(egress.close)
         catalogue = make_catalogue(config)
-        broker = make_broker(driver)
-        stack.push_async_callback(broker.close)
-        proxy = make_proxy(config, catalogue, books, registry)
-        stack.push_async_callback(proxy.close)
-        broker.serve("llm", proxy)
-        git = make_git(config, books)
-        stack.push_async_callback(git.close)
-        broker.serve(GIT, git)
+        broker = await stack.enter_async_context(running_broker(config, driver, catalogue, books, registry))
         service = SessionService(
             store.sessions,
             driver,
@@ -133,8 +125,16 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             metrics=WebhookMetrics(registry),
         )
         await stack.enter_async_context(webhooks.running())
-        node_id = node.node_id(config.state_dir)
-        threads = make_threads(config, store, service, driver, registry, node=node_id, books=books, models=catalogue)
+        threads = make_threads(
+            config,
+            store,
+            service,
+            driver,
+            registry,
+            node=node.node_id(config.state_dir),
+            books=books,
+            models=catalogue if broker.unavailable is None else None,
+        )
         await stack.enter_async_context(threads.running())
         app = create_app(
             service,

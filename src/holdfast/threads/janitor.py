@@ -153,8 +153,8 @@ class Janitor:
     async def finish_deletes(self) -> None:
         """Deleted threads whose sandbox could not be destroyed at once."""
         store = self._tools.store
-        for row in await store.threads.deleted(limit=_BATCH):
-            if row.session_id is None or await self._hosts.home_of(row) not in (self._tools.node, None):
+        for row in await store.threads.deleted(limit=_BATCH, node=self._tools.node):
+            if row.session_id is None:
                 continue
             try:
                 taken = await store.leases.take(row.id, owner=self._owner, ttl=_HOLD_SECONDS)
