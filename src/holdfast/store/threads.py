@@ -267,6 +267,16 @@ class ThreadStore:
 
         await self._database.write(work)
 
+    async def touch_all(self, node: str) -> None:
+        """The same for every thread whose session was made by this node."""
+        made_there = sa.select(sessions.c.id).where(sessions.c.node == node)
+
+        def work(connection: sa.Connection) -> None:
+            used = {"last_activity_at": clock(connection)}
+            connection.execute(sa.update(table).where(table.c.session_id.in_(made_there)).values(used))
+
+        await self._database.write(work)
+
     async def delete(self, lease: Lease) -> ThreadRow:
         """Delete the thread: its key is free at once, what was queued is canceled, what runs is ended as canceled.
 

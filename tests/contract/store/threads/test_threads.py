@@ -80,6 +80,18 @@ async def test_a_thread_with_all_that_belongs_to_it(store: Store) -> None:
     assert await store.threads.standing(made.id, "other") == Standing(now, None, session)
 
 
+async def test_all_threads_of_a_host_count_as_used(store: Store) -> None:
+    for number, node in [(1, "here"), (2, "there")]:
+        await a_thread(store, number)
+        await store.sessions.insert(a_row(number, node=node), max_live=None)
+        lease = await a_lease(store, number)
+        await store.threads.set_session(lease, a_row(number).id)
+    before = await store.leases.now()
+    await store.threads.touch_all("here")
+    used = [(await store.threads.get(f"thr_{number:04}")).last_activity_at >= before for number in (1, 2)]
+    assert used == [True, False]
+
+
 async def test_another_owner_has_another_thread_with_that_key(store: Store) -> None:
     mine = await a_thread(store, 1, owner="ada", key="dm:U1")
     theirs = await a_thread(store, 2, owner="bob", key="dm:U1")
