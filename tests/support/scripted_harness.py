@@ -25,6 +25,7 @@ from holdfast.sessions.saved_shells import SavedShells
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.sleep import PausedAs
+from holdfast.sessions.ways_out import WayOut
 from holdfast.store import Store
 from support.house import DEFAULTS, NODE, Images, new
 
@@ -81,7 +82,12 @@ class ScriptedHarness(Harness):
 
 @contextlib.asynccontextmanager
 async def open_service(
-    root: Path, driver: Driver, images: ImageStore | None, settings: SessionSettings = SETTINGS
+    root: Path,
+    driver: Driver,
+    images: ImageStore | None,
+    settings: SessionSettings = SETTINGS,
+    *,
+    way_out: WayOut | None = None,
 ) -> AsyncIterator[SessionService]:
     """A service of its own, with links and database below ``root``."""
     store = await Store.open(f"sqlite+aiosqlite:///{root / 'test.db'}")
@@ -97,6 +103,7 @@ async def open_service(
         link_key=b"key",
         clock=time.time,
         metrics=SessionMetrics(CollectorRegistry()),
+        way_out=way_out,
     )
     try:
         async with service.running():

@@ -8,6 +8,11 @@ from holdfast.agents.base import Agent
 from holdfast.errors import BadInput, ConfigError
 
 KNOWN: Final[Mapping[str, str]] = {
+    "claude": "holdfast.agents.acp.adapter:Claude",
+    "codex": "holdfast.agents.acp.adapter:Codex",
+    "gemini": "holdfast.agents.acp.adapter:Gemini",
+    "opencode-acp": "holdfast.agents.acp.adapter:OpencodeAcp",
+    "pi-acp": "holdfast.agents.acp.adapter:PiAcp",
     "scripted": "holdfast.agents.scripted.adapter:ScriptedAgent",
     "opencode": "holdfast.agents.opencode.adapter:OpenCodeAgent",
 }

@@ -219,7 +219,10 @@ class Supervisor:
 
     async def write(self, place: Place, found: Found, line: bytes) -> None:
         """A line whose loss, or repetition, does no harm. For others there is ``journal``."""
-        await journal.write_line(self.agent, place, found.view.process_id, line)
+        await self.write_to(place, found.view.process_id, line)
+
+    async def write_to(self, place: Place, process_id: str, line: bytes) -> None:
+        await journal.write_line(self.agent, place, process_id, line)
 
     async def ask(
         self, place: Place, found: Found, line: bytes, is_answer: Callable[[Json], bool], seconds: float
