@@ -18,6 +18,7 @@ from bench import (
     fork,
     idle,
     load,
+    models,
     pool,
     report,
     runner,
@@ -34,7 +35,22 @@ from holdfast.errors import HoldfastError
 
 BENCHMARKS: dict[str, Callable[[Plan], Coroutine[None, None, list[Figure]]]] = {
     module.NAME: module.measure
-    for module in (exec, create, pool, sleep, fork, idle, files, transfer, stream, concurrency, load, runner, threads)
+    for module in (
+        exec,
+        create,
+        pool,
+        sleep,
+        fork,
+        idle,
+        files,
+        transfer,
+        stream,
+        concurrency,
+        load,
+        runner,
+        threads,
+        models,
+    )
 }
 WIDTH = 150
 """Of the table, where there is no terminal to ask."""
