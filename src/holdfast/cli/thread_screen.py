@@ -127,7 +127,7 @@ class Screen:
                 self._head(tool, "!" if tool.failed and self._live else "*")
             for line in tool.result():
                 self.note(line)
-        elif self._live is None and tool_id not in self._headed and tool.is_known:
+        elif self._live is None and tool_id not in self._headed and tool.has_begun:
             self._headed.add(tool_id)
             self._head(tool, "*")
         elif self._live is not None:
