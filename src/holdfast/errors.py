@@ -48,6 +48,7 @@
     ├── ConfigError                    bad_config           500
     ├── ProtocolError                  protocol_error       502
     ├── RepoFailed                     repo_failed          502
+    ├── NotTranscribed                 not_transcribed      503
     ├── AgentError                     agent_error          502
     │   ├── AgentDown                  agent_down           503
     │   ├── AgentSessionMissing        agent_session_missing 404
@@ -333,6 +334,13 @@ class RepoFailed(HoldfastError):
 
     code = "repo_failed"
     status = 502
+
+
+class NotTranscribed(HoldfastError):
+    """An audio file that came with a message was not written down; the message says why, and how to have it so."""
+
+    code = "not_transcribed"
+    status = 503
 
 
 class AgentError(HoldfastError):

@@ -16,11 +16,14 @@ import sqlalchemy as sa
 
 import support
 from holdfast.protocol.turn_events import Kind
+from holdfast.store import Store
 from holdfast.store.engine import parse_url, postgres_engine
 from holdfast.store.thread_tables import threads
 from holdfast.threads.keys import ThreadRef
+from holdfast.threads.types import How
 from support.hosts import Host, ran, sandboxes
 from support.postgres import MISSING, Postgres, running_postgres
+from support.real_threads import REAL, Town, forgotten, open_town
 from support.threads import REF, STEADY, Desk, text_of
 from support.waiting import until
 
@@ -49,10 +52,12 @@ def url(postgres: Postgres) -> Iterator[str]:
 
 
 @contextlib.asynccontextmanager
-async def child(root: Path, url: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def child(root: Path, url: str, driver: str = "fake") -> AsyncIterator[asyncio.subprocess.Process]:
     program = str(Path(next(iter(support.__path__))) / "thread_child.py")
     process = await asyncio.create_subprocess_exec(
-        sys.executable, program, "node_child", str(root), url, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        *(sys.executable, program, "node_child", str(root), url, driver),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     )
     try:
         yield process
@@ -97,6 +102,29 @@ async def test_a_daemon_stopped_past_its_lease_does_no_harm_when_it_goes_on(tmp_
     assert events == before  # not one word of the other, who never stopped talking
     assert [event.turn_id for event in events if event.kind == Kind.FINALIZE] == [cut.id, turn.id]
     assert text_of(events, cut.id).split()[:2] == ["begun", "more"]
+
+
+async def test_a_daemon_with_real_sandboxes_stopped_past_its_lease(town: Town, url: str) -> None:
+    """The same on two hosts with real sandboxes: the agent on the one that was given up talks on, and nobody hears."""
+    settings = replace(REAL, node_silent_seconds=1.0, node_grace_seconds=4.0)
+    with open_town() as theirs:
+        async with child(theirs.root, url, "oci") as process, contextlib.AsyncExitStack() as stack:
+            await heard(process, "begun")
+            desk = await stack.enter_async_context(town.daemon(settings, await Store.open(url)))
+            process.send_signal(signal.SIGSTOP)
+            cut = await desk.ended("m1")
+            turn = await desk.talk("recall begun", "m2")
+            before, thread = await desk.events(), await desk.threads.get(REF)
+            assert town.sandboxes() == [thread.session_id]
+            process.send_signal(signal.SIGCONT)
+            await heard(process, "empty")
+            assert await process.wait() == 0
+            assert await desk.events() == before
+            assert (await desk.talk("recall begun", "m3")).answer == "yes\n"
+            assert (town.sandboxes(), theirs.sandboxes()) == ([thread.session_id], [])
+            await forgotten(town, desk)
+    assert (cut.reason, (cut.error or {})["code"], turn.answer) == ("error", "sandbox_lost", "yes\n")
+    assert [event.data["how"] for event in before if event.kind == Kind.RESOLVED][:2] == [How.CREATED, How.RECREATED]
 
 
 async def test_a_daemon_stopped_in_a_transaction_does_not_keep_its_locks(tmp_path: Path, url: str) -> None:

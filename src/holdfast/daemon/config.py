@@ -156,6 +156,7 @@ class Config(BaseModel):
     turn_seconds: Annotated[Float, Field(gt=0)] = 6 * 3600.0
     question_seconds: Annotated[Float, Field(gt=0)] = 15 * 60.0
     node_grace_seconds: Annotated[Float, Field(ge=15)] = 600.0
+    transcription_model: FilesDir | None = None
     git_credentials: GitCredentials = Field(default_factory=dict)
     git_user_name: str = "Holdfast"
     git_user_email: str = "holdfast@localhost"

@@ -15,7 +15,7 @@ from holdfast.broker.models.breaker import BreakerSettings
 from holdfast.broker.models.broker import ModelBroker
 from holdfast.broker.models.demo_upstream import DemoUpstream
 from holdfast.broker.models.http_upstream import HttpUpstream
-from holdfast.broker.models.keys import CommandKey, EnvKey, FileKey, Key
+from holdfast.broker.models.keys import EnvKey, Key
 from holdfast.broker.models.known import KNOWN
 from holdfast.broker.models.metrics import ModelMetrics
 from holdfast.broker.models.prices import Price
@@ -55,6 +55,10 @@ def make_proxy(config: Config, catalogue: Catalogue, books: Books, registry: Col
     settings = proxy_settings(config)
     network = HttpUpstream(idle_seconds=settings.idle_seconds)
     return ModelProxy(catalogue, books, network, DemoUpstream(), settings, ModelMetrics(registry))
+
+
+def make_git(config: Config, books: Books) -> GitProxy:
+    return GitProxy(git_settings(config.git_credentials, config.git_user_name, config.git_user_email), books)
 
 
 def proxy_settings(config: Config) -> ProxySettings:
@@ -108,12 +112,7 @@ def _base_url(kind: Kind, url: str) -> str:
 def _key(config: KeyConfig | None, variable: str | None) -> Key | None:
     if config is None:
         return EnvKey(variable) if variable else None
-    if config.file is not None:
-        return FileKey(config.file.expanduser())
-    if config.command is not None:
-        return CommandKey(config.command, config.refresh_minutes * 60)
-    assert config.env is not None
-    return EnvKey(config.env)
+    return config.source()
 
 
 def _offers(

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
+from holdfast.broker.models.keys import CommandKey, EnvKey, FileKey, Key
 from holdfast.broker.models.providers import Kind
 from holdfast.daemon.setting_types import Float, Int, Name, split
 from holdfast.protocol.models import Wire
@@ -36,6 +37,14 @@ class KeyConfig(BaseModel):
         if self.file is not None and not self.file.expanduser().is_absolute():
             raise ValueError("file: must be an absolute path (or begin with ~)")
         return self
+
+    def source(self) -> Key:
+        if self.file is not None:
+            return FileKey(self.file.expanduser())
+        if self.command is not None:
+            return CommandKey(self.command, self.refresh_minutes * 60)
+        assert self.env is not None
+        return EnvKey(self.env)
 
 
 class PriceConfig(BaseModel):

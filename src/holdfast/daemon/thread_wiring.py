@@ -25,6 +25,7 @@ from holdfast.threads.service import ThreadService
 from holdfast.threads.settings import AgentDefaults, ThreadSettings
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import IdlePolicy
+from holdfast.threads.voice import NoTranscriber, Transcriber
 
 AGENTS_BIN = Path("/usr/local/lib/holdfast-agents/bin")
 """Where agents are installed on the host; sandboxes of the image ``host`` see them there."""
@@ -56,6 +57,7 @@ def make_threads(
         metrics=ThreadMetrics(registry),
         node=node,
         clock=time.time,
+        transcriber=make_transcriber(config),
     )
     return ThreadService(
         tools,
@@ -69,6 +71,15 @@ def _environments(config: Config) -> Environments:
     """What git in sandboxes is told: who it is, and to go to the broker, which has the tokens."""
     found = git_environment(git_settings(config.git_credentials, config.git_user_name, config.git_user_email))
     return lambda _account: found
+
+
+def make_transcriber(config: Config) -> Transcriber:
+    """What it needs is looked for when somebody speaks: a daemon without it is a daemon all the same."""
+    if config.transcription_model is None:
+        return NoTranscriber()
+    from holdfast.threads.whisper import Whisper
+
+    return Whisper(config.transcription_model)
 
 
 def make_agents(config: Config, driver: Driver, images: ImageStore | None = None) -> AgentRegistry:

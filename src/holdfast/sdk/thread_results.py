@@ -202,6 +202,8 @@ class TurnResult:
     artifacts: Sequence[ThreadFile]
     turn_id: str | None
     """None if it was canceled before it was in one."""
+    usage: Usage = field(default_factory=Usage)
+    """Its calls to models."""
 
     @property
     def ok(self) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from holdfast.threads import repos
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.types import How, Repo, ThreadOptions
 from support.daemon import unusable_driver
-from support.real_threads import RealDesk, Town, open_town
+from support.real_threads import REAL, RealDesk, Town, open_town
 from support.threads import REF
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
@@ -40,7 +41,7 @@ def town() -> Iterator[Town]:
 
 @pytest.fixture
 async def desk(town: Town) -> AsyncIterator[RealDesk]:
-    async with town.daemon(retry_seconds=0.05) as desk:
+    async with town.daemon(replace(REAL, retry_seconds=0.05)) as desk:
         yield desk
 
 

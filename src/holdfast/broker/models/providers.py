@@ -73,12 +73,12 @@ class Catalogue:
         """What agents can be told of. More may be asked for: a provider may have models that nobody has listed."""
         return [offer.model for provider in self._providers.values() for offer in provider.offers]
 
-    def models_for(self, _account: Account, /) -> Sequence[Model]:
-        """The same for everybody; the account's own choice is made by who asks."""
-        return self.models
-
     def provider(self, name: str) -> Provider | None:
         return self._providers.get(name)
+
+    def models_for(self, _account: Account, /) -> Sequence[Model]:
+        """What a thread's agents are told of, before its own list of what is allowed; the same for all."""
+        return self.models
 
     def model(self, model_id: str) -> Model | None:
         """By its id. One that is not listed is taken to be as other models of its provider; None: no such provider."""
