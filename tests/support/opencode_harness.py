@@ -31,7 +31,7 @@ from support.house import new
 from support.model_server import ModelServer, model_server
 from support.scripted_harness import SETTINGS, open_service
 
-PATIENCE = Patience(start=90.0, health=4.0, request=30.0, quiet=1.0)
+PATIENCE = Patience(start=90.0, health=4.0, request=60.0, quiet=5.0)
 LIMITS = Limits(cpus=2, memory_mb=1536, pids=256, disk_mb=1024)
 FRESH = ("test_nothing_is_healthy_before_it_is_started",)
 """Tests that want an agent which is not running yet."""

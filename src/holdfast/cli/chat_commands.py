@@ -3,10 +3,11 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from holdfast.cli.common import show_json
+from holdfast.cli.common import plain, show_json
 from holdfast.cli.thread_screen import Screen, harmless, usage_line
-from holdfast.errors import BadInput
 from holdfast.sdk import Models, Reply, Thread
+
+_DESCRIPTION = 100
 
 HELP = (
     ("/abort", "end the turn that is running"),
@@ -125,22 +126,26 @@ class ChatCommands:
             show_json({"commands": found})
             return
         for one in found:
-            self._screen.put(f"/{one.name}  {one.description}".rstrip() + "\n")
+            self._screen.put(f"/{one.name}  {shortened(one.description)}".rstrip() + "\n")
         if not found:
             self._screen.note("(the agent has none)")
 
     async def _usage(self, _rest: str) -> None:
-        usage = getattr(await self._thread.info(), "usage", None)
-        if usage is None:
-            raise BadInput("this daemon does not tell what a thread has cost")
+        usage = (await self._thread.info()).usage
         if self._as_json:
             show_json({"usage": usage})
         else:
-            self._screen.put(f"{usage_line(usage)}\n")
+            self._screen.put(f"{usage_line(plain(usage))}\n")
 
     async def _help(self, _rest: str) -> None:
         for name, what in HELP:
             self._screen.put(f"{name:<15} {what}\n")
+
+
+def shortened(text: str) -> str:
+    """In one line: some agents write essays."""
+    line = " ".join(text.split())
+    return line if len(line) <= _DESCRIPTION else f"{line[: _DESCRIPTION - 1]}…"
 
 
 def about(models: Models) -> str:

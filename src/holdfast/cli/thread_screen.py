@@ -10,7 +10,7 @@ import click
 
 from holdfast.cli.live_area import LiveArea
 from holdfast.cli.tool_lines import Tool
-from holdfast.protocol.turn_events import Kind, StopReason
+from holdfast.protocol.turn_events import AgentStatus, Kind, StopReason
 
 if TYPE_CHECKING:
     from holdfast.sdk import ThreadEvent
@@ -54,6 +54,8 @@ class Screen:
         """Tools whose head was printed; with a live area, that is done when they end."""
         self._plan: Sequence[str] = ()
         self._error: str | None = None
+        self._status: str | None = None
+        """What the agent does while it says nothing; only shown in a live area."""
         self._asking = False
         """While somebody types an answer, nothing moves."""
 
@@ -62,6 +64,10 @@ class Screen:
         match event.kind:
             case Kind.TEXT_DELTA:
                 self._stream(self._notes if data.get("thought") else self._answer, str(data["text"]))
+            case Kind.MESSAGE_CREATE:
+                self._now("waiting for the agent" if data.get("role") == "user" else "thinking")
+            case Kind.STATUS:
+                self._now("thinking" if data["status"] == AgentStatus.THINKING else None)
             case Kind.TOOL_UPDATE:
                 self._tool(str(data["tool_id"]), data)
             case Kind.PLAN:
@@ -105,6 +111,10 @@ class Screen:
             self._open("\n")
             self._open = None
 
+    def _now(self, status: str | None) -> None:
+        self._status = status
+        self._draw()
+
     def _stream(self, write: Write, text: str) -> None:
         if not text:
             return
@@ -127,7 +137,7 @@ class Screen:
                 self._head(tool, "!" if tool.failed and self._live else "*")
             for line in tool.result():
                 self.note(line)
-        elif self._live is None and tool_id not in self._headed and tool.is_known:
+        elif self._live is None and tool_id not in self._headed and tool.has_begun:
             self._headed.add(tool_id)
             self._head(tool, "*")
         elif self._live is not None:
@@ -143,7 +153,8 @@ class Screen:
     def _draw(self) -> None:
         if self._live is not None and self._open is None and not self._asking:
             running = [tool for tool in self._tools.values() if not tool.ended and tool.is_known]
-            self._live.draw([harmless(line) for tool in running for line in tool.running()])
+            lines = [harmless(line) for tool in running for line in tool.running()]
+            self._live.draw(lines or ([f"… {self._status}"] if self._status else []))
 
     # -- the rest ------------------------------------------------------------------------------------------------------
 
@@ -171,7 +182,7 @@ class Screen:
             if not tool.ended and self._live is not None and tool.is_known:
                 tool.update({"state": "completed"})  # it was left as it was
                 self._head(tool, "-")
-        self._asking = False
+        self._asking, self._status = False, None
         self._tools.clear()
         self._headed.clear()
         self.finish_line()

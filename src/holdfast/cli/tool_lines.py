@@ -29,7 +29,12 @@ class Tool:
     @property
     def is_known(self) -> bool:
         """Whether there is something to tell but its name: agents announce a call before they know its arguments."""
-        return self._data.get("state") != ToolState.PENDING or bool(self._data.get("title") or self._data.get("input"))
+        return bool(self._data.get("title") or self._data.get("input"))
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether its arguments are all there."""
+        return self.is_known and self._data.get("state") != ToolState.PENDING
 
     @property
     def failed(self) -> bool:

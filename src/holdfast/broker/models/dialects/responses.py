@@ -6,7 +6,7 @@ from holdfast.broker.models.dialects import openai_errors
 from holdfast.broker.models.dialects.base import Dialect, event
 from holdfast.broker.models.reading import Reading, length, number, table
 
-_PROLOGUE = frozenset({"response.created", "response.in_progress", "response.queued", "keepalive"})
+_PROLOGUE = frozenset({"response.created", "response.in_progress", "response.queued"})
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
@@ -30,7 +30,7 @@ class Responses(Dialect):
                 reading.failed = str(table(response.get("error")).get("message") or kind)
             reading.finished = reading.complete = True
             _bill(response.get("usage"), reading)
-        elif kind not in _PROLOGUE:
+        elif kind.startswith("response.") and kind not in _PROLOGUE:
             reading.begun = True
             reading.characters += length(data.get("delta"))
 
