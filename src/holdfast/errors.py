@@ -53,6 +53,7 @@
     │   ├── AgentDown                  agent_down           503
     │   ├── AgentSessionMissing        agent_session_missing 404
     │   ├── AgentFailed                agent_failed         502
+    │   │   └── AgentNotInstalled      agent_not_installed  502
     │   └── AgentUnsupported           agent_unsupported    409
     └── DriverError                    driver_error         503
         ├── SandboxNotFound            sandbox_not_found    404
@@ -367,6 +368,12 @@ class AgentFailed(AgentError):
     """The agent answered with an error, or with something that makes no sense."""
 
     code = "agent_failed"
+
+
+class AgentNotInstalled(AgentFailed):
+    """The sandbox's image does not have the agent's program; another image is the remedy."""
+
+    code = "agent_not_installed"
 
 
 class AgentUnsupported(AgentError):

@@ -27,6 +27,7 @@ from pydantic import (
     field_validator,
 )
 
+from holdfast.agents.known import KNOWN
 from holdfast.broker.addresses import PrivateHosts
 from holdfast.daemon.docker_setting import LocalSocket
 from holdfast.daemon.git_setting import GitCredentials
@@ -134,7 +135,7 @@ class Config(BaseModel):
     )
     webhooks: Annotated[tuple[WebhookConfig, ...], BeforeValidator(from_json)] = ()
 
-    agents: AgentNames = ("scripted",)
+    agents: AgentNames = tuple(KNOWN)
     default_agent: Name | None = None
     default_model: Name | None = None
     model_preferences: Names = ()

@@ -57,10 +57,6 @@ def make_proxy(config: Config, catalogue: Catalogue, books: Books, registry: Col
     return ModelProxy(catalogue, books, network, DemoUpstream(), settings, ModelMetrics(registry))
 
 
-def make_git(config: Config, books: Books) -> GitProxy:
-    return GitProxy(git_settings(config.git_credentials, config.git_user_name, config.git_user_email), books)
-
-
 def proxy_settings(config: Config) -> ProxySettings:
     return ProxySettings(
         first_byte_seconds=config.model_first_byte_seconds,

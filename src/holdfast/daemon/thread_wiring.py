@@ -1,17 +1,21 @@
 """Building the thread service, for ``wiring``."""
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from holdfast.agents.known import KNOWN
 from holdfast.agents.permissions import parse
 from holdfast.agents.registry import AgentRegistry
 from holdfast.broker.git.environment import git_environment
 from holdfast.daemon.config import Config
+from holdfast.daemon.default_agent import default_agent
 from holdfast.daemon.git_setting import git_settings
 from holdfast.daemon.thread_config import DEFAULT, IdleConfig
 from holdfast.drivers.base import Driver
+from holdfast.images.store import ImageStore
 from holdfast.sessions.service import SessionService
 from holdfast.store import Store
 from holdfast.threads.books import ThreadBooks
@@ -39,6 +43,7 @@ def make_threads(
     driver: Driver,
     registry: CollectorRegistry,
     *,
+    images: ImageStore,
     node: str,
     books: ThreadBooks | None = None,
     models: Catalogue | None = None,
@@ -47,7 +52,7 @@ def make_threads(
     tools = Tools(
         store=store,
         sessions=sessions,
-        agents=make_agents(config, driver),
+        agents=make_agents(config, driver, images),
         settings=thread_settings(config),
         metrics=ThreadMetrics(registry),
         node=node,
@@ -77,7 +82,7 @@ def make_transcriber(config: Config) -> Transcriber:
     return Whisper(config.transcription_model)
 
 
-def make_agents(config: Config, driver: Driver) -> AgentRegistry:
+def make_agents(config: Config, driver: Driver, images: ImageStore | None = None) -> AgentRegistry:
     """Those that the configuration names; in the sandboxes of the fake driver, there is only its fake agent."""
     if driver.name == "fake":
         from holdfast.agents.fake import FakeAgent
@@ -88,7 +93,8 @@ def make_agents(config: Config, driver: Driver) -> AgentRegistry:
         agents = AgentRegistry([])
         agents.add(FakeAgent(FakeAgentWorld(driver.world)))
         return agents
-    return AgentRegistry(config.agents, config.default_agent)
+    default = default_agent(config, images, isolated=driver.capabilities.isolation)
+    return AgentRegistry(config.agents, default)
 
 
 def thread_settings(config: Config) -> ThreadSettings:
@@ -100,6 +106,7 @@ def thread_settings(config: Config) -> ThreadSettings:
         retry_seconds=config.thread_retry_seconds,
         resolve_seconds=config.thread_resolve_seconds,
         lease_seconds=config.thread_lease_seconds,
+        agent_memory_mb=agent_memory(config),
         agent_idle_seconds=config.agent_idle_seconds,
         turn_seconds=config.turn_seconds,
         question_seconds=config.question_seconds,
@@ -107,6 +114,12 @@ def thread_settings(config: Config) -> ThreadSettings:
         node_grace_seconds=config.node_grace_seconds,
         max_file_bytes=config.thread_file_bytes,
     )
+
+
+def agent_memory(config: Config) -> Mapping[str, int]:
+    """What an agent needs, where that is more than the default of all sandboxes."""
+    needed = {name: KNOWN[name].memory_mb for name in config.agents if name in KNOWN}
+    return {name: mb for name, mb in needed.items() if mb is not None and mb > config.mem_limit_mb}
 
 
 def agent_defaults(config: Config) -> AgentDefaults:

@@ -131,6 +131,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             service,
             driver,
             registry,
+            images=images,
             node=node.node_id(config.state_dir),
             books=books,
             models=catalogue if broker.unavailable is None else None,

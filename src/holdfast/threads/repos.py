@@ -129,13 +129,20 @@ async def _forget(processes: Processes, session_id: str, process_id: str) -> Non
 
 
 async def _complaint(processes: Processes, session_id: str, view: ProcessView) -> str:
-    """What git said was wrong: the first such line, or its last one, without anything that may be a secret."""
     start = max(view.written - _TAIL_BYTES, 0)
     chunks, _ = await processes.read(session_id, view.process_id, offset=start, limit=_TAIL_BYTES)
-    text = b"".join(chunk.data for chunk in chunks).decode(errors="replace")
+    return complaint_of(b"".join(chunk.data for chunk in chunks).decode(errors="replace"))
+
+
+def complaint_of(text: str) -> str:
+    """What git said was wrong: the first such line, or its last one, without anything that may be a secret.
+
+    What the server said, or the broker in its place, stands before that and says more.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith(("fatal:", "error:"))]
-    return shown((errors or lines[-1:])[0])[:_MOST_LINE] if lines else ""
+    errors = [line for line in lines if line.startswith(("fatal:", "error:"))][:1]
+    remarks = [line.removeprefix("remote:").strip() for line in lines if line.startswith("remote:")][-1:]
+    return "; ".join(shown(line)[:_MOST_LINE] for line in [*remarks, *errors] or lines[-1:])
 
 
 def shown(text: str) -> str:

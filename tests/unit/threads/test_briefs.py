@@ -145,3 +145,22 @@ async def test_what_can_be_is_fine(tmp_path: Path) -> None:
         chosen = ThreadOptions(repo=Repo(url, "feature/x", "v1.0"), persona=["soul.md"], permissions=["ask *"])
         await Briefs(AgentDefaults(persona_dir=tmp_path)).check(chosen)
         assert directory_of(Repo(url)) == "/workspace/y"
+
+
+async def test_what_changes_is_seen() -> None:
+    shelf = [Model("a", "1", (Wire.CHAT,))]
+
+    class Changing:
+        def models_for(self, _account: Account, /) -> Sequence[Model]:
+            return tuple(shelf)
+
+    made = Briefs(AgentDefaults(), Changing())
+    first = await made.brief(row(), "default")
+    assert (await made.brief(row(), "default")) == first
+    shelf.append(Model("b", "1", (Wire.CHAT,)))
+    assert [model.id for model in (await made.brief(row(), "default")).models] == ["a/1", "b/1"]
+    assert [model.id for model in (await made.brief(row(ThreadOptions(model="b/1")), "default")).models] == [
+        "b/1",
+        "a/1",
+    ]
+    assert (await made.brief(row(ThreadOptions(permissions=["deny webfetch"])), "default")).permissions
