@@ -21,7 +21,7 @@ from holdfast.agents.conformance import Harness
 from holdfast.agents.conformance.harness import Wishes
 from holdfast.agents.conformance.permissions import RULES
 from holdfast.agents.permissions import parse
-from holdfast.agents.supervisor import AGENT_BIN, Patience, Supervisor
+from holdfast.agents.supervisor import AGENT_BIN, Patience, Supervisor, supervisor
 from holdfast.broker.models.broker import ModelBroker
 from holdfast.broker.models.visit import Visit
 from holdfast.drivers.base import Limits
@@ -38,7 +38,9 @@ from support.daemon import unmount_below
 from support.model_server import ModelServer
 from support.scripted_harness import SETTINGS, open_service
 
-PATIENCE = Patience(start=90, health=5, request=60, quiet=1.0)
+PATIENCE = Patience(start=90, health=5, request=60, quiet=1.0, hung=12)
+TERM_MS = 1000
+"""For agents that are made to hang: five seconds each time would add up."""
 DEMO = Model("demo", "demo-1", tuple(Wire))
 OTHER = Model("demo", "demo-2", tuple(Wire))
 
@@ -166,9 +168,11 @@ async def real_agent(
     """For a fixture of module scope."""
     async with open_agents(program, memory_mb) as (service, server):
         harness = AgentHarness(service, server, make, agent)
+        usual, supervisor.TERM_MS = supervisor.TERM_MS, TERM_MS
         try:
             yield harness
         finally:
+            supervisor.TERM_MS = usual
             for session_id in harness.sessions:
                 with contextlib.suppress(HoldfastError):
                     await service.destroy(session_id)
