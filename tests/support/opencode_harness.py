@@ -163,13 +163,17 @@ class OpenCodeHarness(Harness):
                 await self.service.destroy(session_id)
 
 
-async def new_sandbox(service: SessionService, *, git: bool = True) -> str:
+async def new_sandbox(service: SessionService) -> str:
+    """With a repository, or no turn could be taken back; and one that has settings for OpenCode itself."""
     session_id = await new(service)
-    if git:  # OpenCode takes turns back only where there is a repository
-        request = ProcessRequest(cmd="git init -q /workspace")
-        started = await service.processes.start(session_id, request, idempotency_key=None)
-        done = await service.processes.get(session_id, started.process_id, wait_ms=20_000)
-        assert done.exit_code == 0
+    request = ProcessRequest(cmd="git init -q /workspace")
+    started = await service.processes.start(session_id, request, idempotency_key=None)
+    done = await service.processes.get(session_id, started.process_id, wait_ms=20_000)
+    assert done.exit_code == 0
+    folder = "/workspace/.opencode/command"
+    await service.files.mkdir(session_id, folder, parents=True, mode=None)
+    command = b"---\ndescription: Greets\n---\nsay hello $ARGUMENTS\n"
+    await service.write_file(session_id, f"{folder}/greet.md", command, mode=None)
     return session_id
 
 

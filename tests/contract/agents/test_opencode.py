@@ -139,15 +139,17 @@ async def test_diff(harness: OpenCodeHarness) -> None:
 
 async def test_a_slash_command_is_a_turn(harness: OpenCodeHarness) -> None:
     async with talk(harness) as one:
-        names = [command.name for command in await one.agent.commands(one.place, one.session)]
-        assert "review" in names
-        for text in ("/review the last commit", "/no-such-command at all"):
-            prompt = Prompt(f"trn_{text}", text)
+        commands = {command.name: command.description for command in await one.agent.commands(one.place, one.session)}
+        assert commands["greet"] == "Greets"
+        assert "review" in commands
+        for number, (text, answer) in enumerate((("/greet the world", "hello the world"), ("/nothing", "demo model"))):
+            prompt = Prompt(f"trn_{number}", text)
             for _ in range(2):
                 await one.agent.prompt(one.place, one.session, prompt)
             turn = await one.read(prompt.id)
             assert reason_of(turn) is StopReason.END_TURN
-            assert text_of(turn)
+            assert text_of(turn).count(answer) == 1
+        assert "yes" in text_of(await one.turn(harness.wishes.recall("hello the world")))
 
 
 async def test_nothing_of_it_is_among_the_users_files_or_in_his_environment(harness: OpenCodeHarness) -> None:
@@ -158,7 +160,8 @@ async def test_nothing_of_it_is_among_the_users_files_or_in_his_environment(harn
         assert env["OPENCODE_SERVER_PASSWORD"] == env["OPENCODE_CONFIG_CONTENT"] == ""
         assert ".holdfast-agents" not in env["XDG_CONFIG_HOME"]
         entries, _ = await one.place.sandbox.files.list(one.place.session_id, Search("/workspace"))
-        assert not {entry.path.rpartition("/")[2] for entry in entries} & {"opencode.json", ".opencode", "AGENTS.md"}
+        names = {entry.path.rpartition("/")[2] for entry in entries}
+        assert names == {".git", ".opencode", *(name for name in names if re.fullmatch("[0-9a-f]{8}", name))}
         home = await Supervisor("opencode").directory(one.place)
         secret = await one.place.sandbox.files.stat(one.place.session_id, f"{home}/password", follow=False)
         assert secret.mode & 0o777 == 0o600
