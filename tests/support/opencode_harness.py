@@ -187,7 +187,10 @@ async def opencode_world(root: Path, driver: Driver, images: ImageStore) -> Asyn
         ttl_seconds=3600,
         max_file_bytes=1 << 24,
     )
-    async with model_server() as models, open_service(root, driver, images, settings, ToModels(models)) as service:
+    async with (
+        model_server() as models,
+        open_service(root, driver, images, settings, way_out=ToModels(models)) as service,
+    ):
         session_id = await new_sandbox(service)
         try:
             yield World(service, models, session_id)

@@ -86,6 +86,7 @@ async def open_service(
     driver: Driver,
     images: ImageStore | None,
     settings: SessionSettings = SETTINGS,
+    *,
     way_out: WayOut | None = None,
 ) -> AsyncIterator[SessionService]:
     """A service of its own, with links and database below ``root``."""

@@ -1,7 +1,6 @@
 """Git in a real sandbox without any network: clone and push work through the broker, and the token is not inside."""
 
 import asyncio
-import codecs
 import contextlib
 import os
 import shutil
@@ -38,6 +37,7 @@ from support.git_server import GitServer, git, git_server
 from support.house import NODE
 from support.machine import processes_of, runtime
 from support.scripted_harness import SETTINGS
+from support.secrets import ENVIRONMENTS, FILES, counting, in_memory
 
 pytestmark = pytest.mark.anyio
 TOKEN = "ghp_QzR7thisisthesecrettokenQzR7"
@@ -145,9 +145,9 @@ async def test_clone_and_push_without_a_token_inside(shop: Shop) -> None:
     assert all(given.startswith("Basic ") for _method, _path, given in shop.server.seen)
     await shop.good(f"echo {MARK} > /workspace/.mark; export MARK={MARK}; sleep 300 > /dev/null 2>&1 &")
     for secret, is_there in ((MARK, True), (TOKEN, False)):
-        assert await _in_files(shop, secret) is is_there
-        assert await _in_environments(shop, secret) is is_there
-        assert bool(await asyncio.to_thread(_in_memory, shop, secret.encode())) is is_there
+        assert await _in_output(shop, FILES, secret) is is_there
+        assert await _in_output(shop, ENVIRONMENTS, secret) is is_there
+        assert await asyncio.to_thread(_in_memory, shop, secret) is is_there
 
 
 async def test_a_host_that_is_not_configured_is_refused_in_words(shop: Shop) -> None:
@@ -161,44 +161,10 @@ async def test_a_host_that_is_not_configured_is_refused_in_words(shop: Shop) -> 
     assert shop.server.seen == []
 
 
-async def _in_files(shop: Shop, secret: str) -> bool:
-    """Whatever a program in the sandbox can read, but what the host itself shows there."""
-    places = "/workspace /tmp /var/tmp /run /dev/shm /home /root /.holdfast"
-    return await _in_output(shop, f"find {places} -type f -exec cat {{}} + 2>/dev/null", secret)
-
-
-async def _in_environments(shop: Shop, secret: str) -> bool:
-    return await _in_output(shop, "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null", secret)
-
-
 async def _in_output(shop: Shop, cmd: str, secret: str) -> bool:
-    """The search must not bring in what it looks for: it is looked for in another writing."""
-    result = await shop.run(f"({cmd}) | tr 'A-Za-z' 'N-ZA-Mn-za-m' | grep -acF '{codecs.encode(secret, 'rot13')}'")
-    return int(result.stdout) > 0
+    return int((await shop.run(counting(cmd, secret))).stdout) > 0
 
 
-def _in_memory(shop: Shop, secret: bytes) -> list[int]:
-    """The host's numbers of processes in the sandbox that have it in their memory."""
+def _in_memory(shop: Shop, secret: str) -> bool:
     here = cast(DaemonProcess, shop)  # as far as the helper cares
-    return [pid for pid in processes_of(here, shop.session_id) if _has(pid, secret)]
-
-
-def _has(pid: int, secret: bytes) -> bool:
-    try:
-        maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
-        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-            for line in maps:
-                area, rights, *_ = line.split()
-                start, end = (int(part, 16) for part in area.split("-"))
-                if rights.startswith("rw") and secret in _read(memory.fileno(), start, end - start):
-                    return True
-    except ProcessLookupError:
-        return False
-    return False
-
-
-def _read(descriptor: int, start: int, size: int) -> bytes:
-    try:
-        return os.pread(descriptor, size, start)
-    except OSError:  # the kernel's own pages
-        return b""
+    return in_memory(processes_of(here, shop.session_id), secret.encode()) != []

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
@@ -23,6 +24,7 @@ from holdfast.agents.supervisor.lines import parse
 from holdfast.errors import AgentDown, AgentFailed, Conflict, HoldfastError, ProcessNotFound
 from holdfast.sessions.processes import ProcessView
 
+_NAME = re.compile(r"[0-9a-f]{40}")
 _LOCKS: WeakValueDictionary[tuple[str, str, str], asyncio.Lock] = WeakValueDictionary()
 
 
@@ -74,9 +76,20 @@ class Journal:
         self._kind = kind
         self._directory = directory
 
+    @staticmethod
+    def name(*key: str) -> str:
+        """What a note is called: letters and digits, whatever the key is made of."""
+        return hashlib.sha256(json.dumps(key).encode()).hexdigest()[:40]
+
     async def find(self, place: Place, *key: str) -> Delivery | None:
         """What was noted under this key, arrived or not."""
-        data = await find_file(place, await self._path(place, key))
+        return await self.find_named(place, self.name(*key))
+
+    async def find_named(self, place: Place, name: str) -> Delivery | None:
+        """The same, for who has only the name. It may be anybody's word."""
+        if not _NAME.fullmatch(name):
+            return None
+        data = await find_file(place, f"{await self._directory(place)}/{self._kind}/{name}")
         return None if data is None else _delivery(data)
 
     async def arrived(self, place: Place, *key: str) -> Delivery | None:
@@ -121,8 +134,7 @@ class Journal:
             return delivery
 
     async def _path(self, place: Place, key: tuple[str, ...]) -> str:
-        name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:40]
-        return f"{await self._directory(place)}/{self._kind}/{name}"
+        return f"{await self._directory(place)}/{self._kind}/{self.name(*key)}"
 
 
 async def write_line(agent: str, place: Place, process_id: str, line: bytes) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from holdfast.broker.models.accounts import Account
 from holdfast.broker.models.keys import Key
 from holdfast.broker.models.prices import Price
 from holdfast.protocol.models import Model, Wire
@@ -50,6 +51,8 @@ class Provider:
     offers: Sequence[Offer] = ()
     wires: frozenset[Wire] = field(default_factory=frozenset)
     """What may be asked for there at all."""
+    asks_for_usage: bool = True
+    """Whether a streamed chat completion must be told to count; some providers always do, and refuse to be told."""
 
     def offer(self, name: str) -> Offer | None:
         return next((offer for offer in self.offers if offer.model.name == name), None)
@@ -72,6 +75,10 @@ class Catalogue:
 
     def provider(self, name: str) -> Provider | None:
         return self._providers.get(name)
+
+    def models_for(self, _account: Account, /) -> Sequence[Model]:
+        """What a thread's agents are told of, before its own list of what is allowed; the same for all."""
+        return self.models
 
     def model(self, model_id: str) -> Model | None:
         """By its id. One that is not listed is taken to be as other models of its provider; None: no such provider."""
