@@ -42,8 +42,8 @@ async def test_what_is_prompted_right_after_a_failure_is_not_lost(harness: OpenC
 async def test_what_is_prompted_before_the_end_of_a_turn_comes_after_it(harness: OpenCodeHarness) -> None:
     """OpenCode itself would make it a part of that turn, or lose it where that one fails."""
     async with talk(harness) as one:
-        for first in (harness.wishes.run("sleep 0.5; echo first"), harness.wishes.fail()):
-            early = await one.prompt(first)
+        for first in (harness.wishes.say("first"), harness.wishes.fail()):
+            early = await one.prompt("sleep 0.5", first)
             late = await one.prompt(harness.wishes.say("second"))
             assert "second" not in text_of(await one.read(early))
             assert text_of(await one.read(late)).strip() == "second"
