@@ -14,6 +14,8 @@ KNOWN: Final[Mapping[str, str]] = {
     "opencode-acp": "holdfast.agents.acp.adapter:OpencodeAcp",
     "pi": "holdfast.agents.pi.adapter:PiAgent",
     "pi-acp": "holdfast.agents.acp.adapter:PiAcp",
+    "sandbox-agent": "holdfast.agents.sandbox_agent.adapter:SandboxAgent",
+    "sandbox-agent-pi": "holdfast.agents.sandbox_agent.adapter:SandboxAgentPi",
     "scripted": "holdfast.agents.scripted.adapter:ScriptedAgent",
     "opencode": "holdfast.agents.opencode.adapter:OpenCodeAgent",
 }
