@@ -221,7 +221,8 @@ class AcpAgent(Agent):
             if await self.accepted(place, session, prompt.id):
                 return
             raise
-        note = await self._known(place, session, found)
+        # Which model was chosen last may be another daemon's doing; what else a note says holds with the process.
+        note = await self._known(place, session, found if self._preset.model_option is None else None)
         if note.process_id != found.view.process_id:
             note = await self._load(place, found, note)
         note = await self._choose_model(place, found, note, prompt.model)
