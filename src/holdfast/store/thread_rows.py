@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypedDict
 
+from holdfast.store.session_rows import SessionRow
+
 DEFAULT_CHANNEL = "default"
 
 
@@ -104,6 +106,23 @@ class ThreadRow:
         return Lease(self.id, self.lease_owner or "", self.generation)
 
 
+_FRESH_AFTER = "fresh_after"
+
+
+def fresh_after(row: ThreadRow, channel: str) -> int:
+    """The number of the event after which a channel's agent has begun anew; 0: it never has."""
+    numbers = row.settings.get(_FRESH_AFTER)
+    number = numbers.get(channel) if isinstance(numbers, Mapping) else None
+    return number if isinstance(number, int) else 0
+
+
+def with_fresh_after(row: ThreadRow, channel: str) -> Mapping[str, object]:
+    """The thread's settings, with its newest event as that of the channel."""
+    numbers = row.settings.get(_FRESH_AFTER)
+    before = numbers if isinstance(numbers, Mapping) else {}
+    return {**row.settings, _FRESH_AFTER: {**before, channel: row.last_seq}}
+
+
 class ThreadChange(TypedDict, total=False):
     """What ``ThreadStore.change`` may set. The session, errors and leases have methods of their own."""
 
@@ -127,6 +146,15 @@ class ChannelRow:
     title: str | None = None
     created_at: float
     updated_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A thread with one of its channels and its session, each as far as there is one."""
+
+    thread: ThreadRow
+    channel: ChannelRow | None
+    session: SessionRow | None
 
 
 class ChannelChange(TypedDict, total=False):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -9,6 +10,7 @@ from holdfast.protocol.turn_events import TurnEvent
 from holdfast.store import thread_removal
 from holdfast.store.database import Database
 from holdfast.store.locks import THREAD, hold
+from holdfast.store.session_rows import SessionRow
 from holdfast.store.tables import sessions
 from holdfast.store.thread_guard import append, change_channel, clock, enter, enter_any, no_thread, thread_row, written
 from holdfast.store.thread_rows import (
@@ -17,8 +19,10 @@ from holdfast.store.thread_rows import (
     ChannelRow,
     Lease,
     SleepState,
+    Standing,
     ThreadChange,
     ThreadRow,
+    with_fresh_after,
 )
 from holdfast.store.thread_tables import NOT_DELETED
 from holdfast.store.thread_tables import thread_channels as channels
@@ -26,6 +30,20 @@ from holdfast.store.thread_tables import threads as table
 from holdfast.store.thread_watch import ThreadWatch
 
 _FOUND = sa.select(table).where(sa.text(NOT_DELETED))
+_STANDING = (
+    sa.select(table, channels, sessions)
+    .select_from(table)
+    .outerjoin(channels, sa.and_(channels.c.thread_id == table.c.id, channels.c.channel == sa.bindparam("channel")))
+    .outerjoin(sessions, sessions.c.id == table.c.session_id)
+    .where(table.c.id == sa.bindparam("thread_id"), table.c.deleted_at.is_(None))
+)
+_WHOLE = (
+    sa.select(table, channels)
+    .select_from(table)
+    .outerjoin(channels, channels.c.thread_id == table.c.id)
+    .where(table.c.owner == sa.bindparam("owner"), table.c.key == sa.bindparam("key"), sa.text(NOT_DELETED))
+    .order_by(channels.c.channel)
+)
 _BEYOND = "\U0010ffff"
 """Sorts behind whatever else may follow a prefix."""
 
@@ -95,6 +113,34 @@ class ThreadStore:
         if found is None:
             raise no_thread(key)
         return found
+
+    async def whole(self, owner: str, key: str) -> tuple[ThreadRow, list[ChannelRow]]:
+        """The row with its channels, by name; raises ``ThreadNotFound``."""
+
+        def work(connection: sa.Connection) -> tuple[ThreadRow, list[ChannelRow]]:
+            found = connection.execute(_WHOLE, {"owner": owner, "key": key}).all()
+            if not found:
+                raise no_thread(key)
+            parts = [_parts(one, table, channels) for one in found]
+            return ThreadRow(**parts[0][0]), [ChannelRow(**channel) for _thread, channel in parts if channel]
+
+        return await self._database.read(work)
+
+    async def standing(self, id: str, channel: str) -> Standing:
+        """All that resolving it needs to know, in one look; raises ``ThreadNotFound``."""
+
+        def work(connection: sa.Connection) -> Standing:
+            found = connection.execute(_STANDING, {"thread_id": id, "channel": channel}).one_or_none()
+            if found is None:
+                raise no_thread(id)
+            thread, told, session = _parts(found, table, channels, sessions)
+            return Standing(
+                ThreadRow(**thread),
+                ChannelRow(**told) if told else None,
+                SessionRow(**session) if session else None,
+            )
+
+        return await self._database.read(work)
 
     async def page(
         self,
@@ -189,6 +235,22 @@ class ThreadStore:
 
         return await written(self._database, self._watch, lease.thread_id, work)
 
+    async def start_over(self, lease: Lease, channel: str, *, events: Sequence[TurnEvent] = ()) -> ThreadRow:
+        """The channel has no agent session any more, and its next one is told nothing of what came before ``events``.
+
+        The boundary is kept in the thread's settings, as ``thread_rows.fresh_after`` reads it.
+        """
+
+        def work(connection: sa.Connection) -> ThreadRow:
+            entered = enter(connection, lease, events=len(events))
+            append(connection, entered, events, channel=channel, numbered=True)
+            change_channel(connection, entered, channel, {"agent_session_id": None})
+            settings = with_fresh_after(entered.row, channel)
+            update = sa.update(table).where(table.c.id == lease.thread_id).values(settings=settings)
+            return thread_row(connection.execute(update.returning(table)).one())
+
+        return await written(self._database, self._watch, lease.thread_id, work)
+
     async def note_error(self, lease: Lease, error: str, *, events: Sequence[TurnEvent] = ()) -> ThreadRow:
         """The sandbox could not be had: keeps the message in ``last_error`` and counts ``resume_failures`` up."""
         return await self._change(lease, {"last_error": error, "resume_failures": table.c.resume_failures + 1}, events)
@@ -205,6 +267,16 @@ class ThreadStore:
 
         await self._database.write(work)
 
+    async def touch_all(self, node: str) -> None:
+        """The same for every thread whose session was made by this node."""
+        made_there = sa.select(sessions.c.id).where(sessions.c.node == node)
+
+        def work(connection: sa.Connection) -> None:
+            used = {"last_activity_at": clock(connection)}
+            connection.execute(sa.update(table).where(table.c.session_id.in_(made_there)).values(used))
+
+        await self._database.write(work)
+
     async def delete(self, lease: Lease) -> ThreadRow:
         """Delete the thread: its key is free at once, what was queued is canceled, what runs is ended as canceled.
 
@@ -214,9 +286,12 @@ class ThreadStore:
         work = partial(thread_removal.delete, lease=lease)
         return await written(self._database, self._watch, lease.thread_id, work)
 
-    async def deleted(self, *, limit: int) -> list[ThreadRow]:
-        """Deleted threads with a session and a free lease: ``take`` each, destroy, ``set_session(lease, None)``."""
-        return await self._database.read(partial(thread_removal.doomed, limit=limit))
+    async def deleted(self, *, limit: int, node: str | None = None) -> list[ThreadRow]:
+        """Deleted threads with a session and a free lease: ``take`` each, destroy, ``set_session(lease, None)``.
+
+        With ``node``, only those whose session is on that host, or not known any more: only it can destroy them.
+        """
+        return await self._database.read(partial(thread_removal.doomed, limit=limit, node=node))
 
     async def purge(self, *, older_than: float) -> list[str]:
         """Forget threads that were deleted so many seconds ago and have no session; returns the paths of their files.
@@ -246,3 +321,14 @@ class ThreadStore:
             return [thread_row(found) for found in connection.execute(query)]
 
         return await self._database.read(work)
+
+
+def _parts(found: sa.Row[Any], *tables: sa.Table) -> list[dict[str, Any]]:
+    """A row of several tables, each by the names of its own columns; empty where there was nothing to join."""
+    parts, start = [], 0
+    for one in tables:
+        values = found[start : start + len(one.c)]
+        start += len(one.c)
+        there = any(value is not None for value in values)
+        parts.append(dict(zip(one.c.keys(), values, strict=True)) if there else {})
+    return parts

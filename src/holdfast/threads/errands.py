@@ -27,6 +27,7 @@ from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.sessions.sleep import PausedAs
 from holdfast.store.thread_rows import RequestRow, SleepState, TurnRow, TurnState
 from holdfast.threads import options
+from holdfast.threads.command_errands import CommandErrands
 from holdfast.threads.patience import patiently
 from holdfast.threads.tools import Tools
 
@@ -52,6 +53,7 @@ class Errands:
             "pause": self._pause,
             "delete": self._delete,
             "options": self._options,
+            **CommandErrands(tools).known,
         }
 
     async def here(self, box: "Mailbox", kind: str, data: Data, result: "asyncio.Future[Data]") -> None:
@@ -95,12 +97,13 @@ class Errands:
 
     async def _resolve(self, box: "Mailbox", data: Data) -> Data:
         found = await box.attach(_text(data, "channel"))
-        await box.note_use()
+        noted = await box.note_use()
         return {
             "session_id": found.place.session_id,
             "agent_session_id": found.session,
             "how": str(found.how),
             "why": found.why,
+            "changed": noted or found.changed,
         }
 
     async def _abort(self, box: "Mailbox", data: Data) -> Data:

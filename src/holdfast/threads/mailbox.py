@@ -72,6 +72,8 @@ class Mailbox:
         self._closing = False
         self._reverting: set[str] = set()
         self._inbox = -1
+        self._news = True
+        """Whether the store may have something; who asks in this process need not wait for a look into it."""
         self._noted = float("-inf")
         self.thread_id = thread_id
         self.lease = Lease(thread_id, tools.node, 0)
@@ -82,23 +84,26 @@ class Mailbox:
 
     def ring(self) -> None:
         """There may be something to do."""
+        self._news = True
         self._bell.set()
 
     def knock(self) -> None:
         """There is something to do: if this comes too late, another mailbox must see to it."""
         self.knocked = True
-        self._bell.set()
+        self.ring()
 
     def ask(self, errand: Errand) -> None:
         self._asked.append(errand)
         self._bell.set()
 
-    async def note_use(self) -> None:
-        """Somebody uses the thread without a message. Not written each time: idleness is counted in minutes."""
+    async def note_use(self) -> bool:
+        """Somebody uses the thread without a message. Whether that was written: idleness is counted in minutes."""
         now = asyncio.get_running_loop().time()
-        if now - self._noted >= _USE_SECONDS:
-            await self._tools.store.threads.touch(self.thread_id)
-            self._noted = now
+        if now - self._noted < _USE_SECONDS:
+            return False
+        await self._tools.store.threads.touch(self.thread_id)
+        self._noted = now
+        return True
 
     async def attach(self, channel: str) -> Attached:
         """Resolve; callers at the same time share one, which goes on when they go away."""
@@ -204,7 +209,7 @@ class Mailbox:
             elif not await self._rung(keeper):
                 if await patiently(lambda: self._tools.store.leases.release(self.lease), self._tools.sleep):
                     return
-                self._inbox = -1
+                self._forget_inbox()
                 await asyncio.sleep(_BREATH_SECONDS)
 
     async def _looked(self) -> bool:
@@ -213,7 +218,7 @@ class Mailbox:
             await self._look()
         except (Unavailable, DiskFull) as error:
             log.warning("thread.mailbox.waits", thread_id=self.thread_id, error=error.message)
-            self._inbox = -1
+            self._forget_inbox()
             return False
         return True
 
@@ -250,7 +255,9 @@ class Mailbox:
 
     async def _look(self) -> None:
         """Begin what is not begun: first turns, then what may be asked of them."""
-        await self._look_into_store()
+        if self._news:
+            self._news = False
+            await self._look_into_store()
         while self._asked:
             errand = self._asked.pop(0)
             self._spawn(f"{_ERRAND}{id(errand)}", self._errands.here(self, errand.kind, errand.data, errand.result))
@@ -304,8 +311,11 @@ class Mailbox:
                 del self.runs[channel]
 
     def look_again(self) -> None:
-        self._inbox = -1
+        self._forget_inbox()
         self._bell.set()
+
+    def _forget_inbox(self) -> None:
+        self._inbox, self._news = -1, True
 
     def _spawn(self, name: str, work: Coroutine[None, None, None]) -> None:
         if name in self._tasks:
@@ -328,5 +338,5 @@ class Mailbox:
         finally:
             del self._tasks[name]
             if not name.startswith(_ERRAND):
-                self._inbox = -1  # the end of anything else may let something begin
+                self._forget_inbox()  # the end of anything else may let something begin
             self._bell.set()

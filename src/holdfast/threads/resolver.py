@@ -11,7 +11,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
 import structlog
@@ -19,6 +19,7 @@ import structlog
 from holdfast.agents.base import Agent, AgentSessionId, Place
 from holdfast.errors import (
     AgentDown,
+    AgentNotInstalled,
     AgentSessionMissing,
     AgentUnsupported,
     BadInput,
@@ -29,7 +30,7 @@ from holdfast.errors import (
     ThreadNotFound,
 )
 from holdfast.protocol.turn_events import Kind, TurnEvent
-from holdfast.store.thread_rows import ChannelRow, Lease, ThreadRow
+from holdfast.store.thread_rows import ChannelRow, Lease, SleepState, ThreadRow
 from holdfast.threads.briefs import Briefs
 from holdfast.threads.preview import Previews, refreshed
 from holdfast.threads.sandboxes import GONE, Ready, Sandboxes
@@ -40,7 +41,7 @@ from holdfast.threads.workspaces import Workspaces
 
 log = structlog.get_logger(__name__)
 
-_HOPELESS = (BadInput, ConfigError, StaleRow, ThreadNotFound, AgentUnsupported, RepoFailed)
+_HOPELESS = (BadInput, ConfigError, StaleRow, ThreadNotFound, AgentUnsupported, AgentNotInstalled, RepoFailed)
 """Trying again changes nothing."""
 _RANK = [How.REUSED, How.RESUMED, How.SESSION_REPLACED, How.RECREATED, How.CREATED]
 
@@ -55,6 +56,8 @@ class Attached:
     session: AgentSessionId
     how: How
     why: str | None
+    changed: bool = False
+    """Whether the thread's row was written to, though all was there."""
 
 
 @dataclass(slots=True)
@@ -109,9 +112,9 @@ class Resolver:
         return story.tries > most or asyncio.get_running_loop().time() + settings.retry_seconds > until
 
     async def _once(self, lease: Lease, channel: str, story: _Story) -> Attached:
-        ready, known = await asyncio.gather(
-            self._sandbox(lease, story), self._tools.store.threads.channel(lease.thread_id, channel)
-        )
+        ready, known = await self._sandbox(lease, channel, story)
+        if ready.how in (How.CREATED, How.RECREATED):  # what came from a snapshot has had its sessions crossed out
+            known = await self._tools.store.threads.channel(lease.thread_id, channel)
         story.add(ready.how, ready.why)
         agent = self._tools.agents.get(ready.thread.agent)
         brief = await self._briefs.brief(ready.thread, channel)
@@ -119,17 +122,19 @@ class Resolver:
         session = await self._agent_session(lease, agent, place, known, story)
         return Attached(ready.thread, agent, place, session, story.how, story.why)
 
-    async def _sandbox(self, lease: Lease, story: _Story) -> Ready:
+    async def _sandbox(self, lease: Lease, channel: str, story: _Story) -> tuple[Ready, ChannelRow | None]:
         """One channel at a time: they share the sandbox, and one that is gone is made anew once."""
         async with self._locks.setdefault(lease.thread_id, asyncio.Lock()):
-            row = await self._tools.store.threads.get(lease.thread_id)
+            found = await self._tools.store.threads.standing(lease.thread_id, channel)
+            row = found.thread
             gone, story.gone = story.gone, None
             if gone is not None and row.session_id is not None and row.session_id == story.tried:
                 ready = await self._sandboxes.remake(lease, row, gone)
             else:
-                ready = await self._sandboxes.ready(lease, row)
+                ready = await self._sandboxes.ready(lease, row, found.session)
             story.tried = ready.session_id
-            return await self._workspaces.given(lease, ready, self._briefs.environment(ready.thread))
+            ready = await self._workspaces.given(lease, ready, self._briefs.environment(ready.thread))
+            return ready, found.channel
 
     async def _agent_session(
         self, lease: Lease, agent: Agent, place: Place, known: ChannelRow | None, story: _Story
@@ -150,6 +155,7 @@ class Resolver:
         try:
             await ask()
         except AgentDown as error:
+            await self._workspaces.keep(place)
             await agent.start(place)
             story.add(How.RESUMED, f"the agent was down: {error.message}")
             await ask()
@@ -174,11 +180,12 @@ class Resolver:
         return session
 
     async def _finished(self, lease: Lease, channel: str, found: Attached, story: _Story) -> Attached:
-        if found.thread.last_error is not None or found.thread.resume_failures:
-            await self._tools.store.threads.clear_error(lease)
-        await refreshed(self._tools, self._previews, lease, found.thread)
-        if found.thread.sleep_state != "awake":
-            await self._tools.store.threads.change(lease, {"sleep_state": "awake"})
+        row = found.thread
+        if row.last_error is not None or row.resume_failures:
+            row = await self._tools.store.threads.clear_error(lease)
+        row = await refreshed(self._tools, self._previews, lease, row)
+        if row.sleep_state != SleepState.AWAKE:
+            row = await self._tools.store.threads.change(lease, {"sleep_state": SleepState.AWAKE})
         log.info(
             "sandbox.resolve.reuse" if story.how is How.REUSED else "sandbox.resolve.ok",
             thread_id=lease.thread_id,
@@ -190,7 +197,7 @@ class Resolver:
         if story.how is not How.REUSED:
             data = {"how": str(story.how), "why": story.why, "session_id": found.place.session_id}
             await self._tools.store.thread_events.record(lease, [TurnEvent(Kind.RESOLVED, data)], channel=channel)
-        return found
+        return replace(found, thread=row, changed=row is not found.thread)
 
     async def _failed(self, lease: Lease, error: HoldfastError) -> None:
         """The row stays as it is, with what went wrong."""

@@ -69,14 +69,17 @@ class Sandboxes:
         self._keys: dict[str, str] = {}
         """What to ask with instead of a key whose create has failed for good, by that key."""
 
-    async def ready(self, lease: Lease, row: ThreadRow) -> Ready:
-        """The thread's sandbox, awake. Raises whatever says nothing of its absence."""
+    async def ready(self, lease: Lease, row: ThreadRow, session: SessionRow | None) -> Ready:
+        """The thread's sandbox, awake. Raises whatever says nothing of its absence. ``session``: of its ``session_id``,
+        as it is now; None if there is no such row."""
         if row.session_id is None and row.incarnation == 0:
             return await self._make(lease, row, How.CREATED, "it is new")
         if row.session_id is None:
             return await self._make(lease, row, How.RECREATED, "its sandbox was destroyed for want of use")
         try:
-            return await self._there(row, row.session_id)
+            if session is None:
+                raise SessionNotFound(f"there is no session {row.session_id}")
+            return await self._there(row, session)
         except GONE as error:
             return await self._make(lease, row, How.RECREATED, error.message)
 
@@ -84,8 +87,8 @@ class Sandboxes:
         """A new one: ``error``, one of ``GONE``, came up in the use of the old one."""
         return await self._make(lease, row, How.RECREATED, error.message)
 
-    async def _there(self, row: ThreadRow, session_id: str) -> Ready:
-        session = await self._tools.store.sessions.get(session_id)
+    async def _there(self, row: ThreadRow, session: SessionRow) -> Ready:
+        session_id = session.id
         if session.node != self._tools.node:
             raise await self._elsewhere(session)
         if session.status == Status.ACTIVE:
@@ -154,7 +157,9 @@ class Sandboxes:
         """With a key whose create has not failed for good. Who crashes with a key of chance leaves it to the sweep."""
         caller = Caller("", row.owner, Scope.USE, row.owner, options.max_sessions(row.settings))
         base = f"{_PREFIX}:{row.id}:{row.incarnation + 1}:{self._tools.node}"
-        request = replace(options.request_for(options.from_json(row.settings), row.key), snapshot=snapshot)
+        memory_mb = self._tools.settings.agent_memory_mb.get(row.agent)
+        wish = options.request_for(options.from_json(row.settings), row.key, memory_mb)
+        request = replace(wish, snapshot=snapshot)
         for _ in range(_MOST_TRIES):
             key = self._keys.get(base, base)
             try:

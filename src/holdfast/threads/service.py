@@ -14,13 +14,16 @@ import structlog
 from holdfast.errors import BadInput, HoldfastError, ThreadNotFound, TurnNotFound
 from holdfast.store.thread_rows import MessageRow, ThreadRow, TurnRow
 from holdfast.store.thread_rows import NewMessage as StoredMessage
+from holdfast.store.usage import UsageBy, UsageLine
 from holdfast.store.usage_rows import UsageSum
 from holdfast.threads import options as kept
 from holdfast.threads.books import ThreadBooks
 from holdfast.threads.briefs import Briefs
+from holdfast.threads.commands import ThreadCommands
 from holdfast.threads.feed import Feed
 from holdfast.threads.files import Download, ThreadFileService
 from holdfast.threads.hosts import Hosts
+from holdfast.threads.idle_agents import IdleAgents
 from holdfast.threads.janitor import Janitor
 from holdfast.threads.keys import DEFAULT_CHANNEL, ThreadRef, check_channel, check_message_id
 from holdfast.threads.office import Office
@@ -71,7 +74,8 @@ class ThreadService:
         if books is not None:
             books.attend(self._office.lease_of)
         self._feed = Feed(tools.store)
-        self.janitor = Janitor(tools, self._hosts, sandboxes, self._files)
+        self.commands = ThreadCommands(tools, self._office, self._briefs, lambda ref: self._made(ref, None), self.send)
+        self.janitor = Janitor(tools, self._hosts, sandboxes, self._files, IdleAgents(tools, self._office.ask))
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -119,29 +123,32 @@ class ThreadService:
         Only a sandbox that is certainly gone is made anew. Everything else is tried again for a while, then raised
         as it was last seen, and noted in the thread's ``last_error``. ``Conflict`` where another daemon has it.
         """
-        row = await self._made(ref, options)
-        found, channels, usage = await asyncio.gather(
-            self._office.ask(row, "resolve", {"channel": check_channel(channel)}),
-            self._store.threads.channels(row.id),
-            self._store.usage.of_threads([row.id]),
-        )
-        how, row = How(str(found["how"])), await self._store.threads.get(row.id)
-        return Resolved(  # one that was reused has the agent sessions that it had
-            thread=thread_view(row, channels, usage.get(row.id, UsageSum()))
-            if how is How.REUSED
-            else await self._view(row),
-            session_id=str(found["session_id"]),
-            agent_session_id=str(found["agent_session_id"]),
+        try:
+            there, channels = await self._store.threads.whole(ref.owner, ref.key)
+        except ThreadNotFound:
+            there, channels = None, []
+        row = await self._made(ref, options, there)
+        found = await self._office.ask(row, "resolve", {"channel": check_channel(channel)})
+        how, session, agent_session = How(str(found["how"])), str(found["session_id"]), str(found["agent_session_id"])
+        known = any((one.channel, one.agent_session_id) == (channel, agent_session) for one in channels)
+        same = known and how is How.REUSED and row.session_id == session and not found.get("changed", True)
+        return Resolved(
+            thread=thread_view(row, channels, None) if same and options is None else await self.get(ref),
+            session_id=session,
+            agent_session_id=agent_session,
             how=how,
             why=None if found.get("why") is None else str(found["why"]),
         )
 
-    async def _made(self, ref: ThreadRef, options: ThreadOptions | None) -> ThreadRow:
-        """The thread's row; a new one if there is none. ``BadInput`` if it cannot be set up so."""
+    async def _made(self, ref: ThreadRef, options: ThreadOptions | None, found: ThreadRow | None = None) -> ThreadRow:
+        """The thread's row, which may have been found already; a new one if there is none.
+
+        ``BadInput`` if it cannot be set up so.
+        """
         if options is not None:
             await self._briefs.check(options)
         try:
-            row = await self._store.threads.by_key(ref.owner, ref.key)
+            row = found or await self._store.threads.by_key(ref.owner, ref.key)
         except ThreadNotFound:
             chosen = options or ThreadOptions()
             agent = self._tools.agents.get(chosen.agent).name
@@ -222,13 +229,12 @@ class ThreadService:
 
     async def get(self, ref: ThreadRef) -> ThreadView:
         """``ThreadNotFound`` if there is none. Wakes nothing."""
-        return await self._view(await self._row(ref))
+        row, channels = await self._store.threads.whole(ref.owner, ref.key)
+        usage = await self._store.usage.of_threads([row.id])
+        return thread_view(row, channels, usage.get(row.id, UsageSum()))
 
     async def _row(self, ref: ThreadRef) -> ThreadRow:
         return await self._store.threads.by_key(ref.owner, ref.key)
-
-    async def _view(self, row: ThreadRow) -> ThreadView:
-        return (await self._views([row]))[0]
 
     async def _views(self, rows: Sequence[ThreadRow]) -> Sequence[ThreadView]:
         usage = await self._store.usage.of_threads([row.id for row in rows])
@@ -279,6 +285,25 @@ class ThreadService:
         files = await self._store.thread_files.some(turn.thread_id, turn.artifacts) if turn.artifacts else []
         usage = await self._store.usage.of_turn(turn.id)
         return turn_view(turn, {file.id: file for file in files}, usage)
+
+    async def usage(
+        self,
+        by: UsageBy,
+        *,
+        owner: str | None,
+        key: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        limit: int = 100,
+    ) -> tuple[Sequence[UsageLine], UsageSum]:
+        """What calls to models have cost, line by line and in all. Days such as 2026-02-28, UTC, both included.
+
+        Also of threads that are deleted: bills stay. ``owner`` None: of everybody.
+        """
+        return await asyncio.gather(
+            self._store.usage.report(by, limit=limit, owner=owner, thread_key=key, since=since, until=until),
+            self._store.usage.total(owner=owner, thread_key=key, since=since, until=until),
+        )
 
     async def transcript(self, ref: ThreadRef, *, channel: str = DEFAULT_CHANNEL) -> Sequence[Line]:
         """What was said, oldest first, by users and agent; without what was reverted."""

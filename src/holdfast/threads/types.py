@@ -138,8 +138,8 @@ class ThreadView:
     last_seq: int
     created_at: float
     last_activity_at: float
-    usage: UsageSum = field(default_factory=UsageSum)
-    """What its calls to models were in all."""
+    usage: UsageSum | None = None
+    """What its calls to models were in all; None where nobody has added them up, as in the reply to a resolve."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from holdfast.threads.types import (
 )
 
 
-def thread_view(row: ThreadRow, channels: Sequence[ChannelRow], usage: UsageSum) -> ThreadView:
+def thread_view(row: ThreadRow, channels: Sequence[ChannelRow], usage: UsageSum | None) -> ThreadView:
     return ThreadView(
         id=row.id,
         key=row.key,

@@ -59,7 +59,9 @@ async def test_between_turns_a_call_is_the_threads(street: Street) -> None:
         last = (await desk.events())[-1]
         assert (last.kind, last.turn_id) == (Kind.MODEL_SWITCHED, None)
         assert (await desk.threads.turn(REF, turn.id)).usage == UsageSum()
-        assert (await desk.threads.get(REF)).usage.calls == 1
+        whole = (await desk.threads.get(REF)).usage
+        assert whole is not None
+        assert whole.calls == 1
 
 
 async def test_a_tag_names_the_channel(street: Street) -> None:

@@ -144,6 +144,23 @@ async def test_a_sandbox_that_has_died_and_cannot_be_brought_back_now_is_tried_a
     assert street.house.count("create") == 1
 
 
+async def test_what_a_resolve_tells_of_the_thread_is_how_it_is_afterwards(street: Street) -> None:
+    """Also of another channel's agent session, which was new, and of an error, which is over."""
+    async with street.daemon() as desk:
+        await desk.talk("say hello", "m1")
+        side = await desk.threads.resolve(REF, channel="side")
+        assert side.thread == await desk.threads.get(REF)
+        assert side.agent_session_id in [one.agent_session_id for one in side.thread.channels]
+        desk.agent.inject("resume_session", error=AgentFailed("503"), times=None)
+        with pytest.raises(AgentFailed):
+            await desk.threads.resolve(REF)
+        assert (await desk.threads.get(REF)).resume_failures == 1
+        desk.agent.release("resume_session")
+        well = await desk.threads.resolve(REF)
+        assert (well.how, well.thread) == (How.REUSED, await desk.threads.get(REF))
+        assert (well.thread.resume_failures, well.thread.last_error) == (0, None)
+
+
 async def test_a_new_one_starts_from_the_newest_snapshot_of_the_old(street: Street) -> None:
     async with street.daemon() as desk:
         await desk.talk("write /workspace/a old", "m1")

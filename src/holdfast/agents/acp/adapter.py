@@ -22,7 +22,7 @@ from holdfast.agents.acp.words import (
     update_of,
 )
 from holdfast.agents.base import Abilities, Agent, AgentSessionId, Command, Cursor, Place, Prompt, Said, Told
-from holdfast.agents.supervisor import Found, Json, Launch, Patience, Supervisor, read_lines
+from holdfast.agents.supervisor import Found, Json, Launch, Patience, Supervisor
 from holdfast.agents.supervisor.journal import Delivery
 from holdfast.agents.supervisor.preamble import preamble
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing
@@ -313,8 +313,7 @@ class AcpAgent(Agent):
         """As it told them last."""
         found = await self._running(place)
         note = await self._known(place, session, found)
-        lines, _ = await read_lines(place, found.view.process_id, 0)
-        for line in reversed(lines):
+        for line in reversed(await self._supervisor.read(place, found.view.process_id, 0)):
             match update_of(line.told, note.inner):
                 case {"sessionUpdate": "available_commands_update", "availableCommands": list(commands)}:
                     return [Command(str(one["name"]), str(one["description"])) for one in commands_of(commands)]

@@ -14,7 +14,6 @@ from holdfast.agents.acp.turn import Turn
 from holdfast.agents.base import Cursor, Told
 from holdfast.agents.permissions import Action, decide
 from holdfast.agents.supervisor.lines import Line
-from holdfast.agents.supervisor.output import follow_lines
 from holdfast.errors import AgentDown
 from holdfast.protocol.turn_events import Kind, StopReason, TurnEvent
 from holdfast.sessions.processes import ProcessView
@@ -39,7 +38,8 @@ class Reader:
         for told in self._tell(BEGINNING, self._mapper.begin()):
             yield told
         delivery = self._turn.delivery
-        following = follow_lines(self._turn.place, delivery.process_id, delivery.output, self._quiet)
+        place = self._turn.place
+        following = self._turn.supervisor.follow(place, delivery.process_id, delivery.output, self._quiet)
         lost, last = 0, END
         async with contextlib.aclosing(following) as items:
             async for item in items:

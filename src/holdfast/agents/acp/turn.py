@@ -7,7 +7,6 @@ from holdfast.agents.acp.permission import CANCELED, Asked
 from holdfast.agents.acp.words import notification, refusal, result
 from holdfast.agents.base import Place
 from holdfast.agents.supervisor.journal import Delivery
-from holdfast.agents.supervisor.output import read_lines
 from holdfast.agents.supervisor.supervisor import Supervisor
 from holdfast.errors import AgentDown, ProcessNotFound
 from holdfast.sessions.processes import ProcessView
@@ -40,7 +39,7 @@ class Turn:
     async def scan(self) -> tuple[list[Asked], bool]:
         """What it has asked so far, and whether it is over."""
         try:
-            lines, _ = await read_lines(self.place, self.delivery.process_id, self.delivery.output)
+            lines = await self.supervisor.read(self.place, self.delivery.process_id, self.delivery.output)
         except ProcessNotFound:
             return [], True
         mapper, asked, over = self.mapper(), list[Asked](), False

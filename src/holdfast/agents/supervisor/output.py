@@ -16,11 +16,11 @@ _COMPLAINT_WINDOW = 64 << 10
 _COMPLAINT_BYTES = 2000
 
 Item = Attached | Chunk | ProcessView
+Said = Attached | Line | ProcessView | int | None
+"""See ``follow_lines``."""
 
 
-async def follow_lines(
-    place: Place, process_id: str, offset: int, quiet: float
-) -> AsyncGenerator[Attached | Line | ProcessView | int | None, None]:
+async def follow_lines(place: Place, process_id: str, offset: int, quiet: float) -> AsyncGenerator[Said, None]:
     """From ``offset`` on: lines, and
 
     ``Attached`` first, after which nothing escapes us;

@@ -4,21 +4,23 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from holdfast.agents.base import Place
+from holdfast.agents.known import how_to_install
 from holdfast.agents.supervisor import home, journal
 from holdfast.agents.supervisor.breaker import MOST_FAILURES, WINDOW_SECONDS, Breaker
 from holdfast.agents.supervisor.journal import Journal
 from holdfast.agents.supervisor.launch import Launch, mark_of
 from holdfast.agents.supervisor.lines import Json, Line
-from holdfast.agents.supervisor.output import complaint, follow_lines
+from holdfast.agents.supervisor.output import Said, complaint, follow_lines, read_lines
 from holdfast.errors import (
     AgentDown,
     AgentError,
     AgentFailed,
+    AgentNotInstalled,
     BadInput,
     HoldfastError,
     ProcessNotFound,
@@ -194,7 +196,11 @@ class Supervisor:
             said = await complaint(place, view)
             if not view.running:
                 why = f"{self.agent} ended as soon as it was started, with {view.exit_code}: {said}"
-                raise AgentFailed(why) if view.exit_code == _NOT_FOUND else AgentDown(why)
+                if view.exit_code == _NOT_FOUND:
+                    raise AgentNotInstalled(
+                        f"{self.agent} is not in this sandbox ({said}); {how_to_install(self.agent)}"
+                    )
+                raise AgentDown(why)
             await end(place, view)
             if isinstance(problem, AgentFailed):
                 raise problem
@@ -222,6 +228,15 @@ class Supervisor:
         return self._breakers.setdefault((place.session_id, place.channel), Breaker(self._clock))
 
     # -- stdin and stdout ----------------------------------------------------------------------------------------------
+
+    def follow(self, place: Place, process_id: str, offset: int, quiet: float) -> AsyncGenerator[Said, None]:
+        """What it says from ``offset`` on, as it says it: see ``follow_lines``."""
+        return follow_lines(place, process_id, offset, quiet)
+
+    async def read(self, place: Place, process_id: str, offset: int) -> Sequence[Line]:
+        """What it has said from ``offset`` on until now. ``ProcessNotFound`` where nobody knows any more."""
+        lines, _view = await read_lines(place, process_id, offset)
+        return lines
 
     async def write(self, place: Place, found: Found, line: bytes) -> None:
         """A line whose loss, or repetition, does no harm. For others there is ``journal``."""
