@@ -22,7 +22,7 @@ from holdfast.agents.acp.words import (
     update_of,
 )
 from holdfast.agents.base import Abilities, Agent, AgentSessionId, Command, Cursor, Place, Prompt, Said, Told
-from holdfast.agents.supervisor import Found, Json, Launch, Patience, Supervisor
+from holdfast.agents.supervisor import Found, Json, Launch, Patience, Supervisor, record
 from holdfast.agents.supervisor.journal import Delivery
 from holdfast.agents.supervisor.preamble import preamble
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing
@@ -67,6 +67,7 @@ class AcpAgent(Agent):
             ready=lambda found: self._initialize(place, found),
             alive=lambda found: self._ping(place, found),
         )
+        await record.prune(place, await self._supervisor.directory(place))
 
     async def health(self, place: Place) -> None:
         await self._ping(place, await self._running(place))

@@ -9,8 +9,9 @@ from holdfast.agents.acp.adapter import AcpAgent, Claude, Codex, Gemini, Opencod
 from holdfast.agents.acp.presets import PRESETS, Preset
 from holdfast.agents.acp.setting import Setting, choose
 from holdfast.agents.base import Brief
+from holdfast.agents.known import KNOWN
 from holdfast.agents.permissions import parse
-from holdfast.agents.registry import KNOWN, AgentRegistry
+from holdfast.agents.registry import AgentRegistry
 from holdfast.errors import AgentFailed
 from holdfast.protocol.models import Model, Wire
 
