@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 from holdfast.agents.base import START, Told
-from holdfast.agents.conformance.harness import Harness, reason_of, talk, text_of
+from holdfast.agents.conformance.harness import PATIENCE_SECONDS, Harness, reason_of, talk, text_of
 from holdfast.protocol.turn_events import StopReason
 
 
@@ -28,7 +28,7 @@ class StreamConformance:
                 harness.wishes.say("one two three four"), harness.wishes.run("echo five; sleep 0.05; echo six")
             )
             seen: list[Told] = []
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while not seen or seen[-1].event.kind != "message.finalize":
                     after = seen[-1].cursor if seen else START
                     events = one.agent.events(one.place, one.session, prompt_id, after)
@@ -46,7 +46,7 @@ class StreamConformance:
                 harness.wishes.say("four five"),
             )
             seen: list[Told] = []
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 async with contextlib.aclosing(one.agent.events(one.place, one.session, prompt_id, START)) as events:
                     while not text_of(seen):
                         seen.append(await anext(events))
@@ -73,7 +73,7 @@ class StreamConformance:
                 harness.wishes.say("before"), harness.wishes.wait_for(one.path("go")), harness.wishes.say("after")
             )
             text = ""
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 async for told in one.agent.events(one.place, one.session, prompt_id, START):
                     text += str(told.event.data.get("text", ""))
                     if text.strip() == "before":  # only now: had it been told late, we would wait for ever
@@ -84,7 +84,7 @@ class StreamConformance:
         async with talk(harness, free=True) as one:
             prompt_id = await one.prompt(harness.wishes.write(one.path("done"), "yes"), harness.wishes.say("done"))
 
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while await harness.read_file(one.place, one.path("done")) is None:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             assert reason_of(await one.another_daemon().read(prompt_id)) is StopReason.END_TURN
