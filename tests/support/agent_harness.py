@@ -68,7 +68,6 @@ class AgentHarness(Harness):
     wishes = DemoWishes()
     leaves_running = True
     several_sandboxes = False
-    replays = False
     long_words = 16_000  # more than a pipe takes at once, less than a command line may have
 
     def __init__(self, service: SessionService, server: ModelServer, make: Callable[[], Agent], agent: str) -> None:
