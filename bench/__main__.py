@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 
 from bench import (
+    agents,
     concurrency,
     create,
     exec,
@@ -18,7 +19,9 @@ from bench import (
     fork,
     idle,
     load,
+    models,
     pool,
+    races,
     report,
     runner,
     sleep,
@@ -32,9 +35,26 @@ from bench.plan import Plan
 from holdfast.drivers.oci_machine import examine
 from holdfast.errors import HoldfastError
 
+_MODULES = (
+    exec,
+    create,
+    pool,
+    sleep,
+    fork,
+    idle,
+    files,
+    transfer,
+    stream,
+    concurrency,
+    load,
+    runner,
+    threads,
+    races,
+    models,
+    agents,
+)
 BENCHMARKS: dict[str, Callable[[Plan], Coroutine[None, None, list[Figure]]]] = {
-    module.NAME: module.measure
-    for module in (exec, create, pool, sleep, fork, idle, files, transfer, stream, concurrency, load, runner, threads)
+    module.NAME: module.measure for module in _MODULES
 }
 WIDTH = 150
 """Of the table, where there is no terminal to ask."""
@@ -43,13 +63,17 @@ WIDTH = 150
 @click.command()
 @click.option("--only", multiple=True, type=click.Choice(list(BENCHMARKS)), help="Only this one; may be repeated.")
 @click.option("--quick", is_flag=True, help="Few repetitions, to see that all works; the figures mean little.")
+@click.option("--races", type=click.IntRange(min=1), help="How many threads two daemons race for; 200 usually.")
 @click.option("--check", is_flag=True, help="Exit with 1 if a target is missed.")
 @click.option("--markdown", is_flag=True, help="Print the table as Markdown.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
-def main(only: Sequence[str], quick: bool, check: bool, markdown: bool, json_file: Path | None) -> None:
+def main(
+    only: Sequence[str], quick: bool, races: int | None, check: bool, markdown: bool, json_file: Path | None
+) -> None:
     """Measure Holdfast against the bare tools on this machine."""
     figures: list[Figure] = []
-    status = _run([name for name in BENCHMARKS if not only or name in only], quick, figures)
+    plans = {name: Plan(quick, partial(_say, name), races) for name in BENCHMARKS if not only or name in only}
+    status = _run(plans, figures)
     if figures:
         if markdown:
             print(report.markdown(figures))
@@ -61,24 +85,24 @@ def main(only: Sequence[str], quick: bool, check: bool, markdown: bool, json_fil
     sys.exit(status or int(check and missed))
 
 
-def _run(names: Sequence[str], quick: bool, figures: list[Figure]) -> int:
+def _run(plans: Mapping[str, Plan], figures: list[Figure]) -> int:
     """Fills ``figures`` as they come, so that what is done is not lost with what is interrupted."""
     try:
-        return asyncio.run(_measure(names, quick, figures))
+        return asyncio.run(_measure(plans, figures))
     except KeyboardInterrupt:
         return 130
 
 
-async def _measure(names: Sequence[str], quick: bool, figures: list[Figure]) -> int:
+async def _measure(plans: Mapping[str, Plan], figures: list[Figure]) -> int:
     """One after the other; a benchmark that fails does not keep the next from running."""
     if problems := [check for check in (await examine(None)).checks if check.fatal and not check.ok]:
         _say("cannot run", "; ".join(f"{check.name}: {check.detail}. {check.remedy}" for check in problems))
         return 1
     status = 0
-    for name in names:
+    for name, plan in plans.items():
         started = time.monotonic()
         try:
-            figures += await BENCHMARKS[name](Plan(quick, partial(_say, name)))
+            figures += await BENCHMARKS[name](plan)
         except (BenchError, HoldfastError, ExceptionGroup) as failure:
             status = 1
             for one in _leaves(failure):

@@ -10,6 +10,8 @@ class Plan:
 
     quick: bool
     say: Callable[[str], None]
+    races: int | None = None
+    """How many races to run; None: as many as usual."""
 
     def count(self, full: int, quick: int) -> int:
         return quick if self.quick else full

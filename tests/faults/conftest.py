@@ -1,11 +1,12 @@
 """Daemons that are killed at the worst moments. Each module has one; tests restart it as they like."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import httpx2
 import pytest
 
 from support.daemon import DaemonProcess, unusable_driver
+from support.real_threads import RealDesk, Town, forgotten, open_town, opened
 
 REAP_SECONDS = 0.5
 
@@ -39,3 +40,18 @@ def _is_up(daemon: DaemonProcess) -> bool:
             return client.get("/healthz").status_code == 200
     except httpx2.HTTPError:
         return False
+
+
+@pytest.fixture(scope="module")
+def town(usable: None) -> Iterator[Town]:
+    with open_town() as town:
+        yield town
+
+
+@pytest.fixture
+async def desk(town: Town) -> AsyncIterator[RealDesk]:
+    """With a thread that has said something and has a file."""
+    async with town.daemon() as desk:
+        await opened(desk)
+        yield desk
+        await forgotten(town, desk)

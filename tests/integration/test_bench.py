@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from support.daemon import unusable_driver
+from support.postgres import MISSING, running_postgres
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,6 +57,18 @@ def test_load_benchmark_counts_errors_and_compares_the_tail(tmp_path: Path) -> N
     assert latency["count"] == 100
     assert (tail["p50"], tail["reference_p50"]) == (latency["p99"], latency["p50"])
     assert memory["p50"] > 0
+
+
+@pytest.mark.timeout(300)
+def test_races_benchmark_counts_sandboxes_made_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_postgres() as server:
+        if server is None:
+            pytest.skip(MISSING)
+        server.create("bench")
+        monkeypatch.setenv("HOLDFAST_BENCH_POSTGRES", server.url("bench"))
+        double, took = _quick_figures("races", tmp_path)
+    assert (double["p50"], double["target"]) == (0, "≤ 0 sandboxes")
+    assert took["count"] == 4
 
 
 def _quick_figures(name: str, tmp_path: Path) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
-"""A daemon on real sandboxes that kills itself, with -9, at the N-th step of a send: ``python crash_child.py ROOT N``.
+"""A daemon on real sandboxes that kills itself, with -9, at the N-th step of what it is to do.
 
-With 0 it comes to the end, and says how many steps there were.
+``python crash_child.py ROOT N send|resolve``. With 0 it comes to the end, and says how many steps there were.
 """
 
 import asyncio
@@ -12,11 +12,25 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from holdfast.store import Store
 from support.crash_points import SuicideFuse, wire, wire_store
 from support.real_threads import Town
-from support.threads import REF
+from support.threads import REF, Desk
 from support.waiting import until
 
 
-async def main(root: Path, at: int) -> None:
+async def send(desk: Desk, outside: Store) -> None:
+    await desk.say("run echo x >> /workspace/ran\nsay one two", "m1")
+
+    async def done() -> bool:  # seen from outside, so that looking is no step
+        thread = await outside.threads.by_key(REF.owner, REF.key)
+        return (await outside.messages.get(thread.id, "m1")).status == "done"
+
+    await until(done, "done", 60)
+
+
+async def resolve(desk: Desk, _outside: Store) -> None:
+    await desk.threads.resolve(REF)
+
+
+async def main(root: Path, at: int, work: str) -> None:
     fuse = SuicideFuse(at or None)
     store = await Store.open(f"sqlite:///{root / 'test.db'}")
     outside = await Store.open(f"sqlite:///{root / 'test.db'}")
@@ -24,13 +38,7 @@ async def main(root: Path, at: int) -> None:
     async with Town(root).daemon(store=store) as desk:
         wire(desk.tools.agents.get("scripted"), fuse, "agent")
         fuse.lit = True
-        await desk.say("run echo x >> /workspace/ran\nsay one two", "m1")
-
-        async def done() -> bool:  # seen from outside, so that looking is no step
-            thread = await outside.threads.by_key(REF.owner, REF.key)
-            return (await outside.messages.get(thread.id, "m1")).status == "done"
-
-        await until(done, "done", 60)
+        await (send if work == "send" else resolve)(desk, outside)
         fuse.lit = False
         if at:
             await SuicideFuse().died()  # it was killed at the very end
@@ -39,4 +47,4 @@ async def main(root: Path, at: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))

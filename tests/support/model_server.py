@@ -149,6 +149,8 @@ class ModelServer:
         self.open += 1
         try:
             return await self._send(request, wire or Wire.CHAT, answer, fault)
+        except ConnectionResetError:  # whoever asked has gone
+            return web.Response()
         finally:
             self.open -= 1
 

@@ -1,9 +1,11 @@
 """The thread service on real sandboxes of the oci driver, with the scripted agent in them."""
 
 import contextlib
+import ctypes
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -17,18 +19,20 @@ from prometheus_client import CollectorRegistry
 from holdfast.agents.base import Place
 from holdfast.agents.registry import AgentRegistry
 from holdfast.agents.scripted import process
-from holdfast.agents.scripted.adapter import ScriptedAgent
+from holdfast.agents.scripted.adapter import Patience, ScriptedAgent
 from holdfast.agents.supervisor import home
 from holdfast.drivers.oci import OciDriver
 from holdfast.drivers.oci_config import ID_BASE
 from holdfast.images.store import ImageStore
-from holdfast.link.hub import LinkHub
+from holdfast.link.hub import SOCKET_NAME, LinkHub
+from holdfast.protocol.turn_events import Kind
 from holdfast.sessions.kept import Kept
 from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.saved_shells import SavedShells
 from holdfast.sessions.service import SessionService
 from holdfast.store import Store
 from holdfast.threads.metrics import ThreadMetrics
+from holdfast.threads.preview import Previews
 from holdfast.threads.service import ThreadService
 from holdfast.threads.settings import ThreadSettings
 from holdfast.threads.tools import Tools
@@ -36,9 +40,11 @@ from support.daemon import DaemonProcess, unmount_below
 from support.house import NODE
 from support.machine import containers, delete_container, init_pid, runtime
 from support.scripted_harness import PATIENCE, SETTINGS
-from support.threads import STEADY, Desk
+from support.threads import REF, STEADY, Desk, text_of
+from support.waiting import until
 
 REAL = replace(STEADY, resolve_seconds=15.0, retry_seconds=0.2, poll_seconds=0.2)
+_PIDFD_GETFD = 438
 SESSIONS = replace(SETTINGS, default_image="host", reap_interval_seconds=0.5)
 
 
@@ -54,17 +60,22 @@ class RealDesk(Desk):
 class Town:
     """What stays when daemons go: the state directory, and the machine."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, node: str = NODE) -> None:
         self.root = root
+        self.node = node
         self.state_dir = root / "s"
         self.state_dir.mkdir(0o711, exist_ok=True)
         self._here = cast(DaemonProcess, self)  # as far as the helpers care
 
     @contextlib.asynccontextmanager
     async def daemon(
-        self, settings: ThreadSettings = REAL, store: Store | None = None, **changes: object
+        self,
+        settings: ThreadSettings = REAL,
+        store: Store | None = None,
+        patience: Patience = PATIENCE,
+        previews: Previews | None = None,
     ) -> AsyncIterator[RealDesk]:
-        chosen = replace(settings, **changes)  # type: ignore[arg-type]
+        """It closes the store, also one that it was given."""
         opened = store or await Store.open(f"sqlite:///{self.root / 'test.db'}")
         driver = OciDriver(self.state_dir)
         await driver.prepare()
@@ -77,15 +88,15 @@ class Town:
             SavedShells(self.root / "asleep"),
             Kept(opened.snapshots, opened.workspaces, self.root),
             SESSIONS,
-            node=NODE,
+            node=self.node,
             link_key=b"key",
             clock=time.time,
             metrics=SessionMetrics(registry),
         )
         agents = AgentRegistry([])
-        agents.add(ScriptedAgent(PATIENCE))
-        tools = Tools(opened, sessions, agents, chosen, ThreadMetrics(registry), NODE, time.time)
-        threads = ThreadService(tools, self.root / "files")
+        agents.add(ScriptedAgent(patience))
+        tools = Tools(opened, sessions, agents, settings, ThreadMetrics(registry), self.node, time.time)
+        threads = ThreadService(tools, self.root / "files", previews)
         try:
             async with sessions.running(), threads.running():
                 yield RealDesk(threads, sessions, tools)
@@ -110,6 +121,18 @@ class Town:
             raise ProcessLookupError(f"the runner of {session_id} has ended")
         os.kill(pid, signum)
 
+    def cut_link(self, session_id: str) -> int:
+        """Shut every connection that the runner has to the daemon, for both ends; returns how many there were.
+
+        The sockets are the runner's own, borrowed from outside; it dials again.
+        """
+        pid = init_pid(self._here, session_id)
+        pidfd = os.pidfd_open(pid)
+        try:
+            return sum(_shut(pidfd, int(entry.name)) for entry in Path(f"/proc/{pid}/fd").iterdir())
+        finally:
+            os.close(pidfd)
+
     async def kill_agent(self, desk: Desk, session_id: str) -> None:
         place = Place(session_id, desk.sessions)
         view, _generation = await process.find(place)
@@ -120,6 +143,57 @@ class Town:
     async def lose_agent_sessions(self, desk: Desk, session_id: str) -> None:
         where = await home.root(Place(session_id, desk.sessions))
         await desk.sessions.files.remove(session_id, f"{where}/scripted", recursive=True)
+
+
+def _shut(pidfd: int, fd: int) -> bool:
+    """Whether it was a connection to the link's socket."""
+    borrowed = ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_GETFD, pidfd, fd, 0)
+    if borrowed < 0:
+        return False  # closed meanwhile
+    try:
+        with socket.socket(fileno=borrowed) as connection:
+            if not str(connection.getpeername()).endswith(SOCKET_NAME):
+                return False
+            connection.shutdown(socket.SHUT_RDWR)
+            return True
+    except OSError:  # no socket, or not connected
+        return False
+
+
+async def sandbox_of(desk: Desk) -> str:
+    session = (await desk.threads.get(REF)).session_id
+    assert session is not None
+    return session
+
+
+async def said(desk: Desk, word: str) -> bool:
+    return word in text_of(await desk.events())
+
+
+async def opened(desk: Desk) -> None:
+    """The thread has begun: something was said, and there is a file."""
+    await desk.talk("write /workspace/a.txt kelp\nsay the password is kelp", "m0")
+
+
+async def forgotten(town: Town, desk: Desk) -> None:
+    """The thread is gone, with its sandbox, and its key is free for the next test."""
+    await desk.threads.delete(REF)
+    await until(lambda: town.sandboxes() == [], "nothing is left")
+    await desk.tools.store.threads.purge(older_than=-1.0)
+
+
+async def remembers(desk: Desk, town: Town, *, file: bool, name: str = "after") -> None:
+    """The next message is answered, by an agent that knows the conversation, in the thread's one sandbox."""
+    script = "recall the password is kelp\nrun cat /workspace/a.txt || true"
+    turn = await desk.talk(script, name)
+    assert turn.reason == "end_turn" and "yes" in (turn.answer or ""), turn
+    output = [e.data.get("output") for e in await desk.events() if e.kind == Kind.TOOL_UPDATE and e.turn_id == turn.id]
+    assert ("kelp" in str(output[-1])) == file, output
+    thread = await desk.threads.get(REF)
+    assert (thread.last_error, thread.resume_failures) == (None, 0)
+    await until(lambda: town.sandboxes() == [thread.session_id], "one sandbox")
+    events = await desk.events()
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
 
 
 @contextlib.contextmanager

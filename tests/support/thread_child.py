@@ -1,34 +1,59 @@
 """A daemon with threads on a host of its own, as a process that a test may stop and let go on.
 
-``python thread_child.py NODE ROOT URL`` sends the message "m1", says ``begun`` when the agent has, and ``empty`` when
-none of its sandboxes is left. Its agent goes on talking until then.
+``python thread_child.py NODE ROOT URL fake|oci`` sends the message "m1", says ``begun`` when the agent has, and
+``empty`` when none of its sandboxes is left. Its agent goes on talking until then.
 """
 
 import asyncio
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from holdfast.protocol.turn_events import Kind
+from holdfast.store import Store
+from holdfast.threads.settings import ThreadSettings
 from support.hosts import Host
-from support.threads import STEADY
+from support.machine import runtime
+from support.real_threads import REAL, Town
+from support.threads import STEADY, Desk
 from support.waiting import until
 
-SETTINGS = replace(STEADY, lease_seconds=2.0, janitor_seconds=0.3, keep_aside_seconds=0.0)
 SCRIPT = "say begun\n" + "\n".join("say more\nsleep 0.1" for _ in range(600))
 
 
-async def main(node: str, root: Path, url: str) -> None:
+def often(settings: ThreadSettings) -> ThreadSettings:
+    return replace(settings, lease_seconds=2.0, janitor_seconds=0.3, keep_aside_seconds=0.0)
+
+
+async def work(desk: Desk, sandboxes: Callable[[], list[str]]) -> None:
+    await desk.say(SCRIPT, "m1")
+    await desk.wait_for(Kind.TEXT_DELTA)
+    print("begun", flush=True)
+
+    async def empty() -> bool:
+        await asyncio.sleep(0.1)
+        return not await asyncio.to_thread(sandboxes)
+
+    await until(empty, "no sandbox is left", 120)
+    print("empty", flush=True)
+
+
+async def on_fakes(node: str, root: Path, url: str) -> None:
     host = Host(node, root, url)
-    async with host.up(), host.daemon(SETTINGS) as desk:
-        await desk.say(SCRIPT, "m1")
-        await desk.wait_for(Kind.TEXT_DELTA)
-        print("begun", flush=True)
-        await until(lambda: not host.house.world.sandboxes, "no sandbox is left", 120)
-        print("empty", flush=True)
+    async with host.up(), host.daemon(often(STEADY)) as desk:
+        await work(desk, lambda: list(host.house.world.sandboxes))
+
+
+async def on_real_ones(node: str, root: Path, url: str) -> None:
+    town = Town(root, node)
+    async with town.daemon(often(REAL), await Store.open(url)) as desk:
+        await work(desk, town.sandboxes)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3]))
+    runtime()  # found out now: later there is an event loop
+    run = on_real_ones if sys.argv[4] == "oci" else on_fakes
+    asyncio.run(run(sys.argv[1], Path(sys.argv[2]), sys.argv[3]))

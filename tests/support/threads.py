@@ -25,6 +25,7 @@ from holdfast.threads.service import ThreadService
 from holdfast.threads.settings import ThreadSettings
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import EventView, MessageView, Mode, NewMessage, TurnView
+from holdfast.threads.voice import NoTranscriber, Transcriber
 from support.house import NODE, House
 
 QUICK = ThreadSettings(
@@ -133,6 +134,7 @@ class Street:
         self.agents = FakeAgentWorld(house.world)
         self.models: list[Model] = []
         """What the broker offers."""
+        self.transcriber: Transcriber = NoTranscriber()
         self.abilities: Abilities | None = None
         """Of the agents of daemons to come."""
 
@@ -150,6 +152,7 @@ class Street:
                 metrics=ThreadMetrics(self.house.registry),
                 node=NODE,
                 clock=self.house.clock,
+                transcriber=self.transcriber,
             )
             books = ThreadBooks(self.store, chosen.agents, clock=self.house.clock)
             briefs = Briefs(chosen.agents, Shelf(self.models))

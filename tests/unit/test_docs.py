@@ -53,6 +53,13 @@ def test_every_setting_is_documented(key: str) -> None:
     assert row in (DOCS / "configuration.md").read_text(), f"docs/configuration.md has no row that begins with {row}"
 
 
+def test_every_proof_of_a_failure_is_a_test() -> None:
+    """The links of docs/failures.md name a test of the file that they lead to."""
+    named = re.findall(r"\[(test_\w+)\]\(\.\./(tests/[\w/]+\.py)\)", (DOCS / "failures.md").read_text())
+    assert len(named) > 40
+    assert [test for test, file in named if f"def {test}(" not in (ROOT / file).read_text()] == []
+
+
 def test_every_decision_is_listed() -> None:
     listed = (DOCS / "adr" / "README.md").read_text()
     records = sorted(path.name for path in (DOCS / "adr").glob("[0-9]*.md"))

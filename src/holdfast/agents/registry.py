@@ -1,25 +1,11 @@
 """The agents that a daemon offers, by name. An adapter is imported when it is first asked for."""
 
 import importlib
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Sequence
 
 from holdfast.agents.base import Agent
+from holdfast.agents.known import KNOWN
 from holdfast.errors import BadInput, ConfigError
-
-KNOWN: Final[Mapping[str, str]] = {
-    "claude": "holdfast.agents.acp.adapter:Claude",
-    "codex": "holdfast.agents.acp.adapter:Codex",
-    "gemini": "holdfast.agents.acp.adapter:Gemini",
-    "opencode-acp": "holdfast.agents.acp.adapter:OpencodeAcp",
-    "pi": "holdfast.agents.pi.adapter:PiAgent",
-    "pi-acp": "holdfast.agents.acp.adapter:PiAcp",
-    "sandbox-agent": "holdfast.agents.sandbox_agent.adapter:SandboxAgent",
-    "sandbox-agent-pi": "holdfast.agents.sandbox_agent.adapter:SandboxAgentPi",
-    "scripted": "holdfast.agents.scripted.adapter:ScriptedAgent",
-    "opencode": "holdfast.agents.opencode.adapter:OpenCodeAgent",
-}
-"""Where each adapter is. Its class is called without arguments."""
 
 
 class AgentRegistry:
@@ -49,7 +35,7 @@ class AgentRegistry:
             offered = ", ".join(self.names) or "none; add some to the setting agents"
             raise BadInput(f"agent: {name or 'no default'} is not offered here; there is {offered}")
         if name not in self._agents:
-            module, _, cls = KNOWN[name].partition(":")
+            module, _, cls = KNOWN[name].adapter.partition(":")
             agent = getattr(importlib.import_module(module), cls)()
             assert isinstance(agent, Agent)
             self._agents[name] = agent

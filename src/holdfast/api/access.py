@@ -67,6 +67,7 @@ NEEDS: Final[Mapping[str, Scope]] = {
     "DELETE /v1/snapshots/{reference}": Scope.USE,
     "GET /v1/workspaces": Scope.READ,
     "DELETE /v1/workspaces/{reference}": Scope.USE,
+    "GET /v1/usage": Scope.READ,
     "GET /v1/threads": Scope.READ,
     "GET /v1/threads/{key}": Scope.READ,
     "DELETE /v1/threads/{key}": Scope.USE,

@@ -35,7 +35,7 @@ class _Asking(_Request):
 
 
 class CommandIn(_Asking):
-    name: Annotated[str, Field(pattern=r"^/?[^\s/\x00]+$", max_length=200, description="With or without the slash")]
+    name: Annotated[str, Field(pattern=r"^[!-~]+$", max_length=200, description="With or without the slash")]
     arguments: Annotated[Text, Field(max_length=MAX_TEXT)] = ""
 
     def message(self) -> NewMessage:

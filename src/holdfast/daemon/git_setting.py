@@ -3,30 +3,25 @@
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator
 
 from holdfast.broker.git.hosts import GitHost, GitSettings
-from holdfast.broker.models.keys import CommandKey, EnvKey, FileKey, Key
+from holdfast.daemon.provider_config import KeyConfig
 from holdfast.daemon.setting_types import Name
 
-COMMAND_AGAIN_SECONDS = 300.0
-"""How long a token that a command printed is used."""
 _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?")
 
 
 class GitCredential(BaseModel):
-    """One server. At most one of ``env``, ``file`` and ``command`` says where the token is; without, it gets none."""
+    """One server. ``key`` says where the token is; without, it gets none."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     username: Name = "x-access-token"
-    env: Name | None = None
-    file: Path | None = None
-    command: tuple[Name, ...] = ()
+    key: KeyConfig | None = None
     paths: tuple[Name, ...] = ("*",)
     push: bool = True
     url: str = ""
@@ -39,19 +34,6 @@ class GitCredential(BaseModel):
             raise ValueError("must be a URL such as https://git.example.com, without a user or a query")
         return value.rstrip("/")
 
-    @model_validator(mode="after")
-    def _one_source(self) -> "GitCredential":
-        if sum(map(bool, (self.env, self.file, self.command))) > 1:
-            raise ValueError("must have only one of env, file and command")
-        return self
-
-    def key(self) -> Key | None:
-        if self.env:
-            return EnvKey(self.env)
-        if self.file:
-            return FileKey(self.file.expanduser())
-        return CommandKey(self.command, COMMAND_AGAIN_SECONDS) if self.command else None
-
 
 def _from_text(value: object) -> object:
     """The environment has only text. A server's name is its own, and has no case."""
@@ -59,9 +41,9 @@ def _from_text(value: object) -> object:
         try:
             value = json.loads(value)
         except ValueError:
-            raise ValueError('must be JSON such as {"github.com": {"env": "GITHUB_TOKEN"}}') from None
+            raise ValueError('must be JSON such as {"github.com": {"key": {"env": "GITHUB_TOKEN"}}}') from None
     if not isinstance(value, Mapping):
-        raise ValueError('must map hosts to where their tokens are: {"github.com": {"env": "GITHUB_TOKEN"}}')
+        raise ValueError('must map hosts to where their tokens are: {"github.com": {"key": {"env": "GITHUB_TOKEN"}}}')
     named = {str(name).strip().lower(): entry for name, entry in value.items()}
     for name in named:
         if not _HOST.fullmatch(name):
@@ -74,7 +56,9 @@ GitCredentials = Annotated[Mapping[str, GitCredential], BeforeValidator(_from_te
 
 def git_settings(credentials: Mapping[str, GitCredential], user_name: str, user_email: str) -> GitSettings:
     hosts = {
-        name: GitHost(name, entry.key(), entry.username, entry.paths, entry.push, entry.url)
+        name: GitHost(
+            name, entry.key.source() if entry.key else None, entry.username, entry.paths, entry.push, entry.url
+        )
         for name, entry in credentials.items()
     }
     return GitSettings(hosts, user_name, user_email)

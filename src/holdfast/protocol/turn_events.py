@@ -16,6 +16,7 @@ class Kind(StrEnum):
     TEXT_DELTA = "message.part.text-delta"
     TOOL_UPDATE = "message.part.tool-update"
     FINALIZE = "message.finalize"
+    MESSAGE_CANCELED = "message.canceled"
     STATUS = "agent.status"
     QUESTION = "question"
     QUESTION_CLOSED = "question.closed"
@@ -69,6 +70,7 @@ KINDS: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.TEXT_DELTA: ("message_id", "part_id", "text"),
     Kind.TOOL_UPDATE: ("message_id", "tool_id", "name", "state"),
     Kind.FINALIZE: ("message_id", "reason"),
+    Kind.MESSAGE_CANCELED: ("message_id",),
     Kind.STATUS: ("status",),
     Kind.QUESTION: ("question_id", "text"),
     Kind.QUESTION_CLOSED: ("question_id", "answer"),

@@ -50,6 +50,9 @@ from holdfast.sdk.thread_results import (
     ThreadInfo,
     TurnInfo,
     TurnResult,
+    Usage,
+    UsageLine,
+    UsageReport,
 )
 from holdfast.sdk.threads import Thread
 from holdfast.sdk.transport import request_id
@@ -106,6 +109,9 @@ __all__ = [
     "ThreadInfo",
     "TurnInfo",
     "TurnResult",
+    "Usage",
+    "UsageLine",
+    "UsageReport",
     "WorkspaceInfo",
     "Workspaces",
     "request_id",

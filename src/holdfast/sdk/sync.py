@@ -244,6 +244,7 @@ class SyncClient(Sync[Client]):
 
     create_session = forward_as(SyncSession, Client.create_session)
     get_session = forward_as(SyncSession, Client.get_session)
+    usage = forward(Client.usage)
 
     def __init__(
         self,

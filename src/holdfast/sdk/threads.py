@@ -23,6 +23,7 @@ from holdfast.sdk.thread_results import (
     ThreadInfo,
     TurnInfo,
     models_of_wire,
+    thread_of_wire,
     turn_of_wire,
 )
 from holdfast.sdk.transport import Transport, to_json
@@ -94,7 +95,7 @@ class Thread:
         if options is not None:
             body["options"] = dict(options)
         data = await self._call("POST", "/resolve", body, safe=True, timeout=RESOLVE_SECONDS)
-        return of_wire(Resolved, {**data, "thread": of_wire(ThreadInfo, data["thread"])})
+        return of_wire(Resolved, {**data, "thread": thread_of_wire(data["thread"])})
 
     async def abort(self, *, channel: str = DEFAULT_CHANNEL, queued: bool = False) -> TurnInfo | None:
         """End the turn that is running; None if none is. ``queued``: cancel the messages that wait, too."""
@@ -158,7 +159,7 @@ class Thread:
 
     async def info(self) -> ThreadInfo:
         """Wakes nothing. ``ThreadNotFound`` before the first message."""
-        return of_wire(ThreadInfo, await self._call("GET", ""))
+        return thread_of_wire(await self._call("GET", ""))
 
     async def diff(self, turn_id: str | None = None, *, channel: str = DEFAULT_CHANNEL) -> Diff:
         """What the last turn has changed, where the agent can tell; else what differs from the last commit."""
@@ -250,7 +251,7 @@ class Thread:
 
     async def pause(self, *, hibernate: bool = False) -> ThreadInfo:
         """Put its sandbox to sleep now; the next message wakes it."""
-        return of_wire(ThreadInfo, await self._call("POST", "/pause", {"hibernate": hibernate}))
+        return thread_of_wire(await self._call("POST", "/pause", {"hibernate": hibernate}))
 
     async def delete(self) -> None:
         """With its sandbox, transcript and files. Also twice."""
@@ -290,7 +291,7 @@ async def list_threads(transport: Transport, *, prefix: str | None, owner: str |
     found: list[ThreadInfo] = []
     while True:
         page = await transport.call("GET", "/v1/threads", params=query)
-        found += [of_wire(ThreadInfo, one) for one in page["threads"]]
+        found += [thread_of_wire(one) for one in page["threads"]]
         if not page["next_cursor"]:
             return found
         query["cursor"] = page["next_cursor"]

@@ -130,7 +130,7 @@ class Lifecycle:
 
     async def _start(self, row: SessionRow) -> tuple[Handle, Restored | None]:
         """The sandbox, with its runner on the line, and what came back in it."""
-        link = await self.listen(row.id)
+        link = await self.listen(row)
         handle = self._driver.handle_for(row.id)
         spec = SessionSpec.from_json(row.spec)
         if spec.fork_of is not None:
@@ -185,9 +185,11 @@ class Lifecycle:
         except HoldfastError as trouble:
             log.warning("session.cleanup.failed", session_id=row.id, error=trouble.message, next="retried on each tick")
 
-    async def listen(self, session_id: str) -> Link:
-        link = await self._hub.listen(session_id, self._token(session_id))
-        link.on_disconnect = lambda: self.on_disconnect(session_id)
+    async def listen(self, row: SessionRow) -> Link:
+        """Its link, with somebody at each way out: what runs in it may call as soon as its runner has dialled."""
+        link = await self._hub.listen(row.id, self._token(row.id))
+        link.on_disconnect = lambda: self.on_disconnect(row.id)
+        self._way_out.attach(link, SessionSpec.from_json(row.spec))
         return link
 
     def _home(self, row: SessionRow) -> str:
@@ -226,6 +228,7 @@ class Lifecycle:
 
     async def discard(self, session_id: str) -> None:
         """Remove a prepared sandbox, whole or half made."""
+        self._way_out.detach(session_id)
         await self._hub.close(session_id, SessionGone(f"the sandbox {session_id} was not needed any more"))
         await self._driver.destroy(self._driver.handle_for(session_id))
 
@@ -236,7 +239,7 @@ class Lifecycle:
         async with self.alone(row.id):
             row = await self._store.get(row.id)
             if row.status == Status.ACTIVE:  # and not destroyed since the caller has looked
-                await self.listen(row.id)
+                await self.listen(row)
                 self.adopt_row(row)
 
     async def open_ways_out(self, link: Link, spec: SessionSpec) -> None:
@@ -247,7 +250,7 @@ class Lifecycle:
         """The row of an active session whose link is open: from now on it can be used."""
         link = self._hub.get(row.id)
         if link is not None and self._live.get(row.id) is None:
-            self._way_out.attach(link, SessionSpec.from_json(row.spec))
+            self._way_out.attach(link, SessionSpec.from_json(row.spec))  # it may have been another's, out of the pool
             watch = OomWatch(self._driver.oom_counter(self._driver.handle_for(row.id)), partial(self._oom, row.id))
             self._live.add(
                 LiveSession(row.id, link, row.ttl_seconds, row.cwd, row.last_activity_at, row.expires_at, watch)

@@ -78,15 +78,15 @@ class PoolKeeper:
         """
         spec = SessionSpec.from_json(row.spec)
         clean = not spec.env and not spec.kept
+        wanted = replace(row, id=ready.id, handle=ready.row.handle, cwd=ready.row.cwd)
         try:
             await self._lifecycle.give_environment(ready.id, spec.env)
             if spec.kept:
-                await self._lifecycle.open_ways_out(await self._lifecycle.listen(ready.id), spec)
+                await self._lifecycle.open_ways_out(await self._lifecycle.listen(wanted), spec)
         except HoldfastError as error:
             log.warning("pool.sandbox.unusable", session_id=ready.id, error=error.message)
             self._throw_away(ready.id)
             return None
-        wanted = replace(row, id=ready.id, handle=ready.row.handle, cwd=ready.row.cwd)
         try:
             stored, is_new = await self._lifecycle.admit(wanted, max_live=self._max_live, max_owned=max_owned)
         except (TooManySessions, IdempotencyMismatch):

@@ -118,16 +118,16 @@ class SqliteDatabase(Database):
 class PostgresDatabase(Database):
     def __init__(self, url: URL) -> None:
         super().__init__(url)
-        self._engine = postgres_engine(url, timeout=STATEMENT_TIMEOUT)
         # A single SELECT needs no BEGIN and COMMIT around it, which are round trips.
-        self._reader = self._engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._engine = postgres_engine(url, timeout=STATEMENT_TIMEOUT, autocommit=True)
+        self._writer = self._engine.execution_options(isolation_level="READ COMMITTED")
 
     async def _read(self, work: Work[T]) -> T:
-        async with self._reader.connect() as connection:
+        async with self._engine.connect() as connection:
             return await connection.run_sync(work)
 
     async def _write(self, work: Work[T]) -> T:
-        async with self._engine.begin() as connection:
+        async with self._writer.begin() as connection:
             return await connection.run_sync(work)
 
     async def _dispose(self) -> None:

@@ -95,8 +95,11 @@ def sqlite_engine(url: URL, *, timeout: float) -> sa.Engine:
     return engine
 
 
-def postgres_engine(url: URL, *, timeout: float) -> AsyncEngine:
+def postgres_engine(url: URL, *, timeout: float, autocommit: bool = False) -> AsyncEngine:
     """An engine that connects to nothing yet. ``timeout`` bounds each statement, waiting for locks included.
+
+    ``autocommit``: who wants a transaction says so, by an isolation level. Whether a connection in the pool is alive
+    takes one round trip then, and not three: SQLAlchemy's ping begins a transaction otherwise.
 
     A part of it bounds the pauses inside a transaction, which the server ends then: a daemon that stands still
     (SIGSTOP, a machine that is asleep) would hold its locks on rows that others wait for.
@@ -108,6 +111,7 @@ def postgres_engine(url: URL, *, timeout: float) -> AsyncEngine:
             pool_size=10,
             max_overflow=10,
             pool_timeout=timeout,
+            isolation_level="AUTOCOMMIT" if autocommit else "READ COMMITTED",
             pool_pre_ping=True,  # a restarted server costs nobody an error
             connect_args={"timeout": _CONNECT_TIMEOUT, "command_timeout": timeout},
         )

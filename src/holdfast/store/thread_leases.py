@@ -41,6 +41,14 @@ class ThreadLeases:
         self._database = database
         self._watch = watch
 
+    async def now(self) -> float:
+        """What time it is, by the one clock."""
+
+        def work(connection: sa.Connection) -> float:
+            return connection.execute(sa.select(clock(connection))).scalar_one()
+
+        return await self._database.read(work)
+
     async def take(self, id: str, *, owner: str, ttl: float) -> ThreadRow:
         """Take the lease if it is free, has run out, or is already ours. ``row.lease`` is what later writes need.
 

@@ -267,6 +267,16 @@ class ThreadStore:
 
         await self._database.write(work)
 
+    async def touch_all(self, node: str) -> None:
+        """The same for every thread whose session was made by this node."""
+        made_there = sa.select(sessions.c.id).where(sessions.c.node == node)
+
+        def work(connection: sa.Connection) -> None:
+            used = {"last_activity_at": clock(connection)}
+            connection.execute(sa.update(table).where(table.c.session_id.in_(made_there)).values(used))
+
+        await self._database.write(work)
+
     async def delete(self, lease: Lease) -> ThreadRow:
         """Delete the thread: its key is free at once, what was queued is canceled, what runs is ended as canceled.
 
@@ -276,9 +286,12 @@ class ThreadStore:
         work = partial(thread_removal.delete, lease=lease)
         return await written(self._database, self._watch, lease.thread_id, work)
 
-    async def deleted(self, *, limit: int) -> list[ThreadRow]:
-        """Deleted threads with a session and a free lease: ``take`` each, destroy, ``set_session(lease, None)``."""
-        return await self._database.read(partial(thread_removal.doomed, limit=limit))
+    async def deleted(self, *, limit: int, node: str | None = None) -> list[ThreadRow]:
+        """Deleted threads with a session and a free lease: ``take`` each, destroy, ``set_session(lease, None)``.
+
+        With ``node``, only those whose session is on that host, or not known any more: only it can destroy them.
+        """
+        return await self._database.read(partial(thread_removal.doomed, limit=limit, node=node))
 
     async def purge(self, *, older_than: float) -> list[str]:
         """Forget threads that were deleted so many seconds ago and have no session; returns the paths of their files.

@@ -7,7 +7,9 @@ the same gets the very same brief, which an adapter compares by its content.
 import asyncio
 import importlib.resources
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -19,6 +21,7 @@ from holdfast.errors import BadInput, ConfigError
 from holdfast.protocol.models import Model
 from holdfast.store.thread_rows import ThreadRow
 from holdfast.threads import options as kept
+from holdfast.threads.keys import DEFAULT_CHANNEL
 from holdfast.threads.policy import account_of, is_allowed
 from holdfast.threads.repos import WORKSPACE, check_repo, directory_of, shown
 from holdfast.threads.settings import AgentDefaults
@@ -30,6 +33,7 @@ MOST_PROMPT: Final = 100_000
 _FRESH_SECONDS = 5.0
 _HOUSE = "house_rules.md"
 _HOST_IMAGE = "host"
+_MOST_KNOWN = 2000
 
 
 class Catalogue(Protocol):
@@ -51,6 +55,19 @@ def no_environment(_account: Account) -> Mapping[str, str]:
     return {}
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a thread's settings mean, with what the broker said then."""
+
+    settings: Mapping[str, object]
+    chosen: ThreadOptions
+    account: Account
+    served: Sequence[Model]
+    models: Sequence[Model]
+    rules: Sequence[Rule]
+    environment: Mapping[str, str]
+
+
 class Briefs:
     """Those of all threads of a daemon."""
 
@@ -61,6 +78,7 @@ class Briefs:
         self._models = models or NoModels()
         self._environments = environments or no_environment
         self._rules = _Texts(defaults)
+        self._known: OrderedDict[tuple[str, str], _Found] = OrderedDict()
 
     async def check(self, options: ThreadOptions) -> None:
         """``BadInput`` if a thread cannot be set up so."""
@@ -77,29 +95,47 @@ class Briefs:
 
     async def brief(self, row: ThreadRow, channel: str) -> Brief:
         """For a thread whose sandbox is there. ``ConfigError`` if a file of the daemon's that it needs is not."""
-        chosen, account = kept.from_json(row.settings), account_of(row, self._defaults, channel)
+        found = self._found(row, channel)
         workdir = workdir_of(row) or WORKSPACE
         return Brief(
             workdir=workdir,
-            system_prompt=await self._prompt(chosen, workdir),
-            models=self.models(row, channel),
-            permissions=rules_of(chosen, self._defaults),
-            environment=self.environment(row, account),
+            system_prompt=await self._prompt(found.chosen, workdir),
+            models=found.models,
+            permissions=found.rules,
+            environment=found.environment,
         )
 
-    def models(self, row: ThreadRow, channel: str = "default") -> Sequence[Model]:
+    def models(self, row: ThreadRow, channel: str = DEFAULT_CHANNEL) -> Sequence[Model]:
         """What it may use; what is used where a message names none comes first."""
-        account = account_of(row, self._defaults, channel)
-        return offered(self._models.models_for(account), account)
+        return self._found(row, channel).models
 
-    def environment(self, row: ThreadRow, account: Account | None = None) -> Mapping[str, str]:
+    def environment(self, row: ThreadRow) -> Mapping[str, str]:
         """Of the agent, and of git when it clones."""
-        payer = account or account_of(row, self._defaults, "default")
-        found = dict(self._environments(payer))
-        chosen = kept.from_json(row.settings)
-        if self._defaults.agents_bin and (chosen.image or self._defaults.image) == _HOST_IMAGE:
-            found["PATH"] = f"{self._defaults.agents_bin}:{chosen.env.get('PATH', _PATH)}"
-        return found
+        return self._found(row, DEFAULT_CHANNEL).environment
+
+    def _found(self, row: ThreadRow, channel: str) -> "_Found":
+        """What follows from the row: worked out again only when the row, or what the broker offers, says otherwise."""
+        name = (row.id, channel)
+        known = self._known.get(name)
+        if known is None or known.settings != row.settings or known.account.owner != row.owner:
+            account = account_of(row, self._defaults, channel)
+            chosen = kept.from_json(row.settings)
+            known = _Found(row.settings, chosen, account, (), (), rules_of(chosen, self._defaults), {})
+        served, environment = self._models.models_for(known.account), self._environment(known)
+        if served != known.served or environment != known.environment:
+            models = offered(served, known.account)
+            known = replace(known, served=served, models=models, environment=environment)
+        self._known[name] = known
+        self._known.move_to_end(name)
+        if len(self._known) > _MOST_KNOWN:
+            self._known.popitem(last=False)
+        return known
+
+    def _environment(self, found: "_Found") -> Mapping[str, str]:
+        given, chosen, defaults = dict(self._environments(found.account)), found.chosen, self._defaults
+        if defaults.agents_bin and (chosen.image or defaults.image) == _HOST_IMAGE:
+            given["PATH"] = f"{defaults.agents_bin}:{chosen.env.get('PATH', _PATH)}"
+        return given
 
     async def _prompt(self, chosen: ThreadOptions, workdir: str) -> str:
         names = self._defaults.persona if chosen.persona is None else chosen.persona

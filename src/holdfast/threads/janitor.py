@@ -38,6 +38,8 @@ _SKEW_SECONDS = 60.0
 _SHORTEST_SECONDS = 60.0
 """Threads may have a policy of their own; those idle for less are not even looked at."""
 
+_WITH_SANDBOX = (SleepState.AWAKE, SleepState.PAUSED, SleepState.HIBERNATED)
+
 
 class Janitor:
     """Use ``tick``; each part reports its own troubles, and the next tick tries again."""
@@ -52,6 +54,8 @@ class Janitor:
         self._agents = agents
         self._reported: set[tuple[str, str]] = set()
         self._swept_at: float | None = None
+        self._clocks: tuple[float, float] | None = None
+        """The store's and this machine's, which never jumps, at the last tick."""
         self._owner = f"{tools.node}/janitor"
         """Not that of the mailboxes: they must not take a thread from under its hands, nor it from under theirs."""
 
@@ -80,12 +84,21 @@ class Janitor:
 
     async def put_to_sleep(self) -> None:
         """The furthest step first: who was asleep long enough to be destroyed need not be stopped before."""
+        await self._after_a_jump()
         policies = [self._tools.settings.idle, *self._tools.settings.platform_idle.values()]
-        everyone = (SleepState.AWAKE, SleepState.PAUSED, SleepState.HIBERNATED)
         awake = (SleepState.AWAKE, SleepState.PAUSED)
-        await self._each("destroy", everyone, [policy.destroy_after_seconds for policy in policies])
+        await self._each("destroy", _WITH_SANDBOX, [policy.destroy_after_seconds for policy in policies])
         await self._each("hibernate", awake, [policy.hibernate_after_seconds for policy in policies])
         await self._each("pause", awake[:1], [policy.pause_after_seconds for policy in policies])
+
+    async def _after_a_jump(self) -> None:
+        """A clock that was set meanwhile says nothing about use: from then on, idleness is counted anew."""
+        wall, steady = await self._tools.store.leases.now(), time.clock_gettime(time.CLOCK_BOOTTIME)
+        before, self._clocks = self._clocks, (wall, steady)
+        jumped = 0.0 if before is None else (wall - before[0]) - (steady - before[1])
+        if abs(jumped) > _SKEW_SECONDS:
+            log.warning("thread.clock.jumped", seconds=round(jumped))
+            await self._tools.store.threads.touch_all(self._tools.node)
 
     async def _each(self, step: str, states: tuple[SleepState, ...], after: list[float | None]) -> None:
         shortest = min([_SHORTEST_SECONDS, *(seconds for seconds in after if seconds is not None)])
@@ -153,8 +166,8 @@ class Janitor:
     async def finish_deletes(self) -> None:
         """Deleted threads whose sandbox could not be destroyed at once."""
         store = self._tools.store
-        for row in await store.threads.deleted(limit=_BATCH):
-            if row.session_id is None or await self._hosts.home_of(row) not in (self._tools.node, None):
+        for row in await store.threads.deleted(limit=_BATCH, node=self._tools.node):
+            if row.session_id is None:
                 continue
             try:
                 taken = await store.leases.take(row.id, owner=self._owner, ttl=_HOLD_SECONDS)

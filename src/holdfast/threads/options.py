@@ -61,13 +61,13 @@ def max_sessions(fields: Mapping[str, object]) -> int | None:
     return most if isinstance(most, int) else None
 
 
-def request_for(options: ThreadOptions, key: str) -> CreateRequest:
+def request_for(options: ThreadOptions, key: str, memory_mb: int | None = None) -> CreateRequest:
     """The sandbox of a thread. It ends, and goes to sleep, when the thread says so, and not by itself."""
     return CreateRequest(
         image=options.image,
         env=options.env,
         cpus=options.cpus,
-        memory_mb=options.memory_mb,
+        memory_mb=options.memory_mb if options.memory_mb is not None else memory_mb,
         pids=options.pids,
         disk_mb=options.disk_mb,
         network=options.network,

@@ -89,7 +89,7 @@ async def clone(
     if view.exit_code == 0:
         await _forget(processes, session_id, view.process_id)
         return
-    line = await _last_line(processes, session_id, view)
+    line = await _complaint(processes, session_id, view)
     await _forget(processes, session_id, view.process_id)
     raise RepoFailed(f"{shown(repo.url)} could not be cloned: {line or f'git ended with {view.exit_code}'}")
 
@@ -100,6 +100,7 @@ async def _started(processes: Processes, session_id: str, repo: Repo, environmen
         if view.running and _MARK in view.cmd:
             log.info("repo.clone.waits", session_id=session_id, process_id=view.process_id)
             await _ended(processes, session_id, view)
+            await _forget(processes, session_id, view.process_id)
     request = ProcessRequest(
         argv=["/bin/sh", "-c", _SCRIPT, _MARK, directory_of(repo), repo.url, repo.branch or "", repo.ref or ""],
         env={**environment, "GIT_TERMINAL_PROMPT": "0"},
@@ -127,13 +128,21 @@ async def _forget(processes: Processes, session_id: str, process_id: str) -> Non
         return
 
 
-async def _last_line(processes: Processes, session_id: str, view: ProcessView) -> str:
-    """Of what git said, without anything that may be a secret."""
+async def _complaint(processes: Processes, session_id: str, view: ProcessView) -> str:
     start = max(view.written - _TAIL_BYTES, 0)
     chunks, _ = await processes.read(session_id, view.process_id, offset=start, limit=_TAIL_BYTES)
-    text = b"".join(chunk.data for chunk in chunks).decode(errors="replace")
+    return complaint_of(b"".join(chunk.data for chunk in chunks).decode(errors="replace"))
+
+
+def complaint_of(text: str) -> str:
+    """What git said was wrong: the first such line, or its last one, without anything that may be a secret.
+
+    What the server said, or the broker in its place, stands before that and says more.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return shown(lines[-1])[:_MOST_LINE] if lines else ""
+    errors = [line for line in lines if line.startswith(("fatal:", "error:"))][:1]
+    remarks = [line.removeprefix("remote:").strip() for line in lines if line.startswith("remote:")][-1:]
+    return "; ".join(shown(line)[:_MOST_LINE] for line in [*remarks, *errors] or lines[-1:])
 
 
 def shown(text: str) -> str:

@@ -19,6 +19,7 @@ import structlog
 from holdfast.agents.base import Agent, AgentSessionId, Place
 from holdfast.errors import (
     AgentDown,
+    AgentNotInstalled,
     AgentSessionMissing,
     AgentUnsupported,
     BadInput,
@@ -40,7 +41,7 @@ from holdfast.threads.workspaces import Workspaces
 
 log = structlog.get_logger(__name__)
 
-_HOPELESS = (BadInput, ConfigError, StaleRow, ThreadNotFound, AgentUnsupported, RepoFailed)
+_HOPELESS = (BadInput, ConfigError, StaleRow, ThreadNotFound, AgentUnsupported, AgentNotInstalled, RepoFailed)
 """Trying again changes nothing."""
 _RANK = [How.REUSED, How.RESUMED, How.SESSION_REPLACED, How.RECREATED, How.CREATED]
 
@@ -154,6 +155,7 @@ class Resolver:
         try:
             await ask()
         except AgentDown as error:
+            await self._workspaces.keep(place)
             await agent.start(place)
             story.add(How.RESUMED, f"the agent was down: {error.message}")
             await ask()

@@ -14,6 +14,7 @@ import structlog
 from holdfast.errors import BadInput, HoldfastError, ThreadNotFound, TurnNotFound
 from holdfast.store.thread_rows import MessageRow, ThreadRow, TurnRow
 from holdfast.store.thread_rows import NewMessage as StoredMessage
+from holdfast.store.usage import UsageBy, UsageLine
 from holdfast.store.usage_rows import UsageSum
 from holdfast.threads import options as kept
 from holdfast.threads.books import ThreadBooks
@@ -284,6 +285,25 @@ class ThreadService:
         files = await self._store.thread_files.some(turn.thread_id, turn.artifacts) if turn.artifacts else []
         usage = await self._store.usage.of_turn(turn.id)
         return turn_view(turn, {file.id: file for file in files}, usage)
+
+    async def usage(
+        self,
+        by: UsageBy,
+        *,
+        owner: str | None,
+        key: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        limit: int = 100,
+    ) -> tuple[Sequence[UsageLine], UsageSum]:
+        """What calls to models have cost, line by line and in all. Days such as 2026-02-28, UTC, both included.
+
+        Also of threads that are deleted: bills stay. ``owner`` None: of everybody.
+        """
+        return await asyncio.gather(
+            self._store.usage.report(by, limit=limit, owner=owner, thread_key=key, since=since, until=until),
+            self._store.usage.total(owner=owner, thread_key=key, since=since, until=until),
+        )
 
     async def transcript(self, ref: ThreadRef, *, channel: str = DEFAULT_CHANNEL) -> Sequence[Line]:
         """What was said, oldest first, by users and agent; without what was reverted."""

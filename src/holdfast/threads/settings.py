@@ -68,6 +68,8 @@ class ThreadSettings:
     half_made_seconds: float = 900.0
     """How old a sandbox must be that was made for a thread and never became its own, before it is removed."""
 
+    agent_memory_mb: Mapping[str, int] = field(default_factory=dict)
+    """Of sandboxes of threads that name no limit, by agent; for others the daemon's default holds."""
     agent_idle_seconds: float = 600.0
     """After how long without a turn a channel's agent is stopped."""
     turn_seconds: float = 6 * 3600.0

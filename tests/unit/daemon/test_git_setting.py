@@ -12,9 +12,9 @@ def test_each_server_has_its_own() -> None:
     config = Config.model_validate(
         {
             "git_credentials": {
-                "GitHub.com": {"env": "GITHUB_TOKEN", "paths": ["acme/*"]},
-                "a.example:8443": {"file": "/run/token", "username": "me", "push": False},
-                "b.example": {"command": ["print", "it"], "url": "http://10.0.0.1:3000/"},
+                "GitHub.com": {"key": {"env": "GITHUB_TOKEN"}, "paths": ["acme/*"]},
+                "a.example:8443": {"key": {"file": "/run/token"}, "username": "me", "push": False},
+                "b.example": {"key": {"command": ["print", "it"]}, "url": "http://10.0.0.1:3000/"},
                 "c.example": {},
             }
         }
@@ -30,8 +30,8 @@ def test_each_server_has_its_own() -> None:
 
 
 def test_the_environment_has_it_as_json() -> None:
-    config = Config.model_validate({"git_credentials": '{"github.com": {"env": "T"}}'})
-    assert config.git_credentials["github.com"].env == "T"
+    config = Config.model_validate({"git_credentials": '{"github.com": {"key": {"env": "T"}}}'})
+    assert config.git_credentials["github.com"].key is not None
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_the_environment_has_it_as_json() -> None:
         (["github.com"], "must map hosts"),
         ({"https://github.com": {}}, "must be a host"),
         ({"github.com/acme": {}}, "must be a host"),
-        ({"github.com": {"env": "A", "file": "/b"}}, "only one of"),
+        ({"github.com": {"key": {"env": "A", "file": "/b"}}}, "exactly one of"),
         ({"github.com": {"token": "secret"}}, "not permitted"),
         ({"github.com": {"url": "ftp://x"}}, "must be a URL"),
         ({"github.com": {"url": "https://me:secret@x"}}, "must be a URL"),

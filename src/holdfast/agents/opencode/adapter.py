@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import hashlib
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 
 from holdfast.agents.base import START, Abilities, Agent, AgentSessionId, Command, Cursor, Place, Prompt, Said, Told
 from holdfast.agents.opencode import prompting, settings, workspace
@@ -30,7 +31,11 @@ class OpenCodeAgent(Agent):
     name = settings.NAME
 
     def __init__(self, patience: Patience | None = None) -> None:
-        self._supervisor = Supervisor(self.name, patience)
+        self._patience = patience or Patience()
+        # A server in its first turn may stand still for seconds on a busy machine. Before a turn it counts as down
+        # then; but it is not ended, with all that it does, before it was silent for longer.
+        longer = max(self._patience.health, self._patience.quiet)
+        self._supervisor = Supervisor(self.name, replace(self._patience, health=longer))
         self._servers = Servers(self._supervisor)
         self._answers = Answers(self._servers)
 
@@ -58,7 +63,7 @@ class OpenCodeAgent(Agent):
 
     async def _ask_soon(self, place: Place, path: str) -> None:
         """What is asked before every turn: a runner that does not answer must not take longer than an agent."""
-        seconds = self._supervisor.patience.health
+        seconds = self._patience.health
         try:
             async with asyncio.timeout(seconds):
                 launch = settings.launch(place, await self._supervisor.directory(place))
@@ -98,7 +103,7 @@ class OpenCodeAgent(Agent):
         found = await self._supervisor.running(place)
         wanted = await prompting.request(self._servers, place, found, session, prompt, name_of(prompt.id))
         try:
-            seconds = self._supervisor.patience.request
+            seconds = self._patience.request
             async with asyncio.timeout(seconds):
                 key = f"{session}/{name_of(prompt.id)}"
                 await prompting.deliver(self._servers, place, found, key, wanted, seconds)
@@ -154,7 +159,7 @@ class OpenCodeAgent(Agent):
     async def _follow(self, place: Place, found: Found, log: TurnLog, mapper: Mapper) -> AsyncGenerator[Told, None]:
         """What the recorder tells of the turn, to its end or the process's."""
         view = found.view
-        output = follow_lines(place, view.process_id, view.written, self._supervisor.patience.quiet)
+        output = follow_lines(place, view.process_id, view.written, self._patience.quiet)
         async with contextlib.aclosing(output):
             async for item in output:
                 if isinstance(item, ProcessView):
@@ -176,7 +181,7 @@ class OpenCodeAgent(Agent):
         log, _ = await self._log(place, session, prompt_id)
         path = await self._path(place, session, prompt_id)
         try:
-            async with asyncio.timeout(self._supervisor.patience.request):
+            async with asyncio.timeout(self._patience.request):
                 while True:
                     found = await self._supervisor.find(place)
                     await log.rest()

@@ -22,6 +22,8 @@ READY: Final = "opencode server listening on "
 PASSWORD_FILE: Final = "password"  # noqa: S105 - where it is, and not what it is
 _RECORDER: Final = "recorder.js"
 _RULES: Final = "rules.md"
+_CATALOGUE: Final = "models.json"
+"""Of all models in the world, which it would read for a second in its first turn. Ours are in the configuration."""
 
 _SDKS: Final[Mapping[Wire, tuple[str, str]]] = {
     Wire.MESSAGES: ("@ai-sdk/anthropic", "/v1"),
@@ -58,8 +60,10 @@ def launch(place: Place, directory: str) -> Launch:
         "HOLDFAST_OPENCODE_HOME": directory,
         "OPENCODE_CONFIG_CONTENT": json.dumps(config(place, directory), sort_keys=True),
         "OPENCODE_DISABLE_MODELS_FETCH": "1",
+        "OPENCODE_MODELS_PATH": f"{directory}/{_CATALOGUE}",
         "OPENCODE_DISABLE_AUTOUPDATE": "1",
         "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+        "npm_config_fetch_retries": "0",  # for a project's own plugins; without a network it would try for a minute
         "XDG_CONFIG_HOME": f"{xdg}/config",
         "XDG_DATA_HOME": f"{xdg}/data",
         "XDG_STATE_HOME": f"{xdg}/state",
@@ -67,6 +71,7 @@ def launch(place: Place, directory: str) -> Launch:
     }
     files = {
         _RECORDER: recorder(),
+        _CATALOGUE: b"{}",
         "xdg/config/opencode/package-lock.json": json.dumps(_LOCK).encode(),
     }
     if place.brief.system_prompt:

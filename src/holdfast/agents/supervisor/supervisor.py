@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from holdfast.agents.base import Place
+from holdfast.agents.known import how_to_install
 from holdfast.agents.supervisor import home, journal
 from holdfast.agents.supervisor.breaker import MOST_FAILURES, WINDOW_SECONDS, Breaker
 from holdfast.agents.supervisor.journal import Journal
@@ -19,6 +20,7 @@ from holdfast.errors import (
     AgentDown,
     AgentError,
     AgentFailed,
+    AgentNotInstalled,
     BadInput,
     HoldfastError,
     ProcessNotFound,
@@ -44,6 +46,8 @@ class Patience:
     request: float = 30.0
     quiet: float = 15.0
     """How long a turn may be silent before the agent is asked whether it lives."""
+    hung: float = 60.0
+    """How long it may then take to say so. Longer than ``health``: a turn is worth more, and a busy machine is slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,7 @@ class Supervisor:
         self._clock = clock
         self._roots: dict[str, str] = {}
         self._breakers: dict[tuple[str, str], Breaker] = {}
+        self._journals: dict[str, Journal] = {}
 
     # -- where ---------------------------------------------------------------------------------------------------------
 
@@ -83,7 +88,10 @@ class Supervisor:
         return home.agent_directory(known, self.agent, place.channel)
 
     def journal(self, kind: str) -> Journal:
-        return Journal(self.agent, kind, self.directory)
+        """What is known by it is remembered here; it is always the same."""
+        if kind not in self._journals:
+            self._journals[kind] = Journal(self.agent, kind, self.directory)
+        return self._journals[kind]
 
     async def find(self, place: Place) -> Found | None:
         """The newest of this channel, running or not."""
@@ -188,7 +196,11 @@ class Supervisor:
             said = await complaint(place, view)
             if not view.running:
                 why = f"{self.agent} ended as soon as it was started, with {view.exit_code}: {said}"
-                raise AgentFailed(why) if view.exit_code == _NOT_FOUND else AgentDown(why)
+                if view.exit_code == _NOT_FOUND:
+                    raise AgentNotInstalled(
+                        f"{self.agent} is not in this sandbox ({said}); {how_to_install(self.agent)}"
+                    )
+                raise AgentDown(why)
             await end(place, view)
             if isinstance(problem, AgentFailed):
                 raise problem

@@ -6,6 +6,7 @@
     recall TEXT                 was that said? yes or no        history        how much was said
     count N                     N pieces of text                model          which one was asked for
     fail STATUS MESSAGE         an error of the provider        attachments    what came with the message
+    ask QUESTION | OPTION | …   with the agent's own tool for that; then tells the answer
 
 How far it came is told by the results of tools after that message: the model itself remembers nothing. Any other text
 is answered with a friendly word about what this is.
@@ -14,7 +15,7 @@ is answered with a friendly word about what this is.
 import json
 from collections.abc import Sequence
 
-from holdfast.broker.demo import shell
+from holdfast.broker.demo import questions, shell
 from holdfast.broker.demo.actions import Action, Fail, Say, Think, Use, Wait
 from holdfast.broker.demo.conversation import Conversation, Part, Role
 from holdfast.broker.demo.found import Asked, Line, find, lines_of
@@ -98,6 +99,8 @@ def _actions(talk: Conversation, asked: Asked, line: Line) -> Sequence[Action]:
             return [_failure(rest)]
         case "run" | "wait-for" | "write":
             return _in_shell(talk, verb, rest)
+        case "ask":
+            return questions.ask(talk, rest)
         case "title" | "models" | "garbage":
             return []
         case _:

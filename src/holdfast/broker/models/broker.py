@@ -20,6 +20,8 @@ log = structlog.get_logger(__name__)
 
 LISTENER = "models"
 OPEN_SECONDS = 20.0
+PATIENCE_SECONDS = 60
+"""How long an agent that asks while the daemon is away waits for the next daemon: longer than an upgrade takes."""
 MAX_CONNECTIONS = 160
 """Per session; the runner's own limit is lower."""
 _CLOSE_SECONDS = 2.0
@@ -50,7 +52,8 @@ class ModelBroker:
 
     async def open(self, link: Link, spec: SessionSpec, /) -> None:
         if spec.kept and self.unavailable is None:
-            await link.call("listen", {"name": LISTENER, "port": PORT}, timeout=OPEN_SECONDS)
+            listener = {"name": LISTENER, "port": PORT, "patience": PATIENCE_SECONDS}
+            await link.call("listen", listener, timeout=OPEN_SECONDS)
 
     def attach(self, link: Link, _spec: SessionSpec, /) -> None:
         """For every session: a copy of a thread's sandbox listens too, and is to be told why it gets nothing."""
@@ -91,6 +94,9 @@ class ModelBroker:
             offered = ", ".join(f"/{name}/" for name in sorted(self._handlers)) or "nothing"
             return json_error(404, f"there is nothing at {request.path}; the broker serves {offered}")
         try:
+            if request.headers.get("expect", "").lower() == "100-continue":
+                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                request.writer.output_size = 0
             return await handler(Visit(session_id, request, rest))
         except (web.HTTPException, ConnectionError):
             raise

@@ -1,12 +1,17 @@
 """Model providers: where one is, how it is spoken to, where its key comes from, and which models it has."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from holdfast.broker.models.accounts import Account
 from holdfast.broker.models.keys import Key
 from holdfast.broker.models.prices import Price
 from holdfast.protocol.models import Model, Wire
+
+_DATE = re.compile(r"[-@]([0-9]{8}|[0-9]{4}-[0-9]{2}-[0-9]{2}|latest)$")
+"""Of a model as it was on some day: it costs what the model costs."""
 
 DEMO = "demo"
 """The provider that is this daemon itself."""
@@ -50,6 +55,8 @@ class Provider:
     offers: Sequence[Offer] = ()
     wires: frozenset[Wire] = field(default_factory=frozenset)
     """What may be asked for there at all."""
+    asks_for_usage: bool = True
+    """Whether a streamed chat completion must be told to count; some providers always do, and refuse to be told."""
 
     def offer(self, name: str) -> Offer | None:
         return next((offer for offer in self.offers if offer.model.name == name), None)
@@ -73,6 +80,10 @@ class Catalogue:
     def provider(self, name: str) -> Provider | None:
         return self._providers.get(name)
 
+    def models_for(self, _account: Account, /) -> Sequence[Model]:
+        """What a thread's agents are told of, before its own list of what is allowed; the same for all."""
+        return self.models
+
     def model(self, model_id: str) -> Model | None:
         """By its id. One that is not listed is taken to be as other models of its provider; None: no such provider."""
         provider_name, _, name = model_id.partition("/")
@@ -84,7 +95,9 @@ class Catalogue:
 
     def price(self, model: Model) -> Price | None:
         provider = self._providers.get(model.provider)
-        offer = provider.offer(model.name) if provider is not None else None
+        if provider is None:
+            return None
+        offer = provider.offer(model.name) or provider.offer(_DATE.sub("", model.name))
         return offer.price if offer is not None else None
 
 

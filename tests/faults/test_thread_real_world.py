@@ -1,0 +1,272 @@
+"""Faults around a thread on real sandboxes: its link, its agent's answers, the clock, the database, its preview.
+
+As in ``test_thread_real``: what the user sees, what the row says, which sandboxes there are.
+"""
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import httpx2
+import pytest
+
+from holdfast.errors import HoldfastError
+from holdfast.store import Store
+from holdfast.threads.preview import refreshed, stale
+from holdfast.threads.types import How
+from support.faulty_agent import FaultyAgent
+from support.postgres import MISSING, Postgres, running_postgres
+from support.preview_server import PreviewServer
+from support.real_threads import REAL, RealDesk, Town, forgotten, opened, remembers, said, sandbox_of
+from support.scripted_harness import PATIENCE
+from support.threads import REF, text_of
+from support.waiting import until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
+
+DAY = 24 * 3600.0
+
+
+async def touch(desk: RealDesk, path: str) -> None:
+    await desk.sessions.write_file(await sandbox_of(desk), path, b"", mode=None)
+
+
+async def at_rest(desk: RealDesk) -> None:
+    """Nobody works on the thread, so its lease can be had."""
+    thread_id = (await desk.threads.get(REF)).id
+    await until(lambda: not desk.threads._office.works_on(thread_id), "at rest")
+
+
+# -- the link --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_link_that_is_cut_between_deltas(town: Town, desk: RealDesk) -> None:
+    """All connections of the runner, five times: every word is told once, and the row has nothing to say."""
+    before, numbers = await sandbox_of(desk), [str(number) for number in range(60)]
+    await desk.say("\n".join(f"say {number}\nsleep 0.02" for number in numbers), "m1")
+    for number in range(5, 55, 10):
+        await until(partial(said, desk, f"{number}\n"), "it goes on")
+        assert await asyncio.to_thread(town.cut_link, before) >= 2, "the control connection and that of the turn"
+    turn = await desk.ended("m1")
+    assert (turn.reason, turn.error) == ("end_turn", None)
+    assert text_of(await desk.events(), turn.id).split() == (turn.answer or "").split() == numbers
+    await remembers(desk, town, file=True)
+    assert await sandbox_of(desk) == before
+
+
+# -- what the agent answers --------------------------------------------------------------------------------------------
+
+
+async def test_an_agent_that_answers_wrongly_once(town: Town) -> None:
+    """5xx, 404, garbage or nothing, to whatever it is asked: nobody notices, and a prompt is not run twice."""
+    async with town.daemon(patience=replace(PATIENCE, health=2.0, request=2.0)) as desk:
+        await opened(desk)
+        before = await sandbox_of(desk)
+        agent = await FaultyAgent.instead(town, desk)
+        for op, how in [(op, how) for op in ("resume", "prompt") for how in ("5xx", "404", "garbage", "nothing")]:
+            await agent.fail(op, how)
+            turn = await desk.talk(f"recall the password is kelp\nrun echo {how} >> /workspace/{op}", f"{op}-{how}")
+            assert (turn.reason, turn.answer) == ("end_turn", "yes\n"), (op, how, turn)
+            assert await agent.has_failed(op), (op, how)
+            ran = await desk.sessions.read_file(before, f"/workspace/{op}", max_bytes=None)
+            assert ran[0].decode().split()[-2:].count(how) == 1, (op, how, ran)
+        for how in ("5xx", "garbage"):  # and while it is given a new session, since it has lost the old one
+            await agent.fail("resume", "404 always")
+            await agent.fail("create", how)
+            found = await desk.threads.resolve(REF)
+            await agent.be_well("resume")
+            assert (found.how, found.session_id) == (How.SESSION_REPLACED, before), found
+            assert await agent.has_failed("create"), how
+        await remembers(desk, town, file=True)
+        assert await sandbox_of(desk) == before
+        await forgotten(town, desk)
+
+
+async def test_an_agent_whose_answer_to_a_prompt_is_lost_is_not_asked_twice(town: Town) -> None:
+    """Nobody knows whether it has begun, so it is stopped before anybody looks; then it has, or has not."""
+    async with town.daemon(patience=replace(PATIENCE, request=2.0)) as desk:
+        await opened(desk)
+        before = await sandbox_of(desk)
+        agent = await FaultyAgent.instead(town, desk)
+        await agent.fail("prompt", "lost")
+        turn = await desk.talk("run echo x >> /workspace/ran", "m1")
+        assert (turn.accepted, turn.attempts) == (True, 1)
+        assert await agent.has_failed("prompt")
+        assert (await desk.sessions.read_file(before, "/workspace/ran", max_bytes=None))[0] == b"x\n"
+        await remembers(desk, town, file=True)
+        await forgotten(town, desk)
+
+
+@pytest.mark.parametrize("how", ["5xx", "garbage", "nothing"])
+async def test_an_agent_that_answers_wrongly_for_good(town: Town, how: str) -> None:
+    """The turn ends with an error, and the row says why; nothing proves that the sandbox is gone."""
+    settings = replace(REAL, resolve_seconds=1.0)
+    async with town.daemon(settings, patience=replace(PATIENCE, health=1.0)) as desk:
+        await opened(desk)
+        before = await sandbox_of(desk)
+        agent = await FaultyAgent.instead(town, desk)
+        await agent.fail("resume", f"{how} always")
+        turn = await desk.talk("say anybody there?", "m1")
+        row = await desk.threads.get(REF)
+        code = "agent_down" if how == "nothing" else "agent_failed"
+        assert (turn.reason, (turn.error or {})["code"]) == ("error", code)
+        assert (row.session_id, row.resume_failures) == (before, 1)
+        assert row.last_error is not None and row.last_error.startswith(code)
+        assert (await desk.threads.message(REF, "m1")).status == "failed"
+        await agent.be_well("resume")
+    async with town.daemon() as desk:
+        await remembers(desk, town, file=True)
+        assert await sandbox_of(desk) == before
+        await forgotten(town, desk)
+
+
+async def test_an_agent_that_hangs_in_mid_turn(town: Town) -> None:
+    """It is asked whether it lives when it has been silent for long: the turn ends, and the next is answered."""
+    async with town.daemon(patience=replace(PATIENCE, health=1.0)) as desk:
+        await opened(desk)
+        before = await sandbox_of(desk)
+        turn = await desk.talk("say begun\nhang", "m1")
+        assert turn.reason == "error" and (turn.error or {})["message"], turn
+        assert text_of(await desk.events(), turn.id).split() == ["begun"]
+        await remembers(desk, town, file=True)
+        assert await sandbox_of(desk) == before
+        await forgotten(town, desk)
+
+
+async def test_a_sandbox_deleted_in_mid_turn(town: Town, desk: RealDesk) -> None:
+    before = await sandbox_of(desk)
+    await desk.say("say begun\nwait-for /workspace/never", "m1")
+    await until(partial(said, desk, "begun"), "begun")
+    await asyncio.to_thread(town.delete, before)
+    turn = await desk.ended("m1")
+    assert (turn.reason, (turn.error or {})["code"]) == ("error", "sandbox_lost")
+    assert text_of(await desk.events(), turn.id).split() == ["begun"]
+    await remembers(desk, town, file=False)
+    assert await sandbox_of(desk) != before
+
+
+# -- time --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def jump(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """By how many seconds the clock of this process is wrong: of the daemon in it, and of its SQLite."""
+    wrong, real = [0.0], time.time
+    monkeypatch.setattr(time, "time", lambda: real() + wrong[0])
+    return wrong
+
+
+@pytest.mark.parametrize("seconds", [30 * DAY, -30 * DAY], ids=["forward", "back"])
+async def test_a_clock_that_jumps(town: Town, jump: list[float], seconds: float) -> None:
+    """In the middle of a turn, and between two. A month that took a second is no month without use."""
+    async with town.daemon() as desk:
+        await opened(desk)
+        before = await sandbox_of(desk)
+        await desk.say("say one\nwait-for /workspace/go\nsay two", "m1")
+        await until(partial(said, desk, "one"), "begun")
+        jump[0] += seconds
+        await desk.threads.janitor.tick()
+        await touch(desk, "/workspace/go")
+        assert (await desk.ended("m1")).reason == "end_turn"
+        await remembers(desk, town, file=True, name="m2")
+        await at_rest(desk)
+        jump[0] += seconds
+        for _ in range(2):
+            await desk.threads.janitor.tick()
+            await desk.sessions._tick()
+        assert await sandbox_of(desk) == before
+        await remembers(desk, town, file=True, name="m3")
+    jump[0] = 0.0
+    async with town.daemon() as desk:
+        await remembers(desk, town, file=True, name="m4")
+        assert await sandbox_of(desk) == before
+        await forgotten(town, desk)
+
+
+# -- the database ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    with running_postgres() as server:
+        if server is None:
+            pytest.skip(MISSING)
+        yield server
+
+
+async def test_postgres_that_crashes_and_comes_back_in_mid_turn(town: Town, postgres: Postgres) -> None:
+    """New messages are refused while it is away; the agent goes on, and all that it said is told."""
+    name, numbers = f"test_{uuid.uuid4().hex}", [str(number) for number in range(50)]
+    postgres.create(name)
+    steady = replace(REAL, lease_seconds=1000.0)  # nobody takes over: the same daemon goes on, and soon
+    async with town.daemon(steady, await Store.open(postgres.url(name))) as desk:
+        await opened(desk)
+        before = await sandbox_of(desk)
+        script = ["say one", "wait-for /workspace/go", *(f"say {n}" for n in numbers), "write /workspace/done x"]
+        await desk.say("\n".join(script), "m1")
+        await until(partial(said, desk, "one"), "begun")
+        await asyncio.to_thread(postgres.stop)
+        await desk.sessions.write_file(before, "/workspace/go", b"", mode=None)
+        await until(lambda: _there(desk, before, "/workspace/done"), "the agent is done")
+        waiting = asyncio.create_task(desk.say("say hello?", "m2"))
+        await asyncio.to_thread(postgres.start)
+        with contextlib.suppress(HoldfastError):  # refused: the client sends it again
+            await waiting
+        assert (await desk.talk("say hello?", "m2")).answer == "hello?\n"
+        turn = await desk.ended("m1")
+        assert turn.reason == "end_turn"
+        assert text_of(await desk.events(), turn.id).split() == ["one", *numbers]
+        await remembers(desk, town, file=True)
+        assert await sandbox_of(desk) == before
+        await forgotten(town, desk)
+
+
+async def _there(desk: RealDesk, session_id: str, path: str) -> bool:
+    try:
+        await desk.sessions.files.stat(session_id, path, follow=False)
+    except HoldfastError:
+        return False
+    return True
+
+
+# -- the preview -------------------------------------------------------------------------------------------------------
+
+
+REFUSALS = [(401, "application/json"), (403, "text/html"), (404, "text/plain"), (400, "text/html; charset=utf-8")]
+
+
+async def test_a_preview_that_is_refused(town: Town) -> None:
+    """By a real server, in each of the ways of providers: another one is asked for, and leads to the same sandbox."""
+    async with PreviewServer() as server, town.daemon(previews=server) as desk:
+        await opened(desk)
+        server.sandbox = desk.sessions
+        first = await desk.threads.resolve(REF)
+        await at_rest(desk)
+        row = await desk.tools.store.leases.take(first.thread.id, owner="gateway", ttl=60)
+        async with httpx2.AsyncClient(trust_env=False) as http:
+
+            async def look() -> httpx2.Response:
+                assert row.preview_url is not None
+                token = {"x-token": row.preview_token or ""}
+                return await http.get(f"{row.preview_url}/workspace/a.txt", headers=token)
+
+            for status, content in REFUSALS:
+                assert (await look()).text == "kelp"
+                server.withdraw(status, content)
+                refused = await look()
+                assert refused.status_code == status and stale(status, refused.headers["content-type"])
+                server.lasts = 30.0  # the last of them is about to run out
+                row, old = await refreshed(desk.tools, server, row.lease, row, bad=True), row.preview_url
+                assert row.preview_url != old
+            assert (await look()).text == "kelp"
+        await desk.tools.store.leases.release(row.lease)
+        server.lasts = 3600.0
+        again = await desk.threads.resolve(REF)
+        assert (again.how, again.session_id) == (How.REUSED, first.session_id)
+        assert again.thread.preview_url not in (None, row.preview_url)
+        await remembers(desk, town, file=True)
+        await forgotten(town, desk)
