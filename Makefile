@@ -11,7 +11,8 @@ help: ## show this list
 setup: ## install what is missing: system packages (when root), .venv from the lock file
 	@scripts/setup
 
-run: setup ## set up, then start the daemon on 127.0.0.1:8080
+run: setup ## set up, with an agent to talk to, then start the daemon on 127.0.0.1:8080
+	@scripts/agents pi
 	@exec $(BIN)/holdfast up
 
 test: ## set up, then every check and every test

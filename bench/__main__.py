@@ -18,6 +18,7 @@ from bench import (
     fork,
     idle,
     load,
+    models,
     pool,
     races,
     report,
@@ -33,7 +34,23 @@ from bench.plan import Plan
 from holdfast.drivers.oci_machine import examine
 from holdfast.errors import HoldfastError
 
-_MODULES = (exec, create, pool, sleep, fork, idle, files, transfer, stream, concurrency, load, runner, threads, races)
+_MODULES = (
+    exec,
+    create,
+    pool,
+    sleep,
+    fork,
+    idle,
+    files,
+    transfer,
+    stream,
+    concurrency,
+    load,
+    runner,
+    threads,
+    races,
+    models,
+)
 BENCHMARKS: dict[str, Callable[[Plan], Coroutine[None, None, list[Figure]]]] = {
     module.NAME: module.measure for module in _MODULES
 }

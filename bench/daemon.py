@@ -72,6 +72,7 @@ class Daemon:
             "state_dir": str(self.state_dir),
             "max_sessions": 1000,
             "log_format": "json",
+            "default_agent": "scripted",  # the same for everybody, whatever is installed
             **self._settings,
         }
         config = self.state_dir / "holdfast.yaml"

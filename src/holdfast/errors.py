@@ -47,10 +47,13 @@
     ├── ShellUnavailable               shell_unavailable    409
     ├── ConfigError                    bad_config           500
     ├── ProtocolError                  protocol_error       502
+    ├── RepoFailed                     repo_failed          502
+    ├── NotTranscribed                 not_transcribed      503
     ├── AgentError                     agent_error          502
     │   ├── AgentDown                  agent_down           503
     │   ├── AgentSessionMissing        agent_session_missing 404
     │   ├── AgentFailed                agent_failed         502
+    │   │   └── AgentNotInstalled      agent_not_installed  502
     │   └── AgentUnsupported           agent_unsupported    409
     └── DriverError                    driver_error         503
         ├── SandboxNotFound            sandbox_not_found    404
@@ -326,6 +329,20 @@ class ProtocolError(HoldfastError):
     status = 502
 
 
+class RepoFailed(HoldfastError):
+    """The thread's git repository could not be cloned into its sandbox; the message has git's own last line."""
+
+    code = "repo_failed"
+    status = 502
+
+
+class NotTranscribed(HoldfastError):
+    """An audio file that came with a message was not written down; the message says why, and how to have it so."""
+
+    code = "not_transcribed"
+    status = 503
+
+
 class AgentError(HoldfastError):
     """The agent inside a sandbox, as its adapter sees it. Says nothing about the sandbox itself."""
 
@@ -351,6 +368,12 @@ class AgentFailed(AgentError):
     """The agent answered with an error, or with something that makes no sense."""
 
     code = "agent_failed"
+
+
+class AgentNotInstalled(AgentFailed):
+    """The sandbox's image does not have the agent's program; another image is the remedy."""
+
+    code = "agent_not_installed"
 
 
 class AgentUnsupported(AgentError):

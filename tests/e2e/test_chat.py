@@ -106,6 +106,48 @@ def test_one_message_and_its_exit_code(terminal: Terminal) -> None:
     assert (wrong.returncode, "key: 1 to 512" in wrong.stderr) == (1, True)
 
 
+def test_commands_with_a_slash(terminal: Terminal) -> None:
+    script = "/model\nsay one\n/new\n/model scripted-2\nmodel\n/revert\n//etc is a path\n/foo\n/commands\n/help\n"
+    done = terminal.run("chat", "slash", typed=script)
+    assert done.returncode == 0, done.stderr
+    assert "(the agent is scripted, which is no model" in done.stderr
+    assert "one\nscripted-2\nyou said: /etc is a path" in done.stdout and "/review [TEXT]" in done.stdout
+    for note in ("(a new session", "(the model is scripted-2)", "(taken back: model)", "(the agent has none)"):
+        assert note in done.stderr
+    assert "has no /foo" in done.stderr and "written with two" in done.stderr
+    refused = terminal.run("chat", "slash", "/diff")
+    assert (refused.returncode, "no git repository" in refused.stderr) == (1, True)
+    models = json.loads(terminal.run("chat", "--json", "slash", "/models").stdout)
+    assert (models["agent"], models["current"]) == ("scripted", "scripted-2")
+
+
+def test_a_turn_is_aborted_by_what_is_typed(terminal: Terminal) -> None:
+    controller, terminal_side = pty.openpty()
+    log = terminal.folder / "log"
+    with log.open("wb") as output:
+        talk = subprocess.Popen(
+            terminal.command("chat", "typed"),
+            stdin=terminal_side,
+            stdout=output,
+            stderr=output,
+            cwd=terminal.folder,
+            env=terminal.environment,
+        )
+    try:
+        os.write(controller, b"say begun\\\nwait-for /workspace/never\n")
+        wait_for(lambda: b"begun" in log.read_bytes(), "the turn has begun", SECONDS)
+        os.write(controller, b"say later\n")
+        wait_for(lambda: b"that waits for the end" in log.read_bytes(), "it waits", SECONDS)
+        os.write(controller, b"/abort\n")
+        wait_for(lambda: b"(canceled)" in log.read_bytes(), "the turn is canceled", SECONDS)
+        wait_for(lambda: b"later\n" in log.read_bytes().split(b"> say later\n")[-1], "what waited is said", SECONDS)
+    finally:
+        talk.kill()
+        talk.wait()
+        os.close(controller)
+        os.close(terminal_side)
+
+
 def test_ctrl_c_ends_the_turn_and_then_the_talk(terminal: Terminal) -> None:
     controller, terminal_side = pty.openpty()
     log = terminal.folder / "log"

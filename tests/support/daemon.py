@@ -46,7 +46,13 @@ class DaemonProcess:
         self.state_dir.chmod(0o711)
         self.key = KEY
         self.url = ""
-        self._settings = {"listen": "127.0.0.1:0", "api_key": KEY, "state_dir": str(self.state_dir), **settings}
+        self._settings: dict[str, object] = {
+            "listen": "127.0.0.1:0",
+            "api_key": KEY,
+            "state_dir": str(self.state_dir),
+            "default_agent": "scripted",  # what most tests speak, whatever is installed
+            **settings,
+        }
         self._process: subprocess.Popen[bytes] | None = None
         self.log = self.state_dir / "daemon.log"
 

@@ -5,7 +5,8 @@ import zipfile
 from pathlib import Path
 
 from holdfast.agents.base import Place
-from holdfast.agents.scripted import package, process
+from holdfast.agents.scripted import package
+from holdfast.agents.supervisor import home
 from holdfast.errors import FileMissing
 from support.real_threads import Town, sandbox_of
 from support.threads import Desk
@@ -27,7 +28,7 @@ class FaultyAgent:
         """It takes over where the other one was; its conversations are the same."""
         session_id = await sandbox_of(desk)
         place = Place(session_id, desk.sessions)
-        archive = f"{await process.root(place)}/{package.program_name()}"
+        archive = f"{await home.root(place)}/{package.program_name()}"
         await desk.sessions.write_file(session_id, archive, _program(), mode=0o644)
         await town.kill_agent(desk, session_id)
         return cls(desk, session_id)

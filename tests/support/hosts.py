@@ -8,6 +8,7 @@ from pathlib import Path
 from holdfast.agents.fake import FakeAgent
 from holdfast.agents.fake_world import FakeAgentWorld
 from holdfast.store import Store
+from holdfast.threads.books import ThreadBooks
 from holdfast.threads.metrics import ThreadMetrics
 from holdfast.threads.service import ThreadService
 from holdfast.threads.settings import ThreadSettings
@@ -49,9 +50,10 @@ class Host:
                 node=self.name,
                 clock=self.house.clock,
             )
-            threads = ThreadService(tools, self.root.parent / "files")
+            books = ThreadBooks(self.store, settings.agents, clock=self.house.clock)
+            threads = ThreadService(tools, self.root.parent / "files", books=books)
             async with threads.running():
-                yield Desk(threads, sessions, agent, self.house.driver, tools)
+                yield Desk(threads, sessions, agent, self.house.driver, tools, books)
 
 
 def sandboxes(*hosts: Host) -> list[str]:

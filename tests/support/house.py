@@ -19,11 +19,12 @@ from holdfast.link.hub import LinkHub
 from holdfast.sessions.kept import Kept
 from holdfast.sessions.machine import Status
 from holdfast.sessions.metrics import SessionMetrics
-from holdfast.sessions.network import Egress, NetworkPolicy
+from holdfast.sessions.network import NetworkPolicy
 from holdfast.sessions.saved_shells import SavedShells
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult
+from holdfast.sessions.ways_out import WayOut
 from holdfast.store import SessionRow, SessionStore, Store
 from support.waiting import until as until  # most users of a house want it, too
 
@@ -95,7 +96,7 @@ class House:
         self.registry = CollectorRegistry()
 
     def make_service(
-        self, settings: SessionSettings = DEFAULTS, store: SessionStore | None = None, egress: Egress | None = None
+        self, settings: SessionSettings = DEFAULTS, store: SessionStore | None = None, way_out: WayOut | None = None
     ) -> SessionService:
         self.driver = FakeDriver(self.world)
         self.registry = CollectorRegistry()
@@ -111,15 +112,15 @@ class House:
             link_key=b"key",
             clock=self.clock,
             metrics=SessionMetrics(self.registry),
-            egress=egress,
+            way_out=way_out,
         )
 
     @contextlib.asynccontextmanager
     async def daemon(
-        self, settings: SessionSettings = DEFAULTS, store: SessionStore | None = None, egress: Egress | None = None
+        self, settings: SessionSettings = DEFAULTS, store: SessionStore | None = None, way_out: WayOut | None = None
     ) -> AsyncIterator[SessionService]:
         """A service from its start to its orderly end; sandboxes stay."""
-        service = self.make_service(settings, store, egress)
+        service = self.make_service(settings, store, way_out)
         async with service.running():
             yield service
 

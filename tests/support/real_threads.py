@@ -20,6 +20,7 @@ from holdfast.agents.base import Place
 from holdfast.agents.registry import AgentRegistry
 from holdfast.agents.scripted import process
 from holdfast.agents.scripted.adapter import Patience, ScriptedAgent
+from holdfast.agents.supervisor import home
 from holdfast.drivers.oci import OciDriver
 from holdfast.drivers.oci_config import ID_BASE
 from holdfast.images.store import ImageStore
@@ -140,7 +141,7 @@ class Town:
         assert not (await desk.sessions.processes.get(session_id, view.process_id, wait_ms=10_000)).running
 
     async def lose_agent_sessions(self, desk: Desk, session_id: str) -> None:
-        where = await process.root(Place(session_id, desk.sessions))
+        where = await home.root(Place(session_id, desk.sessions))
         await desk.sessions.files.remove(session_id, f"{where}/scripted", recursive=True)
 
 

@@ -13,6 +13,7 @@ from holdfast.agents.base import Agent, Place
 from holdfast.agents.conformance import Harness
 from holdfast.agents.scripted import process
 from holdfast.agents.scripted.adapter import Patience, ScriptedAgent
+from holdfast.agents.supervisor import home
 from holdfast.drivers.base import Driver, Limits
 from holdfast.errors import FileMissing, HoldfastError
 from holdfast.images.store import ImageStore
@@ -24,6 +25,7 @@ from holdfast.sessions.saved_shells import SavedShells
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.sleep import PausedAs
+from holdfast.sessions.ways_out import WayOut
 from holdfast.store import Store
 from support.house import DEFAULTS, NODE, Images, new
 
@@ -70,7 +72,7 @@ class ScriptedHarness(Harness):
         assert not (await self.service.processes.get(place.session_id, view.process_id, wait_ms=10_000)).running
 
     async def lose_sessions(self, place: Place) -> None:
-        where = f"{await process.root(place)}/scripted"
+        where = f"{await home.root(place)}/scripted"
         await self.service.files.remove(place.session_id, where, recursive=True)
 
     async def sleep_and_wake(self, place: Place) -> None:
@@ -80,7 +82,12 @@ class ScriptedHarness(Harness):
 
 @contextlib.asynccontextmanager
 async def open_service(
-    root: Path, driver: Driver, images: ImageStore | None, settings: SessionSettings = SETTINGS
+    root: Path,
+    driver: Driver,
+    images: ImageStore | None,
+    settings: SessionSettings = SETTINGS,
+    *,
+    way_out: WayOut | None = None,
 ) -> AsyncIterator[SessionService]:
     """A service of its own, with links and database below ``root``."""
     store = await Store.open(f"sqlite+aiosqlite:///{root / 'test.db'}")
@@ -96,6 +103,7 @@ async def open_service(
         link_key=b"key",
         clock=time.time,
         metrics=SessionMetrics(CollectorRegistry()),
+        way_out=way_out,
     )
     try:
         async with service.running():

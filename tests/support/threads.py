@@ -6,20 +6,26 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from holdfast.agents.base import Abilities
 from holdfast.agents.fake import FakeAgent
 from holdfast.agents.fake_world import FakeAgentWorld
 from holdfast.agents.registry import AgentRegistry
+from holdfast.broker.models.accounts import Account
 from holdfast.drivers.fake import FakeDriver
 from holdfast.keys.types import ROOT
+from holdfast.protocol.models import Model
 from holdfast.protocol.turn_events import Kind
 from holdfast.sessions.service import SessionService
 from holdfast.store import Store
+from holdfast.threads.books import ThreadBooks
+from holdfast.threads.briefs import Briefs
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.metrics import ThreadMetrics
 from holdfast.threads.service import ThreadService
 from holdfast.threads.settings import ThreadSettings
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import EventView, MessageView, Mode, NewMessage, TurnView
+from holdfast.threads.voice import NoTranscriber, Transcriber
 from support.house import NODE, House
 
 QUICK = ThreadSettings(
@@ -52,13 +58,20 @@ class Desk:
     """One daemon: its threads, with what the test may do to it."""
 
     def __init__(
-        self, threads: ThreadService, sessions: SessionService, agent: FakeAgent, driver: FakeDriver, tools: Tools
+        self,
+        threads: ThreadService,
+        sessions: SessionService,
+        agent: FakeAgent,
+        driver: FakeDriver,
+        tools: Tools,
+        books: ThreadBooks,
     ) -> None:
         self.threads = threads
         self.sessions = sessions
         self.agent = agent
         self.driver = driver
         self.tools = tools
+        self.books = books
         self.crash = asyncio.Event()
 
     async def say(
@@ -100,6 +113,16 @@ class Desk:
         raise AssertionError(f"no {kind}")
 
 
+class Shelf:
+    """Models that are offered to everybody."""
+
+    def __init__(self, models: Sequence[Model]) -> None:
+        self._models = models
+
+    def models_for(self, _account: Account, /) -> Sequence[Model]:
+        return self._models
+
+
 class Street:
     """What stays when daemons go: one house with its machine, the database, the agents in the sandboxes."""
 
@@ -109,13 +132,18 @@ class Street:
         self.url = url
         self.root = root
         self.agents = FakeAgentWorld(house.world)
+        self.models: list[Model] = []
+        """What the broker offers."""
+        self.transcriber: Transcriber = NoTranscriber()
+        self.abilities: Abilities | None = None
+        """Of the agents of daemons to come."""
 
     @contextlib.asynccontextmanager
     async def daemon(self, settings: ThreadSettings = QUICK, **changes: object) -> AsyncIterator[Desk]:
         """From its start to its orderly end."""
         chosen = replace(settings, **changes)  # type: ignore[arg-type]
         async with self.house.daemon() as sessions:
-            agent, driver = FakeAgent(self.agents, deadline_seconds=0.5), self.house.driver
+            agent, driver = FakeAgent(self.agents, deadline_seconds=0.5, abilities=self.abilities), self.house.driver
             tools = Tools(
                 store=self.store,
                 sessions=sessions,
@@ -124,10 +152,13 @@ class Street:
                 metrics=ThreadMetrics(self.house.registry),
                 node=NODE,
                 clock=self.house.clock,
+                transcriber=self.transcriber,
             )
-            threads = ThreadService(tools, self.root / "files")
+            books = ThreadBooks(self.store, chosen.agents, clock=self.house.clock)
+            briefs = Briefs(chosen.agents, Shelf(self.models))
+            threads = ThreadService(tools, self.root / "files", books=books, briefs=briefs)
             async with threads.running():
-                yield Desk(threads, sessions, agent, driver, tools)
+                yield Desk(threads, sessions, agent, driver, tools, books)
 
     def sandboxes(self) -> list[str]:
         return list(self.house.world.sandboxes)

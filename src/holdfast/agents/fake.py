@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from holdfast.agents.base import Abilities, Agent, AgentSessionId, Cursor, Place, Prompt, Said, Told
+from holdfast.agents.base import Abilities, Agent, AgentSessionId, Command, Cursor, Place, Prompt, Said, Told
 from holdfast.agents.fake_world import FakeAgentSession, FakeAgentWorld, FakeHome, FakeTurn
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, HoldfastError
 from holdfast.protocol.turn_events import Kind
@@ -43,6 +43,8 @@ class FakeAgent(Agent):
     ) -> None:
         self.world = world
         self.calls: list[tuple[str, str]] = []
+        self.slash: Sequence[Command] = ()
+        """Its slash commands; it echoes them, as any text that is no script."""
         self._deadline = deadline_seconds
         self._abilities = abilities or Abilities(steer=True, revert=True, models=("fake-1", "fake-2"))
         self._faults: dict[str, list[_Fault]] = {}
@@ -177,6 +179,17 @@ class FakeAgent(Agent):
             if prompt_id not in known.turns:
                 raise AgentFailed(f"the agent has had no prompt {prompt_id}")
             self.world.revert(home, known, prompt_id)
+
+    async def diff(self, place: Place, session: AgentSessionId, prompt_id: str) -> str:
+        if not self._abilities.diff:
+            await super().diff(place, session, prompt_id)
+        async with self._call("diff", place) as home:
+            return f"--- a\n+++ b\n+{_turn(home, session, prompt_id).prompt.text}\n"
+
+    async def commands(self, place: Place, session: AgentSessionId) -> Sequence[Command]:
+        async with self._call("commands", place) as home:
+            await self._answering(home)
+            return self.slash
 
     async def stop(self, place: Place) -> None:
         async with self._call("stop", place) as home:

@@ -1,16 +1,11 @@
 """The agents that a daemon offers, by name. An adapter is imported when it is first asked for."""
 
 import importlib
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Sequence
 
 from holdfast.agents.base import Agent
+from holdfast.agents.known import KNOWN
 from holdfast.errors import BadInput, ConfigError
-
-KNOWN: Final[Mapping[str, str]] = {
-    "scripted": "holdfast.agents.scripted.adapter:ScriptedAgent",
-}
-"""Where each adapter is. Its class is called without arguments."""
 
 
 class AgentRegistry:
@@ -40,7 +35,7 @@ class AgentRegistry:
             offered = ", ".join(self.names) or "none; add some to the setting agents"
             raise BadInput(f"agent: {name or 'no default'} is not offered here; there is {offered}")
         if name not in self._agents:
-            module, _, cls = KNOWN[name].partition(":")
+            module, _, cls = KNOWN[name].adapter.partition(":")
             agent = getattr(importlib.import_module(module), cls)()
             assert isinstance(agent, Agent)
             self._agents[name] = agent

@@ -35,8 +35,10 @@ from holdfast.api.routes import (
     sessions,
     system,
     terminal,
+    thread_commands,
     thread_events,
     thread_files,
+    usage,
 )
 from holdfast.api.routes import files as file_routes
 from holdfast.api.routes import images as image_routes
@@ -112,8 +114,10 @@ def create_app(
         app.include_router(workspace_routes.router(workspaces))
     if threads is not None:
         app.include_router(thread_routes.router(threads, settings))
+        app.include_router(thread_commands.router(threads))
         app.include_router(thread_events.router(threads, settings))
         app.include_router(thread_files.router(threads))
+        app.include_router(usage.router(threads, settings))
     app.include_router(key_routes.router(keys))
     if events is not None:
         app.include_router(event_routes.router(events, settings))

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 from pydantic_core import to_json
 
-from holdfast.api.models import AllowOut, LimitsIn, NetworkIn, Seconds
 from holdfast.api.sse import Event
-from holdfast.api.text import Env, Name, Text, Timestamp, timestamp
+from holdfast.api.text import Name, Text, Timestamp, timestamp
+from holdfast.api.thread_option_models import OptionsIn, OptionsOut
+from holdfast.api.usage_models import UsageOut
 from holdfast.protocol.turn_events import StopReason
 from holdfast.threads.keys import DEFAULT_CHANNEL, MAX_CHANNEL, MAX_MESSAGE_ID
 from holdfast.threads.service import MAX_TEXT
@@ -19,7 +20,6 @@ from holdfast.threads.types import (
     EventView,
     FileView,
     How,
-    IdlePolicy,
     Line,
     MessageStatus,
     MessageView,
@@ -27,7 +27,6 @@ from holdfast.threads.types import (
     NewMessage,
     Resolved,
     SleepState,
-    ThreadOptions,
     ThreadView,
     TurnState,
     TurnView,
@@ -55,46 +54,6 @@ class _Request(BaseModel):
 
 
 # -- requests ------------------------------------------------------------------------------------------------------
-
-
-class IdleModel(_Request):
-    """After how many seconds without activity its sandbox is frozen, stopped, destroyed; null: never."""
-
-    pause_after_seconds: Seconds | None = 30 * 60.0
-    hibernate_after_seconds: Seconds | None = 3 * 3600.0
-    destroy_after_seconds: Seconds | None = 7 * 24 * 3600.0
-
-    def policy(self) -> IdlePolicy:
-        return IdlePolicy(self.pause_after_seconds, self.hibernate_after_seconds, self.destroy_after_seconds)
-
-
-class OptionsIn(_Request):
-    """How a thread is set up. What is left out stays, or takes the configured default.
-
-    Of a thread that is there: ``model`` holds from the next turn on, the rest from the next sandbox on.
-    """
-
-    agent: Name | None = None
-    image: Name | None = None
-    model: Name | None = None
-    limits: LimitsIn = Field(default_factory=LimitsIn)
-    network: NetworkIn | None = None
-    env: Env = Field(default_factory=dict)
-    idle: IdleModel | None = None
-
-    def options(self) -> ThreadOptions:
-        return ThreadOptions(
-            agent=self.agent,
-            image=self.image,
-            model=self.model,
-            cpus=self.limits.cpus,
-            memory_mb=self.limits.memory_mb,
-            pids=self.limits.pids,
-            disk_mb=self.limits.disk_mb,
-            network=self.network,
-            env=self.env,
-            idle=self.idle.policy() if self.idle else None,
-        )
 
 
 class ResolveIn(_Request):
@@ -156,37 +115,6 @@ class ChannelOut(BaseModel):
         return cls.model_construct(**asdict(view))
 
 
-class OptionsOut(BaseModel):
-    """What was asked for; null is what the daemon's configuration says."""
-
-    agent: str | None
-    image: str | None
-    model: str | None
-    cpus: float | None
-    memory_mb: int | None
-    pids: int | None
-    disk_mb: int | None
-    network: str | AllowOut | None
-    env: dict[str, str]
-    idle: IdleModel | None
-
-    @classmethod
-    def of(cls, options: ThreadOptions) -> "OptionsOut":
-        wire = None if options.network is None else options.network.to_wire()
-        return cls.model_construct(
-            agent=options.agent,
-            image=options.image,
-            model=options.model,
-            cpus=options.cpus,
-            memory_mb=options.memory_mb,
-            pids=options.pids,
-            disk_mb=options.disk_mb,
-            network=wire if wire is None or isinstance(wire, str) else AllowOut(allow=wire["allow"]),
-            env=dict(options.env),
-            idle=None if options.idle is None else IdleModel.model_construct(**asdict(options.idle)),
-        )
-
-
 class ThreadOut(BaseModel):
     id: str
     key: str
@@ -203,6 +131,7 @@ class ThreadOut(BaseModel):
     last_seq: int = Field(description="The number of its newest event")
     created_at: Timestamp
     last_activity_at: Timestamp
+    usage: UsageOut | None = Field(description="Its calls to models, in all; null in the reply to a resolve")
 
     @classmethod
     def of(cls, view: ThreadView) -> "ThreadOut":
@@ -222,6 +151,7 @@ class ThreadOut(BaseModel):
             last_seq=view.last_seq,
             created_at=timestamp(view.created_at),
             last_activity_at=timestamp(view.last_activity_at),
+            usage=None if view.usage is None else UsageOut.of(view.usage),
         )
 
 
@@ -309,6 +239,7 @@ class TurnOut(BaseModel):
     created_at: Timestamp
     started_at: Timestamp | None
     ended_at: Timestamp | None
+    usage: UsageOut = Field(description="Its calls to models so far")
 
     @classmethod
     def of(cls, view: TurnView) -> "TurnOut":
@@ -328,6 +259,7 @@ class TurnOut(BaseModel):
             created_at=timestamp(view.created_at),
             started_at=_or_none(view.started_at),
             ended_at=_or_none(view.ended_at),
+            usage=UsageOut.of(view.usage),
         )
 
 

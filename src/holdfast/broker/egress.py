@@ -18,6 +18,7 @@ from holdfast.errors import BadInput
 from holdfast.link.link import Link
 from holdfast.sessions.host_pattern import as_address
 from holdfast.sessions.network import NetworkPolicy
+from holdfast.sessions.spec import SessionSpec
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +43,7 @@ _ENVIRONMENT = {
 
 
 class EgressBroker:
-    """An ``Egress`` of the session service."""
+    """A ``WayOut`` of the session service."""
 
     def __init__(
         self,
@@ -70,11 +71,12 @@ class EgressBroker:
     def environment(self, policy: NetworkPolicy, /) -> Mapping[str, str]:
         return {} if policy.allow is None else _ENVIRONMENT
 
-    async def open(self, link: Link, policy: NetworkPolicy, /) -> None:
-        if policy.allow is not None:
+    async def open(self, link: Link, spec: SessionSpec, /) -> None:
+        if spec.network.allow is not None:
             await link.call("listen", {"name": LISTENER, "port": PORT}, timeout=OPEN_SECONDS)
 
-    def attach(self, link: Link, policy: NetworkPolicy, /) -> None:
+    def attach(self, link: Link, spec: SessionSpec, /) -> None:
+        policy = spec.network
         if policy.allow is None:
             return
         session_id = link.session_id

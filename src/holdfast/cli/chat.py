@@ -39,10 +39,11 @@ def command(
     holdfast chat demo look at @report.csv      one message, and the file with it
     printf 'hello\\nbye\\n' | holdfast chat demo
 
-    A line that ends with a backslash goes on in the next one. The answer is on standard output, all the rest on
-    standard error; with --json, each event is a line. Files that the agent puts into /workspace/output/display are
-    saved in DIR. Ctrl-C ends the turn that is running; a second one, or one at the prompt, leaves. Exits with 1 if the
-    last turn failed.
+    A line that begins with a slash is a command, such as /diff, /model, /new or /abort: /help lists them. Others are
+    the agent's own. A line that ends with a backslash goes on in the next one. The answer is on standard output, all
+    the rest on standard error; with --json, each event is a line. Files that the agent puts into
+    /workspace/output/display are saved in DIR. Ctrl-C ends the turn that is running; a second one, or one at the
+    prompt, leaves. Exits with 1 if the last turn failed.
     """
     options = {name: value for name, value in (("agent", agent), ("image", image)) if value is not None}
     wishes: dict[str, Any] = {"channel": channel, "author": author, "model": model, "options": options or None}
@@ -51,7 +52,7 @@ def command(
     async def talk(client: "Client") -> int:
         from holdfast.cli.talk import Talk  # brings in asyncio, which --help can do without
 
-        talk = Talk(client.thread(thread_key, owner=owner), wishes, folder, as_json=as_json)
+        talk = Talk(client.thread(thread_key, owner=owner), client.models, wishes, folder, as_json=as_json)
         return await talk.run(" ".join(words) or None)
 
     return ask(talk)

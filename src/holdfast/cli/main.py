@@ -26,6 +26,7 @@ VERBS = {
     "rm": "rm",
     "chat": "chat",
     "thread": "thread",
+    "usage": "usage",
     "image": "image",
     "key": "key",
     "events": "events",

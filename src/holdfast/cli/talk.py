@@ -5,16 +5,20 @@ import contextlib
 import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
+from holdfast.cli.chat_commands import ChatCommands, about
 from holdfast.cli.common import report, show_json
-from holdfast.cli.thread_screen import Screen, chosen
+from holdfast.cli.thread_screen import Screen, chosen, live_area
 from holdfast.cli.typed_lines import TypedLines
-from holdfast.errors import HoldfastError
+from holdfast.errors import BadInput, HoldfastError, ThreadNotFound
 from holdfast.protocol.turn_events import Kind, StopReason
-from holdfast.sdk import Reply, Thread, ThreadEvent, ThreadFile, TurnResult
+from holdfast.sdk import Models, Reply, Thread, ThreadEvent, ThreadFile, TurnResult
+
+T = TypeVar("T")
 
 PROMPT = "> "
 FINE, FAILED, INTERRUPTED = 0, 1, 130
@@ -24,46 +28,89 @@ _FILE = re.compile(r'(?:(?<=\s)|^)@(?:"([^"]+)"|(\S+))')
 class Talk:
     """One message after the other, each with its turn."""
 
-    def __init__(self, thread: Thread, wishes: dict[str, Any], folder: str, *, as_json: bool) -> None:
+    def __init__(
+        self,
+        thread: Thread,
+        new_thread: Callable[[], Awaitable[Models]],
+        wishes: dict[str, Any],
+        folder: str,
+        *,
+        as_json: bool,
+    ) -> None:
         self._thread = thread
+        self._new_thread = new_thread
         self._wishes = wishes
         self._folder = Path(folder)
         self._as_json = as_json
-        self._screen = Screen()
+        self._screen = Screen(live=None if as_json else live_area())
         self._lines = TypedLines()
+        self._commands = ChatCommands(thread, self._models, self._screen, wishes, as_json=as_json)
+        self._waiting: deque[str] = deque()
+        """What was typed while a turn was running."""
+        self._question: ThreadEvent | None = None
 
     async def run(self, message: str | None) -> int:
         """Returns the exit code: that of the last turn."""
         with _Interrupt() as interrupt:
             if message is not None:
-                return await self._turn(message, interrupt)
+                return await self._line(message, interrupt)
+            await self._introduce()
             code = FINE
             while True:
-                line = await interrupt.or_left(self._lines.next(PROMPT))
+                line = await self._next(interrupt)
                 if line is None:
                     return code
                 if line.strip():
-                    code = await self._turn(line, interrupt)
+                    code = await self._line(line, interrupt)
 
-    async def _turn(self, line: str, interrupt: "_Interrupt") -> int:
-        text, files = with_files(line)
-        reply = self._thread.send(text, files=files, **self._wishes)
+    async def _models(self) -> Models:
         try:
-            result = await interrupt.aborting(self._follow(reply), reply)
-            if result is None:
-                return INTERRUPTED
-            await self._save(result)
+            return await self._thread.models()
+        except ThreadNotFound:
+            return await self._new_thread()
+
+    async def _introduce(self) -> None:
+        """Whom one talks with. Not worth an error: the first message tells what is wrong."""
+        if self._as_json:
+            return
+        with contextlib.suppress(HoldfastError):
+            self._screen.note(f"({about(await self._models())})")
+            if self._lines.is_terminal:
+                self._screen.note("(/help shows the commands, Ctrl-D leaves)")
+
+    async def _next(self, interrupt: "_Interrupt") -> str | None:
+        if self._waiting:
+            line = self._waiting.popleft()
+            self._screen.note(f"{PROMPT}{line}")
+            return line
+        return await interrupt.or_left(self._lines.next(PROMPT))
+
+    async def _line(self, line: str, interrupt: "_Interrupt") -> int:
+        """A message with its turn, or a command."""
+        try:
+            if line.startswith("/") and not line.startswith("//"):
+                reply = await interrupt.unless_left(self._commands.run(line))
+                return FINE if reply is None else await self._turn(reply, interrupt)
+            text, files = with_files(line.removeprefix("/") if line.startswith("//") else line)
+            return await self._turn(self._thread.send(text, files=files, **self._wishes), interrupt)
         except HoldfastError as error:  # the talk goes on: the next message may find all well again
             self._screen.finish_line()
             report(error.code, error.message, as_json=self._as_json, request_id=error.request_id)
-            return FAILED
+            if line.startswith("/") and isinstance(error, BadInput) and not self._as_json:
+                self._screen.note("(a message that begins with a slash is written with two: //…; /help shows commands)")
         except OSError as error:
             report("failed", f"{error.filename}: {error.strerror}", as_json=self._as_json)
-            return FAILED
+        return FAILED
+
+    async def _turn(self, reply: Reply, interrupt: "_Interrupt") -> int:
+        result = await interrupt.aborting(self._follow(reply), reply)
+        if result is None:
+            return INTERRUPTED
+        await self._save(result)
         return FINE if result.reason == StopReason.END_TURN else FAILED
 
     async def _follow(self, reply: Reply) -> TurnResult:
-        asking: asyncio.Task[None] | None = None
+        listening = asyncio.ensure_future(self._listen(reply)) if self._lines.is_terminal else None
         try:
             async for event in reply:
                 if self._as_json:
@@ -71,25 +118,53 @@ class Talk:
                 else:
                     self._screen.show(event)
                 if event.kind == Kind.QUESTION:
-                    asking = asyncio.ensure_future(self._answer(event))
-                elif event.kind == Kind.QUESTION_CLOSED and asking is not None:
-                    asking.cancel()
+                    self._question = event
+                    self._lines.ask("? ")
+                    if listening is None or listening.done():
+                        listening = asyncio.ensure_future(self._listen(reply))
+                elif event.kind == Kind.QUESTION_CLOSED:
+                    self._question = None
+                    if listening is not None and not self._lines.is_terminal:
+                        listening.cancel()
             return await reply.result()
         finally:
-            if asking is not None:
-                asking.cancel()
-                await asyncio.wait([asking])
+            self._question = None
+            if listening is not None:
+                listening.cancel()
+                await asyncio.wait([listening])
 
-    async def _answer(self, question: ThreadEvent) -> None:
-        """What is typed next; at the end of input, the question's own default counts in its time."""
-        line = await self._lines.next("? ")
+    async def _listen(self, reply: Reply) -> None:
+        """What is typed during a turn: the answer to a question, or an abort; all else waits for the end of the turn.
+
+        From a pipe only answers are read: a script means its lines one after the other.
+        """
+        while True:
+            line = await self._lines.next()
+            self._screen.typed()
+            question, self._question = self._question, None
+            if question is not None:
+                await self._answer(question, line)
+            elif line is not None and line.strip() == "/abort":
+                await self._told(reply.abort())
+            elif line is not None and line.strip():
+                self._waiting.append(line)
+                self._screen.note("(that waits for the end of this turn; /abort ends it)")
+            if line is None or not self._lines.is_terminal:
+                return
+
+    async def _answer(self, question: ThreadEvent, line: str | None) -> None:
+        """At the end of input, the question's own default counts in its time."""
         if line is None:
             self._screen.note(f"(no answer; at its deadline it is {question.data.get('default') or 'empty'})")
             return
+        answer = chosen(line, question.data.get("options") or ())
+        await self._told(self._thread.answer(question.data["question_id"], answer))
+
+    async def _told(self, telling: Awaitable[object]) -> None:
         try:
-            answer = chosen(line, question.data.get("options") or ())
-            await self._thread.answer(question.data["question_id"], answer)
+            await telling
         except HoldfastError as error:
+            self._screen.finish_line()
             report(error.code, error.message, as_json=self._as_json, request_id=error.request_id)
 
     async def _save(self, result: TurnResult) -> None:
@@ -148,6 +223,13 @@ class _Interrupt:
                 return found
         sys.stderr.write("\n")
         return None
+
+    async def unless_left(self, work: Awaitable[T]) -> T | None:
+        """The work's result; None if Ctrl-C was pressed meanwhile."""
+        working, pressed = asyncio.ensure_future(work), asyncio.ensure_future(self._next())
+        with _ended(working, pressed):
+            await asyncio.wait([working, pressed], return_when=asyncio.FIRST_COMPLETED)
+            return working.result() if working.done() else None
 
     async def aborting(self, work: Any, reply: Reply) -> TurnResult | None:
         """The work's result; None if Ctrl-C was pressed twice."""

@@ -2,22 +2,23 @@
 
 import re
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.protocol.turn_events import Kind, StopReason, ToolState
+from holdfast.cli.live_area import LiveArea
+from holdfast.cli.tool_lines import Tool
+from holdfast.protocol.turn_events import AgentStatus, Kind, StopReason
 
 if TYPE_CHECKING:
     from holdfast.sdk import ThreadEvent
 
 Write = Callable[[str], None]
 
-OUTPUT_LINES = 12
-"""How much of a tool's output is shown: the end of it."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_ENDED = (ToolState.COMPLETED, ToolState.ERROR)
+_BOXES = {"completed": "[x]", "in_progress": "[>]"}
 
 
 def harmless(text: str) -> str:
@@ -34,81 +35,203 @@ def to_stderr(text: str) -> None:
     click.echo(click.style(harmless(text), dim=True), nl=False, err=True)
 
 
+def live_area() -> LiveArea | None:
+    """Only where everything is shown in one terminal."""
+    return LiveArea() if sys.stdout.isatty() and sys.stderr.isatty() else None
+
+
 class Screen:
     """Told of each event of a turn, in order."""
 
-    def __init__(self, answer: Write = to_stdout, notes: Write = to_stderr) -> None:
+    def __init__(self, answer: Write = to_stdout, notes: Write = to_stderr, live: LiveArea | None = None) -> None:
         self._answer = answer
         self._notes = notes
-        self._open = False
-        """Whether the line of the answer that was begun has no end yet."""
-        self._tools: set[str] = set()
+        self._live = live
+        self._open: Write | None = None
+        """Where a line was begun that has no end yet."""
+        self._tools: dict[str, Tool] = {}
+        self._headed: set[str] = set()
+        """Tools whose head was printed; with a live area, that is done when they end."""
+        self._plan: Sequence[str] = ()
+        self._error: str | None = None
+        self._status: str | None = None
+        """What the agent does while it says nothing; only shown in a live area."""
+        self._asking = False
+        """While somebody types an answer, nothing moves."""
 
     def show(self, event: "ThreadEvent") -> None:
         data = event.data
         match event.kind:
-            case Kind.TEXT_DELTA if data.get("thought"):
-                self._notes(str(data["text"]))
             case Kind.TEXT_DELTA:
-                self._say(str(data["text"]))
+                self._stream(self._notes if data.get("thought") else self._answer, str(data["text"]))
+            case Kind.MESSAGE_CREATE:
+                self._now("waiting for the agent" if data.get("role") == "user" else "thinking")
+            case Kind.STATUS:
+                self._now("thinking" if data["status"] == AgentStatus.THINKING else None)
             case Kind.TOOL_UPDATE:
-                self._tool(data)
+                self._tool(str(data["tool_id"]), data)
+            case Kind.PLAN:
+                self._show_plan(data)
             case Kind.QUESTION:
                 self._question(data)
             case Kind.QUESTION_CLOSED:
+                self._asking = False
                 self.note(f"= {data['answer']}")
-            case Kind.RESOLVED:
-                self.note(f"({data['how']}: {data['why']})" if data.get("why") else f"({data['how']})")
             case Kind.FINALIZE:
                 self._end(data)
+            case Kind.ERROR:
+                self._error = str(data["message"])
+                self.note(f"! {data['message']} ({data['code']})")
+            case _:
+                line = _line(event.kind, data)
+                if line is not None:
+                    self.note(line)
 
     def note(self, line: str) -> None:
         """A line of its own."""
         self.finish_line()
         self._notes(f"{line}\n")
+        self._draw()
+
+    def typed(self) -> None:
+        """A line was typed meanwhile, and ended by its own newline."""
+        if self._live is not None:
+            self._live.leave()
+
+    def put(self, text: str) -> None:
+        """What was asked for, and is no agent's answer."""
+        self.finish_line()
+        self._stream(self._answer, text)
 
     def finish_line(self) -> None:
-        if self._open:
-            self._say("\n")
+        """Whatever is written next begins a line, below all that is there."""
+        if self._live is not None:
+            self._live.clear()
+        if self._open is not None:
+            self._open("\n")
+            self._open = None
 
-    def _say(self, text: str) -> None:
-        self._answer(text)
-        self._open = not text.endswith("\n") if text else self._open
+    def _now(self, status: str | None) -> None:
+        self._status = status
+        self._draw()
 
-    def _tool(self, data: Mapping[str, Any]) -> None:
-        tool, state = str(data["tool_id"]), data["state"]
-        if tool not in self._tools:
-            self._tools.add(tool)
-            self.note(f"* {data.get('title') or _call(data)}")
-        if state in _ENDED:
-            lines = str(data.get("output") or "").splitlines()
-            if len(lines) > OUTPUT_LINES:
-                self.note(f"  … {len(lines) - OUTPUT_LINES} lines before")
-            for line in lines[-OUTPUT_LINES:]:
-                self.note(f"  {line}")
-            if state == ToolState.ERROR or data.get("exit_code"):
-                code = data.get("exit_code")
-                self.note("  failed" if code is None else f"  exit code {code}")
+    def _stream(self, write: Write, text: str) -> None:
+        if not text:
+            return
+        if self._open is not write:
+            self.finish_line()
+        elif self._live is not None:
+            self._live.clear()
+        write(text)
+        self._open = None if text.endswith("\n") else write
+
+    # -- tools ---------------------------------------------------------------------------------------------------------
+
+    def _tool(self, tool_id: str, data: Mapping[str, Any]) -> None:
+        tool = self._tools.setdefault(tool_id, Tool())
+        if tool.ended:
+            return
+        tool.update(data)
+        if tool.ended:
+            if tool_id not in self._headed:
+                self._head(tool, "!" if tool.failed and self._live else "*")
+            for line in tool.result():
+                self.note(line)
+        elif self._live is None and tool_id not in self._headed and tool.has_begun:
+            self._headed.add(tool_id)
+            self._head(tool, "*")
+        elif self._live is not None:
+            self.finish_line()
+            self._draw()
+
+    def _head(self, tool: Tool, sign: str) -> None:
+        self.note(f"{sign} {tool.head()}")
+        command = tool.command()
+        if command is not None:
+            self.note(f"  {command}")
+
+    def _draw(self) -> None:
+        if self._live is not None and self._open is None and not self._asking:
+            running = [tool for tool in self._tools.values() if not tool.ended and tool.is_known]
+            lines = [harmless(line) for tool in running for line in tool.running()]
+            self._live.draw(lines or ([f"… {self._status}"] if self._status else []))
+
+    # -- the rest ------------------------------------------------------------------------------------------------------
+
+    def _show_plan(self, data: Mapping[str, Any]) -> None:
+        plan = [f"  {_BOXES.get(one.get('status'), '[ ]')} {one.get('text', '')}" for one in data["entries"]]
+        if plan and plan != self._plan:
+            self._plan = plan
+            self.note("plan:")
+            for line in plan:
+                self.note(line)
 
     def _question(self, data: Mapping[str, Any]) -> None:
+        self._asking = True
         self.note(f"? {data['text']}")
-        for number, option in enumerate(data.get("options") or (), 1):
+        options = data.get("options") or ()
+        for number, option in enumerate(options, 1):
             self.note(f"  {number}) {option['label']}")
+        deadline, default = data.get("deadline"), data.get("default")
+        if isinstance(deadline, int | float) and default:
+            label = next((one["label"] for one in options if one["id"] == default), default)
+            self.note(f"  (without an answer within {_span(deadline - time.time())}: {label})")
 
     def _end(self, data: Mapping[str, Any]) -> None:
+        for tool in self._tools.values():
+            if not tool.ended and self._live is not None and tool.is_known:
+                tool.update({"state": "completed"})  # it was left as it was
+                self._head(tool, "-")
+        self._asking, self._status = False, None
+        self._tools.clear()
+        self._headed.clear()
         self.finish_line()
         if data["reason"] == StopReason.ERROR:
             error = data.get("error") or {}
-            self.note(f"! {error.get('message', 'the turn failed')} ({error.get('code', 'error')})")
+            if error.get("message") is None or error.get("message") != self._error:
+                self.note(f"! {error.get('message', 'the turn failed')} ({error.get('code', 'error')})")
         elif data["reason"] == StopReason.CANCELED:
             self.note("(canceled)")
+        if data.get("usage"):
+            self.note(f"({usage_line(data['usage'])})")
+        self._error = None
 
 
-def _call(data: Mapping[str, Any]) -> str:
-    given = data.get("input")
-    values = [str(value) for value in given.values()] if isinstance(given, Mapping) else []
-    words = " ".join([str(data["name"]), *values]).replace("\n", " ")
-    return words if len(words) <= 200 else f"{words[:199]}…"
+def _line(kind: str, data: Mapping[str, Any]) -> str | None:
+    """Of what is told in one line."""
+    match kind:
+        case Kind.RESOLVED:
+            return f"({data['how']}: {data['why']})" if data.get("why") else f"({data['how']})"
+        case Kind.MODEL_SWITCHED:
+            return f"~ {data['from']} → {data['to']}: {data['reason']}"
+        case Kind.USAGE_ALERT:
+            return f"! {data['what']}: {data['message']}"
+        case Kind.NEW_SESSION:
+            return "(a new session: the agent knows nothing of what was said before)"
+        case Kind.MODEL_CHOSEN:
+            return f"(from the next turn on: {data['model'] or 'the default model'})"
+    return None
+
+
+def usage_line(usage: Mapping[str, Any]) -> str:
+    """Tokens and money, in a few words."""
+    calls = int(usage.get("calls") or 0)
+    words = [f"{calls} call{'' if calls == 1 else 's'}", f"{_many(usage.get('input_tokens'))} tokens in"]
+    if usage.get("cached_tokens"):
+        words[-1] += f" ({_many(usage['cached_tokens'])} cached)"
+    words.append(f"{_many(usage.get('output_tokens'))} out")
+    cost = float(usage.get("cost_usd") or 0)
+    words.append(f"${cost:.4f}" if 0 < cost < 1 else f"${cost:.2f}")
+    return ", ".join(words)
+
+
+def _many(number: object) -> str:
+    count = int(number) if isinstance(number, int | float) else 0
+    return str(count) if count < 10_000 else f"{count / 1000:.0f}k" if count < 10_000_000 else f"{count / 1e6:.0f}M"
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def chosen(line: str, options: Sequence[Mapping[str, Any]]) -> str:

@@ -20,12 +20,20 @@ class TypedLines:
         self._plain = False
         """Whether it is always ready: a file."""
 
+    @property
+    def is_terminal(self) -> bool:
+        return os.isatty(self._fd)
+
+    def ask(self, prompt: str) -> None:
+        """Show that something is waited for, if somebody sits there."""
+        if prompt and not self._lines and self.is_terminal:
+            sys.stderr.write(prompt)
+            sys.stderr.flush()
+
     async def next(self, prompt: str = "") -> str | None:
         parts: list[str] = []
         while True:
-            if prompt and not self._lines and os.isatty(self._fd):
-                sys.stderr.write(prompt)
-                sys.stderr.flush()
+            self.ask(prompt)
             line = await self._line()
             if line is None:
                 return "\n".join(parts) if parts else None

@@ -27,9 +27,22 @@ from pydantic import (
     field_validator,
 )
 
+from holdfast.agents.known import KNOWN
 from holdfast.broker.addresses import PrivateHosts
 from holdfast.daemon.docker_setting import LocalSocket
+from holdfast.daemon.git_setting import GitCredentials
+from holdfast.daemon.model_config import (
+    KeyLimits,
+    ModelLimits,
+    Names,
+    Patterns,
+    Rules,
+    RulesDir,
+    RulesFile,
+    ThreadLimits,
+)
 from holdfast.daemon.pool_setting import PoolSizes
+from holdfast.daemon.provider_config import Providers
 from holdfast.daemon.setting_types import Float, Int, Name, split
 from holdfast.daemon.thread_config import AgentNames, FilesDir, ThreadIdle
 from holdfast.daemon.webhook_setting import MIN_KEY_LENGTH, WebhookConfig, from_json
@@ -122,17 +135,37 @@ class Config(BaseModel):
     )
     webhooks: Annotated[tuple[WebhookConfig, ...], BeforeValidator(from_json)] = ()
 
-    agents: AgentNames = ("scripted",)
+    agents: AgentNames = tuple(KNOWN)
     default_agent: Name | None = None
+    default_model: Name | None = None
+    model_preferences: Names = ()
+    allowed_models: Patterns = ("*",)
+    thread_limits: ThreadLimits = Field(default_factory=ModelLimits)
+    key_limits: KeyLimits = Field(default_factory=dict)
+    permissions: Rules = ()
+    system_prompt_file: RulesFile | None = None
+    persona_dir: RulesDir | None = None
+    persona: Names = ()
     thread_idle: ThreadIdle = Field(default_factory=dict)
     thread_files_dir: FilesDir | None = None
     thread_file_bytes: Annotated[Int, Field(ge=1024)] = 1 << 30
     thread_retry_seconds: Annotated[Float, Field(gt=0)] = 2.0
     thread_resolve_seconds: Annotated[Float, Field(gt=0)] = 60.0
     thread_lease_seconds: Annotated[Float, Field(ge=3)] = 30.0
+    agent_idle_seconds: Annotated[Float, Field(gt=0)] = 600.0
     turn_seconds: Annotated[Float, Field(gt=0)] = 6 * 3600.0
     question_seconds: Annotated[Float, Field(gt=0)] = 15 * 60.0
     node_grace_seconds: Annotated[Float, Field(ge=15)] = 600.0
+    transcription_model: FilesDir | None = None
+    git_credentials: GitCredentials = Field(default_factory=dict)
+    git_user_name: str = "Holdfast"
+    git_user_email: str = "holdfast@localhost"
+
+    providers: Providers = None
+    model_first_byte_seconds: Annotated[Float, Field(gt=0)] = 30.0
+    model_breaker_failures: Annotated[Int, Field(ge=1)] = 5
+    model_breaker_seconds: Annotated[Float, Field(gt=0)] = 30.0
+    model_alert_calls_per_minute: Annotated[Int, Field(ge=1)] = 120
 
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
     log_format: Annotated[Literal["auto", "console", "json"], BeforeValidator(_lower)] = "auto"
@@ -215,6 +248,15 @@ class Config(BaseModel):
         for image in value:
             if allowed is not None and image not in allowed:
                 raise ValueError(f"{image}: must be one of allowed_images, which are {', '.join(allowed) or 'none'}")
+        return value
+
+    @field_validator("persona")
+    @classmethod
+    def _files_of_personas(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        folder = info.data.get("persona_dir")
+        missing = [name for name in value if "/" in name or folder is None or not (folder / name).is_file()]
+        if missing:
+            raise ValueError(f"{', '.join(missing)}: must be files in persona_dir, which is {folder or 'not set'}")
         return value
 
     @field_validator("session_ttl_seconds")

@@ -1,38 +1,88 @@
 """Building the thread service, for ``wiring``."""
 
 import time
+from collections.abc import Mapping
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from holdfast.agents.known import KNOWN
+from holdfast.agents.permissions import parse
 from holdfast.agents.registry import AgentRegistry
+from holdfast.broker.git.environment import git_environment
 from holdfast.daemon.config import Config
+from holdfast.daemon.default_agent import default_agent
+from holdfast.daemon.git_setting import git_settings
 from holdfast.daemon.thread_config import DEFAULT, IdleConfig
 from holdfast.drivers.base import Driver
+from holdfast.images.store import ImageStore
 from holdfast.sessions.service import SessionService
 from holdfast.store import Store
+from holdfast.threads.books import ThreadBooks
+from holdfast.threads.briefs import Briefs, Catalogue, Environments
 from holdfast.threads.metrics import ThreadMetrics
 from holdfast.threads.service import ThreadService
-from holdfast.threads.settings import ThreadSettings
+from holdfast.threads.settings import AgentDefaults, ThreadSettings
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import IdlePolicy
+from holdfast.threads.voice import NoTranscriber, Transcriber
+
+AGENTS_BIN = Path("/usr/local/lib/holdfast-agents/bin")
+"""Where agents are installed on the host; sandboxes of the image ``host`` see them there."""
+
+
+def make_books(config: Config, store: Store) -> ThreadBooks:
+    """Before there are sessions: the broker, which they need, asks it who pays."""
+    return ThreadBooks(store, agent_defaults(config), clock=time.time)
 
 
 def make_threads(
-    config: Config, store: Store, sessions: SessionService, driver: Driver, registry: CollectorRegistry, *, node: str
+    config: Config,
+    store: Store,
+    sessions: SessionService,
+    driver: Driver,
+    registry: CollectorRegistry,
+    *,
+    images: ImageStore,
+    node: str,
+    books: ThreadBooks | None = None,
+    models: Catalogue | None = None,
 ) -> ThreadService:
+    """``models`` are those that the broker serves."""
     tools = Tools(
         store=store,
         sessions=sessions,
-        agents=make_agents(config, driver),
+        agents=make_agents(config, driver, images),
         settings=thread_settings(config),
         metrics=ThreadMetrics(registry),
         node=node,
         clock=time.time,
+        transcriber=make_transcriber(config),
     )
-    return ThreadService(tools, config.thread_files_dir or config.state_dir / "thread-files")
+    return ThreadService(
+        tools,
+        config.thread_files_dir or config.state_dir / "thread-files",
+        books=books,
+        briefs=Briefs(tools.settings.agents, models, _environments(config)),
+    )
 
 
-def make_agents(config: Config, driver: Driver) -> AgentRegistry:
+def _environments(config: Config) -> Environments:
+    """What git in sandboxes is told: who it is, and to go to the broker, which has the tokens."""
+    found = git_environment(git_settings(config.git_credentials, config.git_user_name, config.git_user_email))
+    return lambda _account: found
+
+
+def make_transcriber(config: Config) -> Transcriber:
+    """What it needs is looked for when somebody speaks: a daemon without it is a daemon all the same."""
+    if config.transcription_model is None:
+        return NoTranscriber()
+    from holdfast.threads.whisper import Whisper
+
+    return Whisper(config.transcription_model)
+
+
+def make_agents(config: Config, driver: Driver, images: ImageStore | None = None) -> AgentRegistry:
     """Those that the configuration names; in the sandboxes of the fake driver, there is only its fake agent."""
     if driver.name == "fake":
         from holdfast.agents.fake import FakeAgent
@@ -43,7 +93,8 @@ def make_agents(config: Config, driver: Driver) -> AgentRegistry:
         agents = AgentRegistry([])
         agents.add(FakeAgent(FakeAgentWorld(driver.world)))
         return agents
-    return AgentRegistry(config.agents, config.default_agent)
+    default = default_agent(config, images, isolated=driver.capabilities.isolation)
+    return AgentRegistry(config.agents, default)
 
 
 def thread_settings(config: Config) -> ThreadSettings:
@@ -51,14 +102,39 @@ def thread_settings(config: Config) -> ThreadSettings:
     return ThreadSettings(
         idle=policies.pop(DEFAULT, IdlePolicy()),
         platform_idle=policies,
+        agents=agent_defaults(config),
         retry_seconds=config.thread_retry_seconds,
         resolve_seconds=config.thread_resolve_seconds,
         lease_seconds=config.thread_lease_seconds,
+        agent_memory_mb=agent_memory(config),
+        agent_idle_seconds=config.agent_idle_seconds,
         turn_seconds=config.turn_seconds,
         question_seconds=config.question_seconds,
         node_silent_seconds=min(20.0, config.node_grace_seconds / 2),
         node_grace_seconds=config.node_grace_seconds,
         max_file_bytes=config.thread_file_bytes,
+    )
+
+
+def agent_memory(config: Config) -> Mapping[str, int]:
+    """What an agent needs, where that is more than the default of all sandboxes."""
+    needed = {name: KNOWN[name].memory_mb for name in config.agents if name in KNOWN}
+    return {name: mb for name, mb in needed.items() if mb is not None and mb > config.mem_limit_mb}
+
+
+def agent_defaults(config: Config) -> AgentDefaults:
+    return AgentDefaults(
+        model=config.default_model,
+        model_preferences=config.model_preferences,
+        allowed_models=config.allowed_models,
+        thread_limits=config.thread_limits.limits(),
+        owner_limits={owner: limits.limits() for owner, limits in config.key_limits.items()},
+        permissions=parse(config.permissions),
+        system_prompt_file=config.system_prompt_file,
+        persona_dir=config.persona_dir,
+        persona=config.persona,
+        image=config.default_image,
+        agents_bin=str(AGENTS_BIN) if AGENTS_BIN.is_dir() else None,
     )
 
 

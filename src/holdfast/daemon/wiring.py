@@ -20,7 +20,8 @@ from holdfast.broker.metrics import EgressMetrics
 from holdfast.daemon import node
 from holdfast.daemon.config import Config
 from holdfast.daemon.keys import load_or_create_key, make_state_dir
-from holdfast.daemon.thread_wiring import make_threads
+from holdfast.daemon.model_wiring import make_catalogue, running_broker
+from holdfast.daemon.thread_wiring import make_books, make_threads
 from holdfast.drivers.base import Driver, Limits
 from holdfast.errors import BadInput, ConfigError
 from holdfast.images.layers import REGISTRY
@@ -34,6 +35,7 @@ from holdfast.sessions.saved_shells import SavedShells
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.types import SleepPolicy
+from holdfast.sessions.ways_out import WaysOut
 from holdfast.sessions.webhook import Webhook
 from holdfast.sessions.webhooks import WebhookMetrics, Webhooks, WebhookSettings
 from holdfast.store import Store
@@ -91,8 +93,11 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
         stack.push_async_callback(driver.close)
         images = make_images(config, driver)
         registry = CollectorRegistry()
+        books = make_books(config, store)
         egress = make_egress(config, registry)
         stack.push_async_callback(egress.close)
+        catalogue = make_catalogue(config)
+        broker = await stack.enter_async_context(running_broker(config, driver, catalogue, books, registry))
         service = SessionService(
             store.sessions,
             driver,
@@ -105,7 +110,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             link_key=node.link_key(config.state_dir),
             clock=time.time,
             metrics=SessionMetrics(registry),
-            egress=egress,
+            way_out=WaysOut([egress, broker]),
         )
         await stack.enter_async_context(service.running())
         feed = EventFeed(store.events)
@@ -120,7 +125,17 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             metrics=WebhookMetrics(registry),
         )
         await stack.enter_async_context(webhooks.running())
-        threads = make_threads(config, store, service, driver, registry, node=node.node_id(config.state_dir))
+        threads = make_threads(
+            config,
+            store,
+            service,
+            driver,
+            registry,
+            images=images,
+            node=node.node_id(config.state_dir),
+            books=books,
+            models=catalogue if broker.unavailable is None else None,
+        )
         await stack.enter_async_context(threads.running())
         app = create_app(
             service,

@@ -30,6 +30,7 @@ class Peer(Protocol):
     def runner_left(self, connection: "Connection") -> None: ...
     def stream_arrived(self, stream: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None: ...
     def caller_arrived(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None: ...
+    def protocol_for(self, name: str) -> Callable[[], asyncio.Protocol | None] | None: ...
 
 
 class Connection(asyncio.Protocol):
@@ -99,6 +100,9 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         self._is_stream = True
         name = header.get("listen")
+        if name is not None and (make := self._peer.protocol_for(str(name))) is not None:
+            self._become(make())
+            return
         loop = asyncio.get_running_loop()
         limit = STREAM_BUFFER if name is None else LISTENED_BUFFER
         reader = asyncio.StreamReader(limit=limit, loop=loop)
@@ -114,6 +118,18 @@ class Connection(asyncio.Protocol):
             self._peer.stream_arrived(str(header.get("stream")), reader, writer)
         else:
             self._peer.caller_arrived(str(name), reader, writer)
+
+    def _become(self, protocol: asyncio.Protocol | None) -> None:
+        """Another protocol has the connection now, or nobody."""
+        assert self._transport is not None
+        self._on_close(self)
+        if protocol is None:
+            self._transport.close()
+            return
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
+        if rest := self._decoder.rest():
+            protocol.data_received(rest)
 
     def send(self, header: frames.Header, body: bytes = b"") -> None:
         if self._transport is not None and not self._transport.is_closing():

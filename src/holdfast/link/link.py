@@ -16,6 +16,8 @@ from holdfast.protocol import frames
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 TakeCaller = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
 """What is done with a connection that somebody in the sandbox has opened. It is the taker's to close."""
+MakeProtocol = Callable[[], asyncio.Protocol | None]
+"""What such a connection speaks from its first byte on; None hangs up on it."""
 
 
 class _Cut(Exception):
@@ -39,6 +41,7 @@ class Link:
         self._calls: dict[int, asyncio.Future[frames.Frame]] = {}
         self._streams: dict[str, asyncio.Future[Stream]] = {}
         self._takers: dict[str, TakeCaller] = {}
+        self._protocols: dict[str, MakeProtocol] = {}
         self._lost: HoldfastError | None = None
         self.former_token: str | None = None
         """Of the session that this one is a copy of, with its processes: the runner has it until it is welcomed."""
@@ -123,6 +126,10 @@ class Link:
         """Whoever calls the listener ``name`` in the sandbox is handed to ``take``. Until then they are hung up on."""
         self._takers[name] = take
 
+    def speak_to_callers(self, name: str, make: MakeProtocol) -> None:
+        """As ``take_callers``, for a server that is a protocol itself, and needs no reader or writer in between."""
+        self._protocols[name] = make
+
     def lose(self, error: HoldfastError) -> None:
         """There is no runner any more: end every call with this error, now and from now on."""
         self._lost = error
@@ -184,6 +191,9 @@ class Link:
             writer.close()
         else:
             future.set_result((reader, writer))
+
+    def protocol_for(self, name: str) -> MakeProtocol | None:
+        return None if self._lost is not None else self._protocols.get(name)
 
     def caller_arrived(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         take = self._takers.get(name)

@@ -5,6 +5,7 @@ its key, which the broker adds on the host. What stands in an agent's configurat
 names the channel, so that a call is counted for the right turn, and is worth nothing anywhere else.
 """
 
+import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -45,8 +46,13 @@ def url_of(provider: str) -> str:
     return f"{ROOT}/llm/{provider}"
 
 
+def channel_tag(channel: str) -> str:
+    """Letters and digits that name a channel, whatever its name is made of."""
+    return hashlib.sha256(channel.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
 def placeholder(channel_tag: str) -> str:
-    """Goes where an agent's configuration wants a key. ``channel_tag``: letters and digits that name the channel."""
+    """Goes where an agent's configuration wants a key. ``channel_tag``: as the function of that name gives it."""
     return f"{_PREFIX}{channel_tag}"
 
 

@@ -16,6 +16,7 @@ class Kind(StrEnum):
     TEXT_DELTA = "message.part.text-delta"
     TOOL_UPDATE = "message.part.tool-update"
     FINALIZE = "message.finalize"
+    MESSAGE_CANCELED = "message.canceled"
     STATUS = "agent.status"
     QUESTION = "question"
     QUESTION_CLOSED = "question.closed"
@@ -25,6 +26,8 @@ class Kind(StrEnum):
     FILES_CHANGED = "files-changed"
     RESOLVED = "thread.resolved"
     REVERTED = "turn.reverted"
+    NEW_SESSION = "session.new"
+    MODEL_CHOSEN = "model-chosen"
     PLAN = "plan"
     COMMANDS = "commands"
     MODEL_SWITCHED = "model-switched"
@@ -67,6 +70,7 @@ KINDS: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.TEXT_DELTA: ("message_id", "part_id", "text"),
     Kind.TOOL_UPDATE: ("message_id", "tool_id", "name", "state"),
     Kind.FINALIZE: ("message_id", "reason"),
+    Kind.MESSAGE_CANCELED: ("message_id",),
     Kind.STATUS: ("status",),
     Kind.QUESTION: ("question_id", "text"),
     Kind.QUESTION_CLOSED: ("question_id", "answer"),
@@ -76,6 +80,8 @@ KINDS: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.FILES_CHANGED: ("paths",),
     Kind.RESOLVED: ("how", "session_id"),
     Kind.REVERTED: ("turn_ids",),
+    Kind.NEW_SESSION: (),
+    Kind.MODEL_CHOSEN: ("model",),
     Kind.PLAN: ("entries",),
     Kind.COMMANDS: ("commands",),
     Kind.MODEL_SWITCHED: ("from", "to", "reason"),
@@ -94,6 +100,8 @@ plan                       ``entries``: [{text, status: pending|in_progress|comp
 commands                   ``commands``: [{name, description}]
 model-switched             ``from`` and ``to`` are ids of models; ``reason`` in words
 usage-alert                ``what``: budget, rate, refused, …
+session.new                the agent of this channel knows nothing of what was said before, from now on
+model-chosen               ``model`` is the id that the thread uses from the next turn on; null: the daemon's default
 thread.resolved            ``why``, in words; told by the host where more was needed than to use what was there
 =========================  ===========================================================================================
 """

@@ -56,7 +56,8 @@ def main() -> None:
     shell = [argv[0], *argv[2 : -len(BASH_OPTIONS)]] if argv else []
     environment = {**os.environ, **_extra_environment(settings.get("HOLDFAST_ENV", ""))}
     processes = ProcessTable(loop, dialer, shell, environment, home)
-    calls = {**processes.calls, **Listeners(loop, dialer).calls, **Ports(loop, dialer).calls}
+    listeners = Listeners(loop, dialer)
+    calls = {**processes.calls, **listeners.calls, **Ports(loop, dialer, listeners).calls}
     bulk = Bulk(loop, dialer)
     quiet = Quiet(loop, dialer, bulk)
     calls |= quiet.calls

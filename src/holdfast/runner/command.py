@@ -51,6 +51,7 @@ class Command:
         self._begun = False
         self.reported = False
         self.asked_again = False
+        self.asked_at = 0.0
         self.asked_past_shadows = False
         self.never_ran = False
         self._on_report = on_report
@@ -172,6 +173,7 @@ class Command:
         """Wait for another report, on a new pipe: the old one has been hung up."""
         self.reported = False
         self.asked_again = True
+        self.asked_at = time.monotonic()
         self._dump = bytearray()
         self.pipes.renew_state()
 

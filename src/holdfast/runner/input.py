@@ -26,6 +26,8 @@ class Input:
         self._held = 0
         self._close: Callable[[], None] | None = None
         self.closed = False
+        self.taken = 0
+        """How many bytes the program's pipe has taken, ever: who was cut off while writing asks for this."""
 
     @property
     def is_full(self) -> bool:
@@ -58,6 +60,7 @@ class Input:
                 self.abandon()
                 return
             self._held -= sent
+            self.taken += sent
             if sent < len(data):
                 self._queue[0] = (data[sent:], done)
             else:

@@ -1,7 +1,7 @@
 """Ports inside the sandbox whose connections come out at the host: how a sandbox without a network reaches the broker.
 
 Each connection to ``127.0.0.1:port`` gets a connection home of its own, announced by the listener's name. While the
-daemon is away, callers are hung up on; the listener stays.
+daemon is away, callers wait for as long as the listener has patience, and are then hung up on; the listener stays.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ MAX_CONNECTIONS = 128
 RETRY_SECONDS = 0.05
 ATTEMPTS = 100
 """How often the host's queue may be found full before a caller is hung up on."""
+AWAY_SECONDS = 0.25
+"""How often a daemon that is away is called."""
 
 
 class Listeners:
@@ -38,12 +40,21 @@ class Listeners:
         self._by_name: dict[str, _Listener] = {}
         self.calls = {"listen": self._listen}
 
+    @property
+    def ports(self) -> set[int]:
+        """Of 127.0.0.1, all that are taken by us."""
+        return {listener.port for listener in self._by_name.values()}
+
     def _listen(self, header: Header, _body: bytes, reply: Callable[..., None]) -> None:
-        self.open(fields.text(header, "name"), fields.integer(header, "port"))
+        patience = fields.optional_integer(header, "patience") or 0
+        self.open(fields.text(header, "name"), fields.integer(header, "port"), patience)
         reply({})
 
-    def open(self, name: str, port: int) -> None:
-        """Listen from now on; asking again for the same changes nothing. Raises OSError, or ValueError."""
+    def open(self, name: str, port: int, patience: int = 0) -> None:
+        """Listen from now on; asking again for the same changes nothing. Raises OSError, or ValueError.
+
+        ``patience``: for how many seconds callers wait for a daemon that is away.
+        """
         if not 0 < port < 65536:
             raise ValueError(f"{port} is no port")
         known = self._by_name.get(name)
@@ -53,12 +64,13 @@ class Listeners:
             return
         if len(self._by_name) >= MAX_LISTENERS:
             raise ValueError(f"there are {MAX_LISTENERS} listeners already")
-        self._by_name[name] = _Listener(self._loop, self._dialer, name, port)
+        self._by_name[name] = _Listener(self._loop, self._dialer, name, port, patience)
 
 
 class _Listener:
-    def __init__(self, loop: Loop, dialer: Dialer, name: str, port: int) -> None:
+    def __init__(self, loop: Loop, dialer: Dialer, name: str, port: int, patience: int) -> None:
         self.port = port
+        self._calls_away = int(patience / AWAY_SECONDS)
         self._loop = loop
         self._dialer = dialer
         self._name = name
@@ -90,18 +102,21 @@ class _Listener:
         self._count += 1
         if self._count >= MAX_CONNECTIONS:
             self._loop.unwatch(self._socket.fileno())
-        self._connect(sockets.socket(fileno=descriptor), ATTEMPTS)
+        self._connect(sockets.socket(fileno=descriptor), ATTEMPTS, self._calls_away)
 
-    def _connect(self, caller: sockets.socket, attempts: int) -> None:
+    def _connect(self, caller: sockets.socket, attempts: int, calls_away: int) -> None:
         """Call home for ``caller``. Not even the host's queue may block us: when it is full we come back."""
         try:
             home = self._dialer.connect_listened(self._name, os.urandom(8).hex())
         except BlockingIOError:
             if attempts > 0:
-                self._loop.after(RETRY_SECONDS, lambda: self._connect(caller, attempts - 1))
+                self._loop.after(RETRY_SECONDS, lambda: self._connect(caller, attempts - 1, calls_away))
                 return
             self._give_up(caller)
         except OSError:  # no daemon at the moment
+            if calls_away > 0:
+                self._loop.after(AWAY_SECONDS, lambda: self._connect(caller, attempts, calls_away - 1))
+                return
             self._give_up(caller)
         else:
             self._dialer.entrust(Pump(self._loop, caller, home, self._ended))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from holdfast.protocol.frames import Header
     from holdfast.runner.dial import Dialer
+    from holdfast.runner.listeners import Listeners
     from holdfast.runner.loop import Loop
 
     Reply = Callable[..., None]
@@ -29,14 +30,16 @@ _LOOPBACK = ((sockets.AF_INET, "127.0.0.1"), (sockets.AF_INET6, "::1"))
 
 
 class Ports:
-    def __init__(self, loop: Loop, dialer: Dialer) -> None:
+    def __init__(self, loop: Loop, dialer: Dialer, listeners: Listeners) -> None:
         self._loop = loop
         self._dialer = dialer
+        self._listeners = listeners
         self._count = 0
         self.calls = {"ports": self._list, "dial": self._dial}
 
     def _list(self, _header: Header, _body: bytes, reply: Reply) -> None:
-        reply({"ports": listening()})
+        own = self._listeners.ports  # ways out, and nobody's server
+        reply({"ports": [one for one in listening() if one["address"] != "127.0.0.1" or one["port"] not in own]})
 
     def _dial(self, header: Header, _body: bytes, reply: Reply) -> None:
         """Connect to a port of ours, then home; from there on bytes are carried both ways."""

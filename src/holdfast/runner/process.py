@@ -238,6 +238,7 @@ class Process:
             "ended_at": self.ended_at,
             "written": self.output.ring.written,
             "kept_from": self.output.ring.start,
+            "input": 0 if self.input is None else self.input.taken,
         }
 
     def discard(self) -> None:

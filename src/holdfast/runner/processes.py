@@ -55,6 +55,11 @@ def is_alive(pid: int) -> bool:
     return bool(fields) and fields[0] not in (b"Z", b"X")
 
 
+def computes(pid: int) -> bool:
+    """Whether it has, or wants, a processor now: it does not wait for anything."""
+    return _stat_fields(pid)[:1] == [b"R"]
+
+
 def _stat_fields(pid: int) -> list[bytes]:
     """/proc/PID/stat after the command name, which may itself hold spaces and parentheses."""
     try:

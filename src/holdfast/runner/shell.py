@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 BEGIN_SECONDS = 5.0
 TICK_SECONDS = 0.25
+ANSWER_SECONDS = 1.0
+"""How long a shell that is free may take over a request for its report before it is taken for one that cannot."""
 IDLE_SECONDS = 0.4
 REPORT_SECONDS = 3.0
 TIMED_OUT = 124
@@ -208,7 +210,7 @@ class Shell:
 
     def _ask_past_shadows(self, command: Command) -> None:
         """The report is unreadable: what it is made of is hidden by functions, or disabled. Ask past that, once."""
-        if self._bash is not None and not command.asked_again and self._listen_again(command):
+        if self._bash is not None and not command.asked_past_shadows and self._listen_again(command):
             command.asked_past_shadows = True
             self._bash.say(bash_text.report_past_shadows(command.pipes.directory, command.token))
 
@@ -267,13 +269,18 @@ class Shell:
         elif command.status is None and self._is_past_command() and not self._is_busy(bash):
             if not command.asked_again:
                 self._ask_again(command)
+            elif time.monotonic() - command.asked_at < ANSWER_SECONDS:
+                return
             elif not bash.dismissed:
+                command.asked_at = time.monotonic()
                 self._dismiss()
             else:
                 self._kill()
 
     def _is_busy(self, bash: Bash) -> bool:
-        """Whether the shell has a child that it did not have before this command."""
+        """Whether the shell computes, or has a child that it did not have before this command."""
+        if processes.computes(bash.pid):
+            return True
         return any(child not in self._earlier for child in processes.children_of(bash.pid))
 
     def _finish(self, exit_code: int) -> None:

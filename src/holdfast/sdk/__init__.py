@@ -38,14 +38,21 @@ from holdfast.sdk.sync import SyncClient, SyncFiles, SyncImages, SyncKeys, SyncS
 from holdfast.sdk.sync_threads import SyncReply, SyncThread
 from holdfast.sdk.terminal import Terminal
 from holdfast.sdk.thread_results import (
+    Diff,
     Line,
     MessageInfo,
+    ModelInfo,
+    Models,
     Resolved,
+    SlashCommand,
     ThreadEvent,
     ThreadFile,
     ThreadInfo,
     TurnInfo,
     TurnResult,
+    Usage,
+    UsageLine,
+    UsageReport,
 )
 from holdfast.sdk.threads import Thread
 from holdfast.sdk.transport import request_id
@@ -55,6 +62,7 @@ __all__ = [
     "Chunk",
     "Client",
     "CommandFailed",
+    "Diff",
     "ExecEnd",
     "ExecResult",
     "ExecStream",
@@ -72,6 +80,8 @@ __all__ = [
     "Line",
     "Listening",
     "MessageInfo",
+    "ModelInfo",
+    "Models",
     "NewKey",
     "PendingSession",
     "Process",
@@ -82,6 +92,7 @@ __all__ = [
     "SessionEvent",
     "SessionInfo",
     "SessionStats",
+    "SlashCommand",
     "SnapshotInfo",
     "Snapshots",
     "SyncClient",
@@ -98,6 +109,9 @@ __all__ = [
     "ThreadInfo",
     "TurnInfo",
     "TurnResult",
+    "Usage",
+    "UsageLine",
+    "UsageReport",
     "WorkspaceInfo",
     "Workspaces",
     "request_id",

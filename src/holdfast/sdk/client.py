@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from datetime import date
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
@@ -13,7 +14,7 @@ from holdfast.sdk.keys import Keys
 from holdfast.sdk.results import Limits, SessionInfo, new_key, of_wire
 from holdfast.sdk.session import PendingSession, Session
 from holdfast.sdk.session_events import SessionEvent, session_events
-from holdfast.sdk.thread_results import ThreadInfo
+from holdfast.sdk.thread_results import Models, ThreadInfo, UsageReport, models_of_wire, report_of_wire
 from holdfast.sdk.threads import Thread, list_threads
 from holdfast.sdk.transport import Transport
 
@@ -133,6 +134,29 @@ class Client:
     async def list_threads(self, prefix: str | None = None, *, owner: str | None = None) -> list[ThreadInfo]:
         """All whose key begins so, the last used first."""
         return await list_threads(self._transport, prefix=prefix, owner=owner)
+
+    async def models(self) -> Models:
+        """What the daemon's providers offer, and what a new thread would use."""
+        return models_of_wire(await self._transport.call("GET", "/v1/models"))
+
+    async def usage(
+        self,
+        by: str = "thread",
+        *,
+        thread: str | None = None,
+        owner: str | None = None,
+        since: date | str | None = None,
+        until: date | str | None = None,
+        limit: int = PAGE,
+    ) -> UsageReport:
+        """What calls to models have cost, with a line for each ``thread``, ``model``, ``day`` or ``owner``.
+
+        ``thread`` is a key: only of threads of that key. ``since`` and ``until`` are days (UTC), both included.
+        ``owner`` is for admins, who else get everybody's.
+        """
+        wishes = {"by": by, "thread": thread, "owner": owner, "since": since, "until": until, "limit": limit}
+        params = {name: str(value) for name, value in wishes.items() if value is not None}
+        return report_of_wire(await self._transport.call("GET", "/v1/usage", params=params))
 
     async def close(self) -> None:
         """Close the connections. Sessions live on."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast.sdk.threads import Thread
 
 LOOK_SECONDS = 3.0
-"""How often a message that waits is looked at: one that is canceled tells nothing."""
+"""How often a message that waits is looked at: an older daemon does not tell that it was canceled."""
 
 Send = Callable[[], Awaitable[MessageInfo]]
 
@@ -65,6 +65,8 @@ class Reply:
                     if event.kind == Kind.FINALIZE:
                         self._reason = str(event.data["reason"])
                     yield event
+                elif event is not None and event.kind == Kind.MESSAGE_CANCELED and self._is_about_me(event):
+                    self._reason = StopReason.CANCELED
 
     async def _next(self, events: AsyncGenerator[ThreadEvent, None]) -> ThreadEvent | None:
         """None if the message was taken back before it was in a turn."""
@@ -82,10 +84,13 @@ class Reply:
                 coming.cancel()
                 await asyncio.wait([coming])
 
+    def _is_about_me(self, event: ThreadEvent) -> bool:
+        return event.data.get("message_id") == self.message_id
+
     def _is_mine(self, event: ThreadEvent) -> bool:
         """From the moment it is in a turn: all of that turn, and what is told of the sandbox meanwhile."""
         if self.turn_id is None:
-            if event.kind == Kind.MESSAGE_CREATE and event.data.get("message_id") == self.message_id:
+            if event.kind == Kind.MESSAGE_CREATE and self._is_about_me(event):
                 self.turn_id = event.turn_id
                 return True
             return False
@@ -98,7 +103,7 @@ class Reply:
         if self.turn_id is None:
             return TurnResult("", str(self._reason), None, (), None)
         turn = await self._thread.turn(self.turn_id)
-        return TurnResult(turn.answer or "", str(turn.reason), turn.error, turn.artifacts, turn.id)
+        return TurnResult(turn.answer or "", str(turn.reason), turn.error, turn.artifacts, turn.id, turn.usage)
 
     async def abort(self, *, queued: bool = False) -> TurnInfo | None:
         """End the turn that is running in this channel; None if none is. ``queued``: cancel what waits there, too."""

@@ -30,7 +30,7 @@ from holdfast.sdk.session_events import SessionEvent
 from holdfast.sdk.sync_base import Sync, forward, forward_as, forward_iterator, forward_object
 from holdfast.sdk.sync_threads import SyncThread
 from holdfast.sdk.terminal import Terminal
-from holdfast.sdk.thread_results import ThreadInfo
+from holdfast.sdk.thread_results import Models, ThreadInfo
 
 
 class SyncExecStream(Sync[ExecStream]):
@@ -244,6 +244,7 @@ class SyncClient(Sync[Client]):
 
     create_session = forward_as(SyncSession, Client.create_session)
     get_session = forward_as(SyncSession, Client.get_session)
+    usage = forward(Client.usage)
 
     def __init__(
         self,
@@ -288,6 +289,10 @@ class SyncClient(Sync[Client]):
 
     def list_threads(self, prefix: str | None = None, *, owner: str | None = None) -> list[ThreadInfo]:
         return self._portal.call(partial(self._inner.list_threads, prefix, owner=owner))
+
+    def models(self) -> Models:
+        """What the daemon's providers offer, and what a new thread would use."""
+        return self._portal.call(self._inner.models)
 
     def close(self) -> None:
         """Close the connections and end the thread. Sessions live on."""

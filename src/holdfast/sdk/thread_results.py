@@ -1,12 +1,39 @@
 """What the client gives back about threads: plain frozen data."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from holdfast.protocol.turn_events import Kind, StopReason
 from holdfast.sdk.results import of_wire
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Calls to models, summed up. ``input_tokens`` has ``cached_tokens`` in it."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost_usd: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class UsageLine(Usage):
+    """``what`` is a thread's key, a model's id, a day (UTC) or an owner; ``owner`` is a thread's."""
+
+    what: str = ""
+    owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    by: str
+    lines: Sequence[UsageLine]
+    total: Usage
+    """Of all, also of what found no place among the lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +56,8 @@ class ThreadInfo:
     last_activity_at: datetime
     preview_url: str | None = None
     resume_failures: int = 0
+    usage: Usage | None = None
+    """Its calls to models, in all; None in what ``resolve`` returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +133,51 @@ class TurnInfo:
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
+    usage: Usage = field(default_factory=Usage)
+    """Its calls to models so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """``source`` is ``agent`` (what a turn has changed) or ``git`` (what differs from the last commit)."""
+
+    diff: str
+    source: str
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SlashCommand:
+    """One of the agent's own."""
+
+    name: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """``demo`` is the bundled stand-in, which is no model. Of a model of the agent's own, only its id is known."""
+
+    id: str
+    name: str
+    provider: str | None = None
+    context_tokens: int | None = None
+    output_tokens: int | None = None
+    demo: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """``current`` is what is asked where a message names none; None: the agent decides."""
+
+    agent: str
+    models: Sequence[ModelInfo]
+    current: str | None
+
+    @property
+    def is_demo(self) -> bool:
+        """Whether what is used is the bundled stand-in, and no real model."""
+        return any(one.demo and one.id == self.current for one in self.models)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +202,28 @@ class TurnResult:
     artifacts: Sequence[ThreadFile]
     turn_id: str | None
     """None if it was canceled before it was in one."""
+    usage: Usage = field(default_factory=Usage)
+    """Its calls to models."""
 
     @property
     def ok(self) -> bool:
         return self.reason == StopReason.END_TURN
 
 
+def models_of_wire(data: Mapping[str, Any]) -> Models:
+    return Models(data["agent"], [of_wire(ModelInfo, one) for one in data["models"]], data["current"])
+
+
 def turn_of_wire(data: Mapping[str, Any]) -> TurnInfo:
-    return of_wire(TurnInfo, {**data, "artifacts": [of_wire(ThreadFile, one) for one in data["artifacts"]]})
+    files = [of_wire(ThreadFile, one) for one in data["artifacts"]]
+    return of_wire(TurnInfo, {**data, "artifacts": files, "usage": of_wire(Usage, data.get("usage", {}))})
+
+
+def thread_of_wire(data: Mapping[str, Any]) -> ThreadInfo:
+    usage = data.get("usage")
+    return of_wire(ThreadInfo, {**data, "usage": usage and of_wire(Usage, usage)})
+
+
+def report_of_wire(data: Mapping[str, Any]) -> UsageReport:
+    lines = [of_wire(UsageLine, one) for one in data["lines"]]
+    return UsageReport(data["by"], lines, of_wire(Usage, data["total"]))

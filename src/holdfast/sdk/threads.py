@@ -12,13 +12,18 @@ from holdfast.sdk.reply import Reply
 from holdfast.sdk.results import new_key, of_wire
 from holdfast.sdk.thread_events import Query, follow, pages
 from holdfast.sdk.thread_results import (
+    Diff,
     Line,
     MessageInfo,
+    Models,
     Resolved,
+    SlashCommand,
     ThreadEvent,
     ThreadFile,
     ThreadInfo,
     TurnInfo,
+    models_of_wire,
+    thread_of_wire,
     turn_of_wire,
 )
 from holdfast.sdk.transport import Transport, to_json
@@ -90,7 +95,7 @@ class Thread:
         if options is not None:
             body["options"] = dict(options)
         data = await self._call("POST", "/resolve", body, safe=True, timeout=RESOLVE_SECONDS)
-        return of_wire(Resolved, {**data, "thread": of_wire(ThreadInfo, data["thread"])})
+        return of_wire(Resolved, {**data, "thread": thread_of_wire(data["thread"])})
 
     async def abort(self, *, channel: str = DEFAULT_CHANNEL, queued: bool = False) -> TurnInfo | None:
         """End the turn that is running; None if none is. ``queued``: cancel the messages that wait, too."""
@@ -106,11 +111,69 @@ class Thread:
         body = {"channel": channel} if turn_id is None else {"channel": channel, "turn_id": turn_id}
         return turn_of_wire(await self._call("POST", "/revert", body))
 
+    def command(
+        self,
+        name: str,
+        arguments: str = "",
+        *,
+        id: str | None = None,
+        author: str | None = None,
+        channel: str = DEFAULT_CHANNEL,
+        model: str | None = None,
+    ) -> Reply:
+        """One of the agent's slash commands, as a message: to be awaited, iterated over, or asked for its result."""
+        wish = {"name": name, "arguments": arguments, "author": author, "model": model, "channel": channel}
+        return self._asked("/commands", id or new_key(), wish)
+
+    def review(
+        self,
+        text: str = "",
+        *,
+        id: str | None = None,
+        author: str | None = None,
+        channel: str = DEFAULT_CHANNEL,
+        model: str | None = None,
+    ) -> Reply:
+        """Have the agent review what was changed, as a message. ``text`` says what to look at in particular."""
+        wish = {"text": text, "author": author, "model": model, "channel": channel}
+        return self._asked("/review", id or new_key(), wish)
+
+    def _asked(self, path: str, message_id: str, wish: Mapping[str, str | None]) -> Reply:
+        body = {"id": message_id, **{name: value for name, value in wish.items() if value is not None}}
+
+        async def post() -> MessageInfo:
+            data = await self._call("POST", path, body, safe=True, timeout=RESOLVE_SECONDS)
+            return of_wire(MessageInfo, data["message"])
+
+        return Reply(self, message_id, wish["channel"] or DEFAULT_CHANNEL, post)
+
+    async def new_session(self, *, channel: str = DEFAULT_CHANNEL) -> int:
+        """The channel's agent forgets what was said; files and transcript stay. Returns the number of its event."""
+        return int((await self._call("POST", "/new-session", {"channel": channel}))["seq"])
+
+    async def use_model(self, model: str | None) -> Models:
+        """Holds from the next turn on; None: the daemon's default."""
+        return models_of_wire(await self._call("PUT", "/model", {"model": model}, safe=True))
+
     # -- looking -----------------------------------------------------------------------------------------------------
 
     async def info(self) -> ThreadInfo:
         """Wakes nothing. ``ThreadNotFound`` before the first message."""
-        return of_wire(ThreadInfo, await self._call("GET", ""))
+        return thread_of_wire(await self._call("GET", ""))
+
+    async def diff(self, turn_id: str | None = None, *, channel: str = DEFAULT_CHANNEL) -> Diff:
+        """What the last turn has changed, where the agent can tell; else what differs from the last commit."""
+        query = {"channel": channel} if turn_id is None else {"channel": channel, "turn_id": turn_id}
+        return of_wire(Diff, await self._call("GET", "/diff", query=query, timeout=RESOLVE_SECONDS))
+
+    async def commands(self, *, channel: str = DEFAULT_CHANNEL) -> list[SlashCommand]:
+        """The agent's slash commands."""
+        data = await self._call("GET", "/commands", query={"channel": channel}, timeout=RESOLVE_SECONDS)
+        return [of_wire(SlashCommand, one) for one in data["commands"]]
+
+    async def models(self) -> Models:
+        """What it may be told to use, and what it uses. Wakes nothing."""
+        return models_of_wire(await self._call("GET", "/models"))
 
     def events(self, after: int = 0, *, follow: bool = True) -> AsyncGenerator[ThreadEvent, None]:
         """What happened after event ``after``, and then what happens, until the thread is deleted.
@@ -188,7 +251,7 @@ class Thread:
 
     async def pause(self, *, hibernate: bool = False) -> ThreadInfo:
         """Put its sandbox to sleep now; the next message wakes it."""
-        return of_wire(ThreadInfo, await self._call("POST", "/pause", {"hibernate": hibernate}))
+        return thread_of_wire(await self._call("POST", "/pause", {"hibernate": hibernate}))
 
     async def delete(self) -> None:
         """With its sandbox, transcript and files. Also twice."""
@@ -228,7 +291,7 @@ async def list_threads(transport: Transport, *, prefix: str | None, owner: str |
     found: list[ThreadInfo] = []
     while True:
         page = await transport.call("GET", "/v1/threads", params=query)
-        found += [of_wire(ThreadInfo, one) for one in page["threads"]]
+        found += [thread_of_wire(one) for one in page["threads"]]
         if not page["next_cursor"]:
             return found
         query["cursor"] = page["next_cursor"]

@@ -24,12 +24,12 @@ from holdfast.sessions.event_kinds import Kind
 from holdfast.sessions.live import Clock, LiveSession, LiveSessions
 from holdfast.sessions.machine import Event, Reason, Status, next_status, sources
 from holdfast.sessions.metrics import SessionMetrics
-from holdfast.sessions.network import Egress
 from holdfast.sessions.oom import OomWatch
 from holdfast.sessions.origin import NoOrigins, Origins, Restored
 from holdfast.sessions.row_steps import RowSteps
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.spec import SessionSpec
+from holdfast.sessions.ways_out import WayOut
 from holdfast.store import Note, SessionChange, SessionRow, SessionStore
 
 log = structlog.get_logger(__name__)
@@ -55,7 +55,7 @@ class Lifecycle:
         link_key: bytes,
         clock: Clock,
         metrics: SessionMetrics,
-        egress: Egress,
+        way_out: WayOut,
         workspaces: Path,
     ) -> None:
         self._store = store
@@ -69,7 +69,7 @@ class Lifecycle:
         self._link_key = link_key
         self._clock = clock
         self._metrics = metrics
-        self._egress = egress
+        self._way_out = way_out
         self._workspaces = workspaces
         self.origins: Origins = NoOrigins()
         self.on_disconnect: Callable[[str], None] = _ignore
@@ -130,7 +130,7 @@ class Lifecycle:
 
     async def _start(self, row: SessionRow) -> tuple[Handle, Restored | None]:
         """The sandbox, with its runner on the line, and what came back in it."""
-        link = await self.listen(row.id)
+        link = await self.listen(row)
         handle = self._driver.handle_for(row.id)
         spec = SessionSpec.from_json(row.spec)
         if spec.fork_of is not None:
@@ -138,7 +138,7 @@ class Lifecycle:
         if not await self._is_running(handle):
             handle = await self._make(row, spec)
         await link.wait_connected(self._settings.connect_seconds)
-        await self._egress.open(link, spec.network)
+        await self._way_out.open(link, spec)
         return handle, await self.origins.complete(row, link)
 
     async def _make(self, row: SessionRow, chosen: SessionSpec) -> Handle:
@@ -149,7 +149,7 @@ class Lifecycle:
             limits=chosen.limits,
             network=chosen.network.network,
             writable_root=chosen.writable_root,
-            env={**self._egress.environment(chosen.network), **chosen.env},
+            env={**self._way_out.environment(chosen.network), **chosen.env},
             link_dir=self._hub.directory(row.id),
             token=self._token(row.id),
             workspace=None if row.workspace_id is None else self._workspaces / row.workspace_id,
@@ -185,9 +185,11 @@ class Lifecycle:
         except HoldfastError as trouble:
             log.warning("session.cleanup.failed", session_id=row.id, error=trouble.message, next="retried on each tick")
 
-    async def listen(self, session_id: str) -> Link:
-        link = await self._hub.listen(session_id, self._token(session_id))
-        link.on_disconnect = lambda: self.on_disconnect(session_id)
+    async def listen(self, row: SessionRow) -> Link:
+        """Its link, with somebody at each way out: what runs in it may call as soon as its runner has dialled."""
+        link = await self._hub.listen(row.id, self._token(row.id))
+        link.on_disconnect = lambda: self.on_disconnect(row.id)
+        self._way_out.attach(link, SessionSpec.from_json(row.spec))
         return link
 
     def _home(self, row: SessionRow) -> str:
@@ -226,6 +228,7 @@ class Lifecycle:
 
     async def discard(self, session_id: str) -> None:
         """Remove a prepared sandbox, whole or half made."""
+        self._way_out.detach(session_id)
         await self._hub.close(session_id, SessionGone(f"the sandbox {session_id} was not needed any more"))
         await self._driver.destroy(self._driver.handle_for(session_id))
 
@@ -236,18 +239,18 @@ class Lifecycle:
         async with self.alone(row.id):
             row = await self._store.get(row.id)
             if row.status == Status.ACTIVE:  # and not destroyed since the caller has looked
-                await self.listen(row.id)
+                await self.listen(row)
                 self.adopt_row(row)
 
-    async def open_network(self, link: Link, spec: SessionSpec) -> None:
-        """The ways out that its policy allows, in a sandbox that has just been started."""
-        await self._egress.open(link, spec.network)
+    async def open_ways_out(self, link: Link, spec: SessionSpec) -> None:
+        """Those that it is to have, in a sandbox that has just been started."""
+        await self._way_out.open(link, spec)
 
     def adopt_row(self, row: SessionRow) -> None:
         """The row of an active session whose link is open: from now on it can be used."""
         link = self._hub.get(row.id)
         if link is not None and self._live.get(row.id) is None:
-            self._egress.attach(link, SessionSpec.from_json(row.spec).network)
+            self._way_out.attach(link, SessionSpec.from_json(row.spec))  # it may have been another's, out of the pool
             watch = OomWatch(self._driver.oom_counter(self._driver.handle_for(row.id)), partial(self._oom, row.id))
             self._live.add(
                 LiveSession(row.id, link, row.ttl_seconds, row.cwd, row.last_activity_at, row.expires_at, watch)
@@ -284,7 +287,7 @@ class Lifecycle:
 
     async def _remove(self, row: SessionRow, error: HoldfastError) -> None:
         self._live.remove(row.id)
-        self._egress.detach(row.id)
+        self._way_out.detach(row.id)
         await self._hub.close(row.id, error)
         try:
             await self._driver.destroy(self._driver.handle_for(row.id))
@@ -309,7 +312,7 @@ class Lifecycle:
     async def mark_crashed(self, row: SessionRow, detail: str, *, oom: bool = False) -> None:
         """Its sandbox is gone or dead: say so, and end what waits for it. Nothing is recreated behind anyone's back."""
         self._live.remove(row.id)
-        self._egress.detach(row.id)
+        self._way_out.detach(row.id)
         message = f"the sandbox of {row.id} has died: {detail}; its files are kept until the session is destroyed"
         try:
             await self._store.change(

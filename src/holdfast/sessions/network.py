@@ -6,11 +6,10 @@ no network of its own either: its only way out is the broker's proxy.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from holdfast.drivers.base import Network
 from holdfast.errors import BadInput
-from holdfast.link.link import Link
 from holdfast.sessions.host_pattern import HostPattern
 
 MAX_PATTERNS = 256
@@ -70,44 +69,3 @@ def _parsed(text: str) -> HostPattern:
         return HostPattern.parse(text)
     except ValueError as error:
         raise BadInput(f"network.allow: {shown!r} {error}") from None
-
-
-class Egress(Protocol):
-    """What lets sandboxes out. The broker is one; it lives above us, so the daemon hands it in."""
-
-    def check(self, policy: NetworkPolicy, /) -> None:
-        """Raises ``BadInput`` for a policy that can never be fulfilled here."""
-        ...
-
-    def environment(self, policy: NetworkPolicy, /) -> Mapping[str, str]:
-        """What programs in the sandbox must be told, to find their way out."""
-        ...
-
-    def attach(self, link: Link, policy: NetworkPolicy, /) -> None:
-        """Take what comes out of this sandbox from now on. Safe to repeat; also for a sandbox that is running."""
-        ...
-
-    async def open(self, link: Link, policy: NetworkPolicy, /) -> None:
-        """Have the runner open its side, once, before the first command runs. The runner keeps it open for ever."""
-        ...
-
-    def detach(self, session_id: str, /) -> None:
-        """End what is under way. Safe to repeat."""
-        ...
-
-
-class NoEgress:
-    """There is no way out, and so no policy but none and full."""
-
-    def check(self, policy: NetworkPolicy, /) -> None:
-        if policy.allow is not None:
-            raise BadInput("network.allow: this daemon has no egress proxy")
-
-    def environment(self, _policy: NetworkPolicy, /) -> Mapping[str, str]:
-        return {}
-
-    def attach(self, _link: Link, _policy: NetworkPolicy, /) -> None: ...
-
-    async def open(self, _link: Link, _policy: NetworkPolicy, /) -> None: ...
-
-    def detach(self, _session_id: str, /) -> None: ...

@@ -13,10 +13,11 @@ from holdfast.sessions.ids import new_session_id, new_workspace_id
 from holdfast.sessions.live import Clock
 from holdfast.sessions.machine import Status
 from holdfast.sessions.names import check_name
-from holdfast.sessions.network import Egress, NetworkPolicy
+from holdfast.sessions.network import NetworkPolicy
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.spec import KEPT_SECONDS, SessionSpec, choose_image, choose_spec, choose_ttl, continued
 from holdfast.sessions.types import CreateRequest, ForkRequest
+from holdfast.sessions.ways_out import WayOut
 from holdfast.store import SessionRow, SnapshotRow, Wish
 
 _HOME = "/workspace"
@@ -29,14 +30,14 @@ class Planning:
     """Rows for sessions of this node."""
 
     def __init__(
-        self, driver: Driver, images: ImageStore, settings: SessionSettings, *, node: str, clock: Clock, egress: Egress
+        self, driver: Driver, images: ImageStore, settings: SessionSettings, *, node: str, clock: Clock, way_out: WayOut
     ) -> None:
         self._driver = driver
         self._images = images
         self._settings = settings
         self._node = node
         self._clock = clock
-        self._egress = egress
+        self._way_out = way_out
 
     async def plain(self, image: str) -> SessionRow:
         """For the pool: what a create that names only the image would ask for."""
@@ -66,7 +67,8 @@ class Planning:
 
     async def fork(self, original: SessionRow, req: ForkRequest, idempotency_key: str | None, owner: str) -> SessionRow:
         """A copy of ``original``, as it is when the copy is made. Its workspace is copied, and not shared."""
-        spec = replace(SessionSpec.from_json(original.spec), fork_of=original.id, workspace=None, renewed=())
+        spec = SessionSpec.from_json(original.spec)
+        spec = replace(spec, fork_of=original.id, workspace=None, renewed=(), kept=False)
         ttl = original.ttl_seconds if req.ttl_seconds is None else choose_ttl(req.ttl_seconds, self._settings)
         row = await self._row(spec, choose_image(original.image, self._settings), owner, ttl)
         return replace(
@@ -85,7 +87,7 @@ class Planning:
         return Wish(spec.workspace, new_workspace_id(), spec.limits.disk_mb, self._settings.max_workspaces)
 
     async def _row(self, spec: SessionSpec, image: str, owner: str, ttl: int) -> SessionRow:
-        self._egress.check(spec.network)
+        self._way_out.check(spec.network)
         root = await self._images.resolve(image)
         now = self._clock()
         return SessionRow(
@@ -114,7 +116,7 @@ class Planning:
         """The variables that tell of a way out, where that is not what the saved shells remember."""
         if wanted is None or wanted == before:
             return set()
-        return {*self._egress.environment(before), *self._egress.environment(wanted)}
+        return {*self._way_out.environment(before), *self._way_out.environment(wanted)}
 
     def _workspace(self, req: CreateRequest) -> str | None:
         if req.workspace is None:

@@ -37,8 +37,9 @@ class Ready:
         return self.row.id
 
     def fits(self, row: SessionRow, spec: SessionSpec) -> bool:
-        """Whether it is what this row asks for, but for the environment, which can still be set."""
-        return (self.row.image, self.row.driver) == (row.image, row.driver) and self.spec == replace(spec, env={})
+        """Whether it is what this row asks for, but for what can still be set: the environment, and who keeps it."""
+        wanted = replace(spec, env={}, kept=self.spec.kept)
+        return (self.row.image, self.row.driver) == (row.image, row.driver) and self.spec == wanted
 
 
 @dataclass(slots=True)

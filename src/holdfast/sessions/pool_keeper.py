@@ -74,20 +74,23 @@ class PoolKeeper:
         """Make the session that ``row`` asks for out of ``ready``; as ``SessionStore.insert``.
 
         None if the sandbox turns out to be of no use, which costs the caller a cold create and nothing else. The
-        environment comes before the row: no crash can leave a session that lacks it.
+        environment comes before the row: no crash can leave a session that lacks it. So do a thread's ways out.
         """
-        env = SessionSpec.from_json(row.spec).env
+        spec = SessionSpec.from_json(row.spec)
+        clean = not spec.env and not spec.kept
+        wanted = replace(row, id=ready.id, handle=ready.row.handle, cwd=ready.row.cwd)
         try:
-            await self._lifecycle.give_environment(ready.id, env)
+            await self._lifecycle.give_environment(ready.id, spec.env)
+            if spec.kept:
+                await self._lifecycle.open_ways_out(await self._lifecycle.listen(wanted), spec)
         except HoldfastError as error:
             log.warning("pool.sandbox.unusable", session_id=ready.id, error=error.message)
             self._throw_away(ready.id)
             return None
-        wanted = replace(row, id=ready.id, handle=ready.row.handle, cwd=ready.row.cwd)
         try:
             stored, is_new = await self._lifecycle.admit(wanted, max_live=self._max_live, max_owned=max_owned)
         except (TooManySessions, IdempotencyMismatch):
-            self._give_back(ready, clean=not env)
+            self._give_back(ready, clean=clean)
             raise
         except BaseException:  # whether there is a row, only the store knows: the reconciler will ask it
             self._pool.release(ready.id)
@@ -95,7 +98,7 @@ class PoolKeeper:
         if is_new:
             self._pool.release(ready.id)
         else:
-            self._give_back(ready, clean=not env)
+            self._give_back(ready, clean=clean)
         return stored, is_new
 
     @contextlib.contextmanager

@@ -16,7 +16,6 @@ from holdfast.sessions.live import Clock, Usable, in_use
 CALL_SECONDS = 30.0
 INPUT_SECONDS = 60.0
 OUTPUT_BYTES = 4 << 20
-"""How much of a process's output the runner keeps: the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +35,8 @@ class ProcessRequest:
     user: str | None = None
     terminal: TerminalSize | None = None
     stdin: bool = False
+    output_bytes: int = OUTPUT_BYTES
+    """How much of its output the runner keeps: the newest. It counts as the sandbox's memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ class ProcessView:
     ended_at: float | None
     written: int
     kept_from: int
+    input_bytes: int | None = None
+    """How much its stdin has taken, ever; None where the runner is of an older version and does not tell."""
 
 
 class Attachment:
@@ -107,7 +110,7 @@ class Processes:
             "user": request.user,
             "size": _size(request.terminal),
             "input": request.stdin,
-            "limit": OUTPUT_BYTES,
+            "limit": request.output_bytes,
         }
         return _view(await self._ask(session_id, "proc.start", fields))
 
@@ -203,9 +206,21 @@ def _view(told: object) -> ProcessView:
             "ended_at": int() | float() | None as ended_at,
             "written": int(written),
             "kept_from": int(kept_from),
+            **more,
         }:
+            taken = more.get("input")
             clean = label.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
             return ProcessView(
-                process_id, pid, clean, terminal, running, exit_code, started_at, ended_at, written, kept_from
+                process_id,
+                pid,
+                clean,
+                terminal,
+                running,
+                exit_code,
+                started_at,
+                ended_at,
+                written,
+                kept_from,
+                taken if isinstance(taken, int) else None,
             )
     raise ProtocolError("the runner described a process in words that make no sense")

@@ -23,7 +23,6 @@ from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.live import Clock, LiveSession, LiveSessions, in_use
 from holdfast.sessions.machine import LIVE, Reason, Status
 from holdfast.sessions.metrics import SessionMetrics
-from holdfast.sessions.network import Egress, NoEgress
 from holdfast.sessions.oom import judged
 from holdfast.sessions.operations import Operations, reporting
 from holdfast.sessions.origins import KeptOrigins
@@ -54,6 +53,7 @@ from holdfast.sessions.types import (
 )
 from holdfast.sessions.usage import Usage
 from holdfast.sessions.views import Views
+from holdfast.sessions.ways_out import NoWayOut, WayOut
 from holdfast.sessions.workspaces import Workspaces
 from holdfast.store import SessionStore
 
@@ -85,7 +85,7 @@ class SessionService:
         link_key: bytes,
         clock: Clock,
         metrics: SessionMetrics,
-        egress: Egress | None = None,
+        way_out: WayOut | None = None,
     ) -> None:
         self._store = store
         self._images = images
@@ -97,7 +97,7 @@ class SessionService:
         self._live = LiveSessions()
         self._owners = Owners(store)
         self._operations = Operations()
-        out: Egress = egress or NoEgress()
+        out: WayOut = way_out or NoWayOut()
         rows = RowSteps(store, settings, node=node, clock=clock)
         self._lifecycle = Lifecycle(
             store,
@@ -111,7 +111,7 @@ class SessionService:
             link_key=link_key,
             clock=clock,
             metrics=metrics,
-            egress=out,
+            way_out=out,
             workspaces=kept.workspace_dir,
         )
         self._sleep = Sleep(
@@ -129,7 +129,7 @@ class SessionService:
         self._origins = KeptOrigins(captures, self._operations, self._sleep, lambda: driver.capabilities.memory_copies)
         self._lifecycle.origins = self._origins
         self._lifecycle.forget = self._forget
-        self._planning = Planning(driver, images, settings, node=node, clock=clock, egress=out)
+        self._planning = Planning(driver, images, settings, node=node, clock=clock, way_out=out)
         pool = Pool(settings.pool)
         self._pool = PoolKeeper(
             pool,

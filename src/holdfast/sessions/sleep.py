@@ -138,7 +138,7 @@ class Sleep:
                 return await self._asleep(row, PausedAs.FILES, f"its memory was not kept: {error.message}")
             await self._shells.remove(row.id)
             row = await self._rows.change(row, Event.GAVE_UP, {"paused_as": None})
-            await self._lifecycle.listen(row.id)
+            await self._lifecycle.listen(row)
             self._lifecycle.adopt_row(row)
             await self._rows.release(row)
             raise
@@ -258,7 +258,7 @@ class Sleep:
     async def _rouse(self, row: SessionRow) -> PausedAs:
         """Whatever of it is not done yet: safe to repeat after a crash. Returns what came back."""
         slept_as = PausedAs(row.paused_as or PausedAs.FROZEN)
-        link = await self._lifecycle.listen(row.id)
+        link = await self._lifecycle.listen(row)
         handle = self._driver.handle_for(row.id)
         if slept_as is PausedAs.FROZEN:
             await self._driver.resume(handle)
@@ -271,7 +271,7 @@ class Sleep:
         spec = SessionSpec.from_json(row.spec)
         if not wants_memory:
             await self._load_shells(row, link, spec)
-        await self._lifecycle.open_network(link, spec)
+        await self._lifecycle.open_ways_out(link, spec)
         return PausedAs.MEMORY if wants_memory else PausedAs.FILES
 
     async def _load_shells(self, row: SessionRow, link: Link, spec: SessionSpec) -> None:
@@ -331,7 +331,7 @@ class Sleep:
         elif state is SandboxState.RUNNING:
             await self._shells.remove(row.id)
             row = await self._rows.change(row, Event.GAVE_UP, {"paused_as": None})
-            await self._lifecycle.listen(row.id)
+            await self._lifecycle.listen(row)
             self._lifecycle.adopt_row(row)
             await self._rows.release(row)
         else:

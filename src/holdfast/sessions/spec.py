@@ -34,6 +34,8 @@ class SessionSpec:
     """What came back of what it was made from; set when it is made."""
     workspace: str | None = None
     """The name of its workspace."""
+    kept: bool = False
+    """It is a thread's: it ends when the thread says so, and has a way to models."""
 
     def to_json(self) -> str:
         return json.dumps({**asdict(self), "network": self.network.to_wire()})
@@ -52,6 +54,7 @@ class SessionSpec:
             renewed=tuple(fields.get("renewed", ())),
             restored=SnapshotKind(fields["restored"]) if fields.get("restored") else None,
             workspace=fields.get("workspace"),
+            kept=fields.get("kept", False),
         )
 
 
@@ -74,6 +77,7 @@ def choose_spec(request: CreateRequest, settings: SessionSettings, able: Capabil
         writable_root=writable,
         env=dict(request.env),
         sleep=_choose_sleep(request.sleep, settings, able),
+        kept=request.kept,
     )
 
 

@@ -31,6 +31,8 @@ from holdfast.store.thread_rows import (
     TurnRow,
     TurnState,
 )
+from holdfast.store.usage import UsageBy, UsageLine
+from holdfast.store.usage_rows import UsageRow, UsageSum
 from holdfast.store.webhooks import Cursor, WebhookCursors
 from holdfast.store.workspaces import Wish, WorkspaceRow, WorkspaceStore
 
@@ -68,6 +70,10 @@ __all__ = [
     "ThreadRow",
     "TurnRow",
     "TurnState",
+    "UsageBy",
+    "UsageLine",
+    "UsageRow",
+    "UsageSum",
     "WebhookCursors",
     "Wish",
     "WorkspaceRow",

@@ -3,12 +3,14 @@
 import hashlib
 import json
 from collections.abc import Collection
+from itertools import groupby
 
 import sqlalchemy as sa
 
 from holdfast.errors import FileMissing, IdempotencyMismatch, NotFound, WrongState
+from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.store.database import Database
-from holdfast.store.thread_guard import Entered, clock, ensure_channel, enter_any, thread_row, written
+from holdfast.store.thread_guard import Entered, append, clock, ensure_channel, enter_any, thread_row, written
 from holdfast.store.thread_rows import FileKind, MessageRow, MessageStatus, NewMessage, Put, ThreadRow
 from holdfast.store.thread_tables import NOT_DELETED, QUEUED, thread_files, threads
 from holdfast.store.thread_tables import messages as table
@@ -178,6 +180,11 @@ def _attach(connection: sa.Connection, thread_id: str, message: NewMessage) -> N
 
 
 def _canceled(connection: sa.Connection, entered: Entered, these: sa.ColumnElement[bool]) -> list[MessageRow]:
+    """Each is told of: who waits for its answer follows the events."""
     queued = sa.update(table).where(table.c.thread_id == entered.row.id, sa.text(QUEUED), these)
     update = queued.values(status=MessageStatus.CANCELED, updated_at=entered.now).returning(table)
-    return sorted((_row(found) for found in connection.execute(update)), key=lambda row: row.position)
+    rows = sorted((_row(found) for found in connection.execute(update)), key=lambda row: row.position)
+    for channel, some in groupby(sorted(rows, key=lambda row: row.channel), key=lambda row: row.channel):
+        told = [TurnEvent(Kind.MESSAGE_CANCELED, {"message_id": row.id}) for row in some]
+        append(connection, entered, told, channel=channel)
+    return rows

@@ -20,6 +20,7 @@ from holdfast.store.thread_requests import ThreadRequests
 from holdfast.store.thread_watch import ThreadWatch
 from holdfast.store.threads import ThreadStore
 from holdfast.store.turns import TurnStore
+from holdfast.store.usage import UsageStore
 from holdfast.store.webhooks import WebhookCursors
 from holdfast.store.workspaces import WorkspaceStore
 
@@ -44,6 +45,7 @@ class Store:
         self.thread_events = ThreadEvents(database, self.watch)
         self.thread_requests = ThreadRequests(database, self.watch)
         self.thread_files = ThreadFiles(database)
+        self.usage = UsageStore(database)
 
     @classmethod
     async def open(cls, url: str) -> Self:

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 
 from holdfast.protocol.turn_events import Kind, StopReason, TurnEvent
-from holdfast.store.thread_guard import clock, enter, lease_free, thread_row
+from holdfast.store.thread_guard import at_home, clock, enter, lease_free, thread_row
 from holdfast.store.thread_rows import Lease, MessageStatus, ThreadRow
 from holdfast.store.thread_tables import (
     OPEN,
@@ -39,7 +39,7 @@ def delete(connection: sa.Connection, lease: Lease) -> ThreadRow:
     return entered.row
 
 
-def doomed(connection: sa.Connection, limit: int) -> list[ThreadRow]:
+def doomed(connection: sa.Connection, limit: int, node: str | None = None) -> list[ThreadRow]:
     """As ``ThreadStore.deleted`` says."""
     query = (
         sa.select(table)
@@ -47,7 +47,8 @@ def doomed(connection: sa.Connection, limit: int) -> list[ThreadRow]:
         .order_by(table.c.deleted_at)
         .limit(limit)
     )
-    return [thread_row(found) for found in connection.execute(query)]
+    mine = query if node is None else query.where(at_home([node]))
+    return [thread_row(found) for found in connection.execute(mine)]
 
 
 def purge(connection: sa.Connection, older_than: float) -> list[str]:

@@ -97,11 +97,30 @@ class ThreadRow:
     created_at: float
     updated_at: float
     deleted_at: float | None = None
+    workspace: Mapping[str, object] | None = None
+    """What its sandbox was given to begin with; None until that is done. Forgotten with the sandbox."""
 
     @property
     def lease(self) -> Lease:
         """The lease that this row shows; of use only to who has just taken it."""
         return Lease(self.id, self.lease_owner or "", self.generation)
+
+
+_FRESH_AFTER = "fresh_after"
+
+
+def fresh_after(row: ThreadRow, channel: str) -> int:
+    """The number of the event after which a channel's agent has begun anew; 0: it never has."""
+    numbers = row.settings.get(_FRESH_AFTER)
+    number = numbers.get(channel) if isinstance(numbers, Mapping) else None
+    return number if isinstance(number, int) else 0
+
+
+def with_fresh_after(row: ThreadRow, channel: str) -> Mapping[str, object]:
+    """The thread's settings, with its newest event as that of the channel."""
+    numbers = row.settings.get(_FRESH_AFTER)
+    before = numbers if isinstance(numbers, Mapping) else {}
+    return {**row.settings, _FRESH_AFTER: {**before, channel: row.last_seq}}
 
 
 class ThreadChange(TypedDict, total=False):
@@ -113,6 +132,7 @@ class ThreadChange(TypedDict, total=False):
     preview_url: str | None
     preview_token: str | None
     preview_expires_at: float | None
+    workspace: Mapping[str, object] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

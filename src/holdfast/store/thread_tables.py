@@ -67,6 +67,7 @@ threads = sa.Table(
     sa.Column("created_at", sa.Double, nullable=False),
     sa.Column("updated_at", sa.Double, nullable=False),
     sa.Column("deleted_at", sa.Double),
+    sa.Column("workspace", JsonObject),
     _one_of("sleep_state", SleepState),
     _index("uq_threads_owner_key", "owner", "key", unique=True, where=NOT_DELETED),
     sa.Index(None, "last_activity_at", "id"),  # page

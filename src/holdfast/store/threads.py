@@ -22,6 +22,7 @@ from holdfast.store.thread_rows import (
     Standing,
     ThreadChange,
     ThreadRow,
+    with_fresh_after,
 )
 from holdfast.store.thread_tables import NOT_DELETED
 from holdfast.store.thread_tables import thread_channels as channels
@@ -201,7 +202,8 @@ class ThreadStore:
     ) -> ThreadRow:
         """This is the thread's sandbox now; None: it has none. A new one counts ``incarnation`` up.
 
-        ``sleep_state`` becomes ``awake`` or ``none`` unless given. The cached preview is forgotten.
+        ``sleep_state`` becomes ``awake`` or ``none`` unless given. The cached preview is forgotten, and
+        what a former one was given.
         """
         given = None if session_id is None else sa.literal(session_id)
         is_new = sa.false() if given is None else sa.func.coalesce(table.c.session_id, "") != given
@@ -213,6 +215,7 @@ class ThreadStore:
             "preview_url": None,
             "preview_token": None,
             "preview_expires_at": None,
+            "workspace": None if session_id is None else sa.case((is_new, sa.null()), else_=table.c.workspace),
         }
         return await self._change(lease, values, events)
 
@@ -229,6 +232,22 @@ class ThreadStore:
             entered = enter(connection, lease, events=len(events))
             append(connection, entered, events, channel=channel, numbered=True)
             return change_channel(connection, entered, channel, values)
+
+        return await written(self._database, self._watch, lease.thread_id, work)
+
+    async def start_over(self, lease: Lease, channel: str, *, events: Sequence[TurnEvent] = ()) -> ThreadRow:
+        """The channel has no agent session any more, and its next one is told nothing of what came before ``events``.
+
+        The boundary is kept in the thread's settings, as ``thread_rows.fresh_after`` reads it.
+        """
+
+        def work(connection: sa.Connection) -> ThreadRow:
+            entered = enter(connection, lease, events=len(events))
+            append(connection, entered, events, channel=channel, numbered=True)
+            change_channel(connection, entered, channel, {"agent_session_id": None})
+            settings = with_fresh_after(entered.row, channel)
+            update = sa.update(table).where(table.c.id == lease.thread_id).values(settings=settings)
+            return thread_row(connection.execute(update.returning(table)).one())
 
         return await written(self._database, self._watch, lease.thread_id, work)
 
@@ -267,9 +286,12 @@ class ThreadStore:
         work = partial(thread_removal.delete, lease=lease)
         return await written(self._database, self._watch, lease.thread_id, work)
 
-    async def deleted(self, *, limit: int) -> list[ThreadRow]:
-        """Deleted threads with a session and a free lease: ``take`` each, destroy, ``set_session(lease, None)``."""
-        return await self._database.read(partial(thread_removal.doomed, limit=limit))
+    async def deleted(self, *, limit: int, node: str | None = None) -> list[ThreadRow]:
+        """Deleted threads with a session and a free lease: ``take`` each, destroy, ``set_session(lease, None)``.
+
+        With ``node``, only those whose session is on that host, or not known any more: only it can destroy them.
+        """
+        return await self._database.read(partial(thread_removal.doomed, limit=limit, node=node))
 
     async def purge(self, *, older_than: float) -> list[str]:
         """Forget threads that were deleted so many seconds ago and have no session; returns the paths of their files.

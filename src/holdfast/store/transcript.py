@@ -14,16 +14,24 @@ _COLUMNS = ("text", "channel", "turn_id", "author", "at")
 
 
 def read(
-    connection: sa.Connection, thread_id: str, *, channel: str | None, limit: int, before_turn: str | None
+    connection: sa.Connection,
+    thread_id: str,
+    *,
+    channel: str | None,
+    limit: int,
+    before_turn: str | None,
+    after: int = 0,
 ) -> list[Line]:
     """As ``TurnStore.transcript`` says."""
-    rows = connection.execute(_query(thread_id, channel, before_turn).limit(limit)).all()
+    rows = connection.execute(_query(thread_id, channel, before_turn, after).limit(limit)).all()
     lines = [_line(connection, row) for row in reversed(rows)]
     return [line for line in lines if line.text or line.role == "user"]
 
 
-def _query(thread_id: str, channel: str | None, before_turn: str | None) -> sa.Select[tuple[object, ...]]:
+def _query(thread_id: str, channel: str | None, before_turn: str | None, after: int) -> sa.Select[tuple[object, ...]]:
     wanted = [turns.c.thread_id == thread_id, turns.c.reverted.is_(False)]
+    if after:
+        wanted.append(turns.c.first_seq > after)
     if channel is not None:
         wanted.append(turns.c.channel == channel)
     if before_turn is not None:

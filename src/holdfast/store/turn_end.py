@@ -12,6 +12,7 @@ from holdfast.store.thread_tables import messages
 from holdfast.store.thread_tables import thread_events as log
 from holdfast.store.thread_tables import threads as thread_table
 from holdfast.store.thread_tables import turns as table
+from holdfast.store.usage_rows import of_turn
 
 _BECOMES = {
     StopReason.END_TURN: MessageStatus.DONE,
@@ -36,7 +37,7 @@ def end_turn(
         return turn
     reason = StopReason(str(finalize.data["reason"]))
     error = finalize.data.get("error")
-    last = TurnEvent(finalize.kind, {**finalize.data, "artifacts": list(artifacts)} if artifacts else finalize.data)
+    last = TurnEvent(finalize.kind, {**finalize.data, **_added(connection, turn_id, artifacts)})
     newest = append(connection, entered, [*events, last], channel=turn.channel, turn_id=turn_id)
     ended = change_turn(
         connection,
@@ -59,6 +60,15 @@ def end_turn(
     active = sa.update(thread_table).where(thread_table.c.id == turn.thread_id)
     connection.execute(active.values(last_activity_at=entered.now))
     return ended
+
+
+def _added(connection: sa.Connection, turn_id: str, artifacts: Sequence[str]) -> Mapping[str, object]:
+    """What the last event says besides what the agent told: the turn's files, and what it has cost, if anything."""
+    added: dict[str, object] = {"artifacts": list(artifacts)} if artifacts else {}
+    cost = of_turn(connection, turn_id)
+    if cost.calls:
+        added["usage"] = cost.to_json()
+    return added
 
 
 def turn_of(connection: sa.Connection, entered: Entered, turn_id: str) -> TurnRow:

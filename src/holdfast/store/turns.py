@@ -225,9 +225,10 @@ class TurnStore:
         """The turn is over: ``events``, then ``finalize``, in one transaction with the state and its messages.
 
         ``finalize`` is the ``message.finalize`` event: its ``reason`` and ``error`` become the row's, ``artifacts``
-        (ids of files) are added to its data. The messages become done, failed or canceled. The agent's text is
-        kept in ``answer``, so the transcript outlives the deltas; the channel's status becomes idle, or error.
-        A turn that has ended already is returned as it is, and nothing is added.
+        (ids of files) are added to its data, and ``usage`` where the turn has made calls to models.
+        The messages become done, failed or canceled. The agent's text is kept in ``answer``, so the transcript
+        outlives the deltas; the channel's status becomes idle, or error. A turn that has ended already is returned as
+        it is, and nothing is added.
         """
         _refuse_finalize(events)
         if finalize.kind is not Kind.FINALIZE:
@@ -264,15 +265,23 @@ class TurnStore:
         return await self._write(lease, work)
 
     async def transcript(
-        self, thread_id: str, *, channel: str | None = None, limit: int = 1000, before_turn: str | None = None
+        self,
+        thread_id: str,
+        *,
+        channel: str | None = None,
+        limit: int = 1000,
+        before_turn: str | None = None,
+        after: int = 0,
     ) -> list[Line]:
         """The last ``limit`` messages of users and agent, oldest first, without thinking, tools and reverted turns.
 
         What is queued, or was taken back before a turn had it, is left out. The answer of a turn that has not ended
         is as far as it came. ``before_turn`` leaves out that turn and all later ones: what the agent must remember
-        when it is asked that turn's prompt.
+        when it is asked that turn's prompt. ``after`` leaves out turns that began before that event.
         """
-        work = partial(transcript.read, thread_id=thread_id, channel=channel, limit=limit, before_turn=before_turn)
+        work = partial(
+            transcript.read, thread_id=thread_id, channel=channel, limit=limit, before_turn=before_turn, after=after
+        )
         return await self._database.read(work)
 
     async def _write(self, lease: Lease, work: Work[T]) -> T:

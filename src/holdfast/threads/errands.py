@@ -27,6 +27,7 @@ from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.sessions.sleep import PausedAs
 from holdfast.store.thread_rows import RequestRow, SleepState, TurnRow, TurnState
 from holdfast.threads import options
+from holdfast.threads.command_errands import CommandErrands
 from holdfast.threads.patience import patiently
 from holdfast.threads.tools import Tools
 
@@ -52,6 +53,7 @@ class Errands:
             "pause": self._pause,
             "delete": self._delete,
             "options": self._options,
+            **CommandErrands(tools).known,
         }
 
     async def here(self, box: "Mailbox", kind: str, data: Data, result: "asyncio.Future[Data]") -> None:

@@ -152,6 +152,11 @@ class ThreadFileService:
         except OSError as error:
             raise Unavailable(f"{row.name} ({row.id}) cannot be read: {error.strerror}") from None
 
+    async def on_host(self, thread_id: str, file_id: str) -> tuple[str, Path]:
+        """Its name, and where its bytes are, for programs of the host."""
+        row = await self._rows.get(thread_id, file_id)
+        return row.name, self._root / row.path
+
     async def views(self, thread_id: str) -> Sequence[FileView]:
         return [view(row) for row in await self._rows.of_thread(thread_id)]
 

@@ -19,6 +19,7 @@ from holdfast.threads import options
 from holdfast.threads.errands import destroy, put_to_sleep
 from holdfast.threads.files import ThreadFileService
 from holdfast.threads.hosts import Hosts
+from holdfast.threads.idle_agents import IdleAgents
 from holdfast.threads.sandboxes import Sandboxes, made_for
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import IdlePolicy
@@ -26,6 +27,8 @@ from holdfast.threads.types import IdlePolicy
 log = structlog.get_logger(__name__)
 
 _BATCH = 1000
+_OWN_SECONDS = 1.0
+"""Within so much of our own use of a session, what it tells of its last use is ours."""
 _HOLD_SECONDS = 120.0
 """Longer than any one step takes."""
 _SWEEP_SECONDS = 86400.0
@@ -41,11 +44,14 @@ _WITH_SANDBOX = (SleepState.AWAKE, SleepState.PAUSED, SleepState.HIBERNATED)
 class Janitor:
     """Use ``tick``; each part reports its own troubles, and the next tick tries again."""
 
-    def __init__(self, tools: Tools, hosts: Hosts, sandboxes: Sandboxes, files: ThreadFileService) -> None:
+    def __init__(
+        self, tools: Tools, hosts: Hosts, sandboxes: Sandboxes, files: ThreadFileService, agents: IdleAgents
+    ) -> None:
         self._tools = tools
         self._hosts = hosts
         self._sandboxes = sandboxes
         self._files = files
+        self._agents = agents
         self._reported: set[tuple[str, str]] = set()
         self._swept_at: float | None = None
         self._clocks: tuple[float, float] | None = None
@@ -58,14 +64,21 @@ class Janitor:
         await self._tools.store.leases.release_all(self._owner)
 
     async def tick(self) -> None:
-        parts = (self.put_to_sleep, self.finish_deletes, self.sweep, self.report_silent_hosts, self.forget)
+        parts = (
+            self._agents.stop,
+            self.put_to_sleep,
+            self.finish_deletes,
+            self.sweep,
+            self.report_silent_hosts,
+            self.forget,
+        )
         for part in parts:
             try:
                 await part()
             except HoldfastError as error:
-                log.warning("thread.janitor.failed", part=part.__name__, code=error.code, error=error.message)
+                log.warning("thread.janitor.failed", part=part.__qualname__, code=error.code, error=error.message)
             except Exception:
-                log.exception("thread.janitor.failed", part=part.__name__)
+                log.exception("thread.janitor.failed", part=part.__qualname__)
 
     # -- idle threads ------------------------------------------------------------------------------------------------
 
@@ -132,7 +145,8 @@ class Janitor:
             used = (await self._tools.sessions.get(session_id)).last_activity_at
         except SessionNotFound:
             return False
-        return used > row.last_activity_at and self._tools.clock() - used < idle_for
+        ours = self._agents.our_use(session_id) + _OWN_SECONDS
+        return used > max(row.last_activity_at, ours) and self._tools.clock() - used < idle_for
 
     async def _do(self, row: ThreadRow, session_id: str, step: str) -> None:
         threads = self._tools.store.threads
@@ -152,8 +166,8 @@ class Janitor:
     async def finish_deletes(self) -> None:
         """Deleted threads whose sandbox could not be destroyed at once."""
         store = self._tools.store
-        for row in await store.threads.deleted(limit=_BATCH):
-            if row.session_id is None or await self._hosts.home_of(row) not in (self._tools.node, None):
+        for row in await store.threads.deleted(limit=_BATCH, node=self._tools.node):
+            if row.session_id is None:
                 continue
             try:
                 taken = await store.leases.take(row.id, owner=self._owner, ttl=_HOLD_SECONDS)

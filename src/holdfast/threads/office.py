@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import structlog
 
 from holdfast.errors import HoldfastError, Unavailable
-from holdfast.store.thread_rows import ThreadRow
+from holdfast.store.thread_rows import Lease, ThreadRow
 from holdfast.threads.errands import Errands, raised
 from holdfast.threads.files import ThreadFileService
 from holdfast.threads.hosts import Hosts
@@ -38,6 +38,11 @@ class Office:
 
     def works_on(self, thread_id: str) -> bool:
         return thread_id in self._boxes
+
+    def lease_of(self, thread_id: str) -> Lease | None:
+        """The lease that is held on a thread here; None if it is another daemon's, or nobody's."""
+        box = self._boxes.get(thread_id)
+        return box.lease if box is not None and box.served else None
 
     def _box(self, thread_id: str) -> Mailbox:
         if self._closed:

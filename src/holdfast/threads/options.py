@@ -3,11 +3,23 @@
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 
+from holdfast.broker.models.accounts import Limits
 from holdfast.sessions.network import NetworkPolicy
 from holdfast.sessions.types import CreateRequest, SleepPolicy
-from holdfast.threads.types import IdlePolicy, ThreadOptions
+from holdfast.threads.types import IdlePolicy, Repo, ThreadOptions
 
-_PLAIN = ("agent", "image", "model", "cpus", "memory_mb", "pids", "disk_mb")
+_PLAIN = (
+    "agent",
+    "image",
+    "model",
+    "cpus",
+    "memory_mb",
+    "pids",
+    "disk_mb",
+    "system_prompt",
+    "retry_broken_streams",
+)
+_LISTS = ("model_preferences", "allowed_models", "permissions", "persona")
 
 
 def to_json(options: ThreadOptions) -> dict[str, object]:
@@ -16,17 +28,25 @@ def to_json(options: ThreadOptions) -> dict[str, object]:
     fields["env"] = dict(options.env) or None
     fields["network"] = options.network.to_wire() if options.network else None
     fields["idle"] = asdict(options.idle) if options.idle else None
+    fields["repo"] = asdict(options.repo) if options.repo else None
+    fields["limits"] = asdict(options.limits) if options.limits else None
+    for name in _LISTS:
+        value = getattr(options, name)
+        fields[name] = None if value is None else list(value)
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def from_json(fields: Mapping[str, object]) -> ThreadOptions:
-    env, idle = fields.get("env"), fields.get("idle")
+    env, idle, repo, limits = (fields.get(name) for name in ("env", "idle", "repo", "limits"))
     plain = ThreadOptions(
         env=dict(env) if isinstance(env, Mapping) else {},
         network=NetworkPolicy.from_wire(fields["network"]) if "network" in fields else None,
         idle=IdlePolicy(**idle) if isinstance(idle, Mapping) else None,
+        repo=Repo(**repo) if isinstance(repo, Mapping) else None,
+        limits=Limits(**limits) if isinstance(limits, Mapping) else None,
     )
     named = {name: fields[name] for name in _PLAIN if name in fields}
+    named |= {name: tuple(value) for name in _LISTS if isinstance(value := fields.get(name), list)}
     return replace(plain, **named)  # type: ignore[arg-type]  # JSON that ``to_json`` wrote
 
 
@@ -41,13 +61,13 @@ def max_sessions(fields: Mapping[str, object]) -> int | None:
     return most if isinstance(most, int) else None
 
 
-def request_for(options: ThreadOptions, key: str) -> CreateRequest:
+def request_for(options: ThreadOptions, key: str, memory_mb: int | None = None) -> CreateRequest:
     """The sandbox of a thread. It ends, and goes to sleep, when the thread says so, and not by itself."""
     return CreateRequest(
         image=options.image,
         env=options.env,
         cpus=options.cpus,
-        memory_mb=options.memory_mb,
+        memory_mb=options.memory_mb if options.memory_mb is not None else memory_mb,
         pids=options.pids,
         disk_mb=options.disk_mb,
         network=options.network,

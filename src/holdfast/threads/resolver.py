@@ -19,25 +19,29 @@ import structlog
 from holdfast.agents.base import Agent, AgentSessionId, Place
 from holdfast.errors import (
     AgentDown,
+    AgentNotInstalled,
     AgentSessionMissing,
     AgentUnsupported,
     BadInput,
     ConfigError,
     HoldfastError,
+    RepoFailed,
     StaleRow,
     ThreadNotFound,
 )
 from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.store.thread_rows import ChannelRow, Lease, SleepState, ThreadRow
+from holdfast.threads.briefs import Briefs
 from holdfast.threads.preview import Previews, refreshed
 from holdfast.threads.sandboxes import GONE, Ready, Sandboxes
 from holdfast.threads.tools import Tools
 from holdfast.threads.transcript import history
 from holdfast.threads.types import How
+from holdfast.threads.workspaces import Workspaces
 
 log = structlog.get_logger(__name__)
 
-_HOPELESS = (BadInput, ConfigError, StaleRow, ThreadNotFound, AgentUnsupported)
+_HOPELESS = (BadInput, ConfigError, StaleRow, ThreadNotFound, AgentUnsupported, AgentNotInstalled, RepoFailed)
 """Trying again changes nothing."""
 _RANK = [How.REUSED, How.RESUMED, How.SESSION_REPLACED, How.RECREATED, How.CREATED]
 
@@ -74,8 +78,10 @@ class _Story:
 class Resolver:
     """All methods are called by who holds the thread's lease."""
 
-    def __init__(self, tools: Tools, sandboxes: Sandboxes, previews: Previews) -> None:
+    def __init__(self, tools: Tools, sandboxes: Sandboxes, previews: Previews, briefs: Briefs) -> None:
         self._tools = tools
+        self._briefs = briefs
+        self._workspaces = Workspaces(tools)
         self._previews = previews
         self._sandboxes = sandboxes
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -111,7 +117,8 @@ class Resolver:
             known = await self._tools.store.threads.channel(lease.thread_id, channel)
         story.add(ready.how, ready.why)
         agent = self._tools.agents.get(ready.thread.agent)
-        place = Place(ready.session_id, self._tools.sessions, channel)
+        brief = await self._briefs.brief(ready.thread, channel)
+        place = Place(ready.session_id, self._tools.sessions, channel, brief)
         session = await self._agent_session(lease, agent, place, known, story)
         return Attached(ready.thread, agent, place, session, story.how, story.why)
 
@@ -126,6 +133,7 @@ class Resolver:
             else:
                 ready = await self._sandboxes.ready(lease, row, found.session)
             story.tried = ready.session_id
+            ready = await self._workspaces.given(lease, ready, self._briefs.environment(ready.thread))
             return ready, found.channel
 
     async def _agent_session(
@@ -147,6 +155,7 @@ class Resolver:
         try:
             await ask()
         except AgentDown as error:
+            await self._workspaces.keep(place)
             await agent.start(place)
             story.add(How.RESUMED, f"the agent was down: {error.message}")
             await ask()

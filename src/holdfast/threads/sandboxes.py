@@ -157,7 +157,9 @@ class Sandboxes:
         """With a key whose create has not failed for good. Who crashes with a key of chance leaves it to the sweep."""
         caller = Caller("", row.owner, Scope.USE, row.owner, options.max_sessions(row.settings))
         base = f"{_PREFIX}:{row.id}:{row.incarnation + 1}:{self._tools.node}"
-        request = replace(options.request_for(options.from_json(row.settings), row.key), snapshot=snapshot)
+        memory_mb = self._tools.settings.agent_memory_mb.get(row.agent)
+        wish = options.request_for(options.from_json(row.settings), row.key, memory_mb)
+        request = replace(wish, snapshot=snapshot)
         for _ in range(_MOST_TRIES):
             key = self._keys.get(base, base)
             try:

@@ -14,10 +14,16 @@ import structlog
 from holdfast.errors import BadInput, HoldfastError, ThreadNotFound, TurnNotFound
 from holdfast.store.thread_rows import MessageRow, ThreadRow, TurnRow
 from holdfast.store.thread_rows import NewMessage as StoredMessage
+from holdfast.store.usage import UsageBy, UsageLine
+from holdfast.store.usage_rows import UsageSum
 from holdfast.threads import options as kept
+from holdfast.threads.books import ThreadBooks
+from holdfast.threads.briefs import Briefs
+from holdfast.threads.commands import ThreadCommands
 from holdfast.threads.feed import Feed
 from holdfast.threads.files import Download, ThreadFileService
 from holdfast.threads.hosts import Hosts
+from holdfast.threads.idle_agents import IdleAgents
 from holdfast.threads.janitor import Janitor
 from holdfast.threads.keys import DEFAULT_CHANNEL, ThreadRef, check_channel, check_message_id
 from holdfast.threads.office import Office
@@ -49,16 +55,27 @@ _LINES = 10_000
 class ThreadService:
     """The threads of all daemons on one database. Use ``running()`` around its use."""
 
-    def __init__(self, tools: Tools, files_dir: Path, previews: Previews | None = None) -> None:
+    def __init__(
+        self,
+        tools: Tools,
+        files_dir: Path,
+        previews: Previews | None = None,
+        books: ThreadBooks | None = None,
+        briefs: Briefs | None = None,
+    ) -> None:
         self._tools = tools
         self._store = tools.store
         self._hosts = Hosts(tools)
         self._files = ThreadFileService(tools, files_dir)
         sandboxes = Sandboxes(tools, self._hosts)
-        resolver = Resolver(tools, sandboxes, previews or NoPreviews())
+        self._briefs = briefs or Briefs(tools.settings.agents)
+        resolver = Resolver(tools, sandboxes, previews or NoPreviews(), self._briefs)
         self._office = Office(tools, self._hosts, resolver, self._files)
+        if books is not None:
+            books.attend(self._office.lease_of)
         self._feed = Feed(tools.store)
-        self.janitor = Janitor(tools, self._hosts, sandboxes, self._files)
+        self.commands = ThreadCommands(tools, self._office, self._briefs, lambda ref: self._made(ref, None), self.send)
+        self.janitor = Janitor(tools, self._hosts, sandboxes, self._files, IdleAgents(tools, self._office.ask))
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -116,7 +133,7 @@ class ThreadService:
         known = any((one.channel, one.agent_session_id) == (channel, agent_session) for one in channels)
         same = known and how is How.REUSED and row.session_id == session and not found.get("changed", True)
         return Resolved(
-            thread=thread_view(row, channels) if same and options is None else await self.get(ref),
+            thread=thread_view(row, channels, None) if same and options is None else await self.get(ref),
             session_id=session,
             agent_session_id=agent_session,
             how=how,
@@ -124,7 +141,12 @@ class ThreadService:
         )
 
     async def _made(self, ref: ThreadRef, options: ThreadOptions | None, found: ThreadRow | None = None) -> ThreadRow:
-        """The thread's row, which may have been found already; a new one if there is none."""
+        """The thread's row, which may have been found already; a new one if there is none.
+
+        ``BadInput`` if it cannot be set up so.
+        """
+        if options is not None:
+            await self._briefs.check(options)
         try:
             row = found or await self._store.threads.by_key(ref.owner, ref.key)
         except ThreadNotFound:
@@ -207,13 +229,18 @@ class ThreadService:
 
     async def get(self, ref: ThreadRef) -> ThreadView:
         """``ThreadNotFound`` if there is none. Wakes nothing."""
-        return thread_view(*await self._store.threads.whole(ref.owner, ref.key))
+        row, channels = await self._store.threads.whole(ref.owner, ref.key)
+        usage = await self._store.usage.of_threads([row.id])
+        return thread_view(row, channels, usage.get(row.id, UsageSum()))
 
     async def _row(self, ref: ThreadRef) -> ThreadRow:
         return await self._store.threads.by_key(ref.owner, ref.key)
 
-    async def _view(self, row: ThreadRow) -> ThreadView:
-        return thread_view(row, await self._store.threads.channels(row.id))
+    async def _views(self, rows: Sequence[ThreadRow]) -> Sequence[ThreadView]:
+        usage = await self._store.usage.of_threads([row.id for row in rows])
+        return [
+            thread_view(row, await self._store.threads.channels(row.id), usage.get(row.id, UsageSum())) for row in rows
+        ]
 
     async def list(
         self, *, owner: str | None, prefix: str | None = None, limit: int = 50, cursor: str | None = None
@@ -223,7 +250,7 @@ class ThreadService:
             limit=limit + 1, owner=owner, key_prefix=prefix or "", after=_place(cursor)
         )
         last = rows[limit - 1] if len(rows) > limit else None
-        views = [await self._view(row) for row in rows[:limit]]
+        views = await self._views(rows[:limit])
         return views, None if last is None else f"{last.last_activity_at!r}:{last.id}"
 
     async def messages(
@@ -256,7 +283,27 @@ class ThreadService:
 
     async def _turn_view(self, turn: TurnRow) -> TurnView:
         files = await self._store.thread_files.some(turn.thread_id, turn.artifacts) if turn.artifacts else []
-        return turn_view(turn, {file.id: file for file in files})
+        usage = await self._store.usage.of_turn(turn.id)
+        return turn_view(turn, {file.id: file for file in files}, usage)
+
+    async def usage(
+        self,
+        by: UsageBy,
+        *,
+        owner: str | None,
+        key: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        limit: int = 100,
+    ) -> tuple[Sequence[UsageLine], UsageSum]:
+        """What calls to models have cost, line by line and in all. Days such as 2026-02-28, UTC, both included.
+
+        Also of threads that are deleted: bills stay. ``owner`` None: of everybody.
+        """
+        return await asyncio.gather(
+            self._store.usage.report(by, limit=limit, owner=owner, thread_key=key, since=since, until=until),
+            self._store.usage.total(owner=owner, thread_key=key, since=since, until=until),
+        )
 
     async def transcript(self, ref: ThreadRef, *, channel: str = DEFAULT_CHANNEL) -> Sequence[Line]:
         """What was said, oldest first, by users and agent; without what was reverted."""

@@ -1,9 +1,39 @@
 """What the thread service can be told. The daemon fills it from its configuration."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from holdfast.agents.permissions import Rule
+from holdfast.broker.models.accounts import Limits
 from holdfast.threads.types import IdlePolicy
+
+EVERYBODY = "default"
+"""The owner that stands for all others in ``AgentDefaults.owner_limits``."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentDefaults:
+    """What holds for the agents of all threads, as far as a thread's own options do not say more."""
+
+    model: str | None = None
+    model_preferences: Sequence[str] = ()
+    allowed_models: Sequence[str] = ("*",)
+    """No thread can have any other."""
+    thread_limits: Limits = field(default_factory=Limits)
+    """Of each thread; its own can only be tighter."""
+    owner_limits: Mapping[str, Limits] = field(default_factory=dict)
+    """Of all threads of an owner together, by owner; ``EVERYBODY`` for who is not named."""
+    permissions: Sequence[Rule] = ()
+    system_prompt_file: Path | None = None
+    """Instead of the built-in rules of the house."""
+    persona_dir: Path | None = None
+    persona: Sequence[str] = ()
+    """Names of files there, for threads that choose none."""
+    image: str | None = None
+    """The image of threads that choose none."""
+    agents_bin: str | None = None
+    """A directory with agents' programs that sandboxes see which show the host's own; first in their PATH."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +43,7 @@ class ThreadSettings:
     idle: IdlePolicy = field(default_factory=IdlePolicy)
     platform_idle: Mapping[str, IdlePolicy] = field(default_factory=dict)
     """Where a platform differs, by what stands before the first colon of its keys."""
+    agents: AgentDefaults = field(default_factory=AgentDefaults)
 
     retry_seconds: float = 2.0
     """How long to wait before a sandbox that could not be had is tried again; and how long in all:"""
@@ -37,6 +68,10 @@ class ThreadSettings:
     half_made_seconds: float = 900.0
     """How old a sandbox must be that was made for a thread and never became its own, before it is removed."""
 
+    agent_memory_mb: Mapping[str, int] = field(default_factory=dict)
+    """Of sandboxes of threads that name no limit, by agent; for others the daemon's default holds."""
+    agent_idle_seconds: float = 600.0
+    """After how long without a turn a channel's agent is stopped."""
     turn_seconds: float = 6 * 3600.0
     """How long a turn may take, before it is aborted."""
     abort_seconds: float = 30.0
@@ -45,6 +80,8 @@ class ThreadSettings:
     """How long a question is open that says nothing of it itself."""
     collect_seconds: float = 300.0
     """How long fetching a turn's new files may take."""
+    clone_seconds: float = 600.0
+    """How long fetching a thread's repository may take."""
 
     history_lines: int = 400
     """How many of the last messages an agent is told of that has lost its session."""

@@ -15,7 +15,7 @@ from holdfast.agents.base import Prompt
 from holdfast.errors import AgentFailed, BadInput, FileMissing, HoldfastError, IdempotencyMismatch
 from holdfast.protocol.turn_events import TurnEvent
 from holdfast.store.thread_rows import MessageRow, Mode, NewMessage, TurnRow
-from holdfast.threads.files import ThreadFileService
+from holdfast.threads.attachments import Attachments
 from holdfast.threads.keys import MAX_MESSAGE_ID
 from holdfast.threads.patience import patiently
 from holdfast.threads.resolver import Attached
@@ -30,9 +30,9 @@ _AGAIN = "+again"
 class Steering:
     """Those of one turn."""
 
-    def __init__(self, tools: Tools, files: ThreadFileService, turn: TurnRow) -> None:
+    def __init__(self, tools: Tools, attachments: Attachments, turn: TurnRow) -> None:
         self._tools = tools
-        self._files = files
+        self._attachments = attachments
         self._turn = turn
         self._waiting: dict[str, MessageRow] = {}
         self._taken: set[str] = set()
@@ -70,8 +70,8 @@ class Steering:
                 self._taken.add(message.id)
 
     async def _hand_over(self, found: Attached, message: MessageRow) -> None:
-        paths = await self._files.sync_in(found.place.session_id, self._turn.thread_id, message.attachments)
-        prompt = Prompt(self._prompt_id(message), message.text, paths, message.model)
+        text, paths = await self._attachments.bring(found.place.session_id, message.text, message.attachments)
+        prompt = Prompt(self._prompt_id(message), text, paths, message.model)
         try:
             await found.agent.steer(found.place, found.session, prompt)
         except AgentFailed:

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.agents.registry import AgentRegistry
 from holdfast.sessions.live import Clock
@@ -11,6 +11,7 @@ from holdfast.sessions.service import SessionService
 from holdfast.store import Store
 from holdfast.threads.metrics import ThreadMetrics
 from holdfast.threads.settings import ThreadSettings
+from holdfast.threads.voice import NoTranscriber, Transcriber
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -29,6 +30,8 @@ class Tools:
     clock: Clock
     sleep: Sleep = asyncio.sleep
     """Between two tries; tests bring their own."""
+    transcriber: Transcriber = field(default_factory=NoTranscriber)
+    """Writes down what audio files say."""
 
 
 def new_id(prefix: str) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.agents.base import Said
 from holdfast.store import Store
+from holdfast.store.thread_rows import fresh_after
 
 MOST_BYTES = 1_000_000
 """Of all lines; the newest are kept."""
@@ -13,9 +14,13 @@ _CUT = "\n[…]"
 
 
 async def history(store: Store, thread_id: str, channel: str, limit: int) -> Sequence[Said]:
-    """What was said, oldest first. A message that its agent has never been asked is left out: that is still to come."""
+    """What was said, oldest first, since the channel last began anew.
+
+    A message that its agent has never been asked is left out: that is still to come.
+    """
     pending = {turn.id for turn in await store.turns.unfinished(thread_id) if not turn.accepted}
-    lines = await store.turns.transcript(thread_id, channel=channel, limit=limit)
+    after = fresh_after(await store.threads.get(thread_id), channel)
+    lines = await store.turns.transcript(thread_id, channel=channel, limit=limit, after=after)
     return bounded(Said(line.role, line.text) for line in lines if line.turn_id not in pending and line.text)
 
 

@@ -31,6 +31,7 @@ from holdfast.errors import (
 from holdfast.protocol.turn_events import Kind, StopReason
 from holdfast.store.thread_rows import Lease, MessageRow, TurnRow, TurnState
 from holdfast.threads import options
+from holdfast.threads.attachments import Attachments
 from holdfast.threads.batches import batches
 from holdfast.threads.files import Collected, ThreadFileService
 from holdfast.threads.patience import patiently
@@ -74,14 +75,13 @@ class TurnRun:
         self._quieted = False
         self._heard = False
         """Whether the agent itself has said that the turn is over."""
-        self._aborting = False
-        self._overtime = False
+        self._aborting = self._overtime = False
         self._preparing: asyncio.Timeout | None = None
         self._following: asyncio.Timeout | None = None
-        self._failures = 0
-        self._stuck = 0
-        """How often it failed since something was last heard of it."""
-        self._steering = Steering(tools, files, turn)
+        self._failures = self._stuck = 0
+        """How often it failed: in all, and since something was last heard of it."""
+        self._attachments = Attachments(tools, files, lease, turn.id)
+        self._steering = Steering(tools, self._attachments, turn)
         self._closing = TurnEnd(tools, lease, turn.id)
         self.on_accepted: Callable[[], None] = _nobody
         """Called when it can be steered."""
@@ -140,13 +140,7 @@ class TurnRun:
             self._failures, self._stuck = self._failures + 1, self._stuck + 1
             if self._stuck > 1 or self._failures > _MOST_FAILURES:
                 raise _GiveUp(error) from error
-            log.warning(
-                "sandbox.prompt.recoverable_fail",
-                thread_id=self._lease.thread_id,
-                turn_id=self._turn.id,
-                code=error.code,
-                error=error.message,
-            )
+            log.warning("sandbox.prompt.recoverable_fail", **self._about(error))
             return False
         return True
 
@@ -175,6 +169,7 @@ class TurnRun:
             return None
         try:
             async with asyncio.timeout(None) as self._preparing:
+                await self._attachments.listen(() if self._turn.accepted else self._turn.attachments)
                 return await self._attach()
         except TimeoutError:
             return None
@@ -218,11 +213,11 @@ class TurnRun:
 
     async def _ask(self, found: Attached) -> None:
         turn = self._turn
-        paths = await self._files.sync_in(found.place.session_id, turn.thread_id, turn.attachments)
+        text, paths = await self._attachments.bring(found.place.session_id, turn.prompt, turn.attachments)
         model = turn.model or options.from_json(found.thread.settings).model
         await self._note(state=TurnState.PROMPTED, agent_session_id=found.session, attempt=True)
         try:
-            await found.agent.prompt(found.place, found.session, Prompt(turn.id, turn.prompt, paths, model))
+            await found.agent.prompt(found.place, found.session, Prompt(turn.id, text, paths, model))
         except (AgentDown, AgentSessionMissing):
             await self._note(state=TurnState.PREPARING)  # certainly not accepted
             raise
@@ -337,14 +332,12 @@ class TurnRun:
     # -- its end -----------------------------------------------------------------------------------------------------
 
     async def _end_with(self, error: HoldfastError) -> None:
-        log.error(
-            "sandbox.prompt.fatal_fail",
-            thread_id=self._lease.thread_id,
-            turn_id=self._turn.id,
-            code=error.code,
-            error=error.message,
-        )
+        log.error("sandbox.prompt.fatal_fail", **self._about(error))
         await self._end(StopReason.ERROR, error)
+
+    def _about(self, error: HoldfastError) -> dict[str, str]:
+        ids = {"thread_id": self._lease.thread_id, "turn_id": self._turn.id}
+        return {**ids, "code": error.code, "error": error.message}
 
     async def _end_aborted(self) -> None:
         if self._overtime:

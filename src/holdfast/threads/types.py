@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from holdfast.broker.models.accounts import Limits
 from holdfast.sessions.network import NetworkPolicy
 from holdfast.store.thread_rows import Line, MessageStatus, Mode, SleepState, TurnState
+from holdfast.store.usage_rows import UsageSum
 from holdfast.threads.keys import DEFAULT_CHANNEL
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "MessageView",
     "Mode",
     "NewMessage",
+    "Repo",
     "Resolved",
     "SleepState",
     "ThreadOptions",
@@ -57,15 +60,42 @@ class IdlePolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class Repo:
+    """A git repository that a thread works on: cloned into ``/workspace/<its name>``, where its agent then works."""
+
+    url: str
+    branch: str | None = None
+    ref: str | None = None
+    """A commit or tag to begin at, on that branch."""
+
+
+@dataclass(frozen=True, slots=True)
 class ThreadOptions:
     """How a thread is set up when its first message makes it; what is None takes the configured default.
 
-    Later calls may name other options: they hold from the next sandbox on. ``model`` holds from the next turn on.
+    Later calls may name other options. What is about the sandbox (image, cpus, memory_mb, pids, disk_mb, network, env,
+    repo) holds from the next sandbox on; all else from the next turn on.
     """
 
     agent: str | None = None
     image: str | None = None
     model: str | None = None
+    """The id of the model that is asked, such as ``anthropic/claude-…``, where a message names none."""
+    model_preferences: Sequence[str] | None = None
+    """Ids to go on with, in this order, where the one that was asked for cannot answer."""
+    allowed_models: Sequence[str] | None = None
+    """Patterns of ids, with ``*``. What the daemon does not allow is not allowed by this."""
+    limits: Limits | None = None
+    """Of calls to models. Those of the daemon hold in any case."""
+    permissions: Sequence[str] | None = None
+    """Rules as ``agents.permissions`` has them; the daemon's come after these."""
+    repo: Repo | None = None
+    persona: Sequence[str] | None = None
+    """Names of the daemon's persona files, in the order in which the agent reads them."""
+    system_prompt: str | None = None
+    """More rules for the agent, after those of the house and the persona."""
+    retry_broken_streams: bool | None = None
+    """Whether an answer that broke off in the middle is asked for once more."""
     cpus: float | None = None
     memory_mb: int | None = None
     pids: int | None = None
@@ -108,6 +138,8 @@ class ThreadView:
     last_seq: int
     created_at: float
     last_activity_at: float
+    usage: UsageSum | None = None
+    """What its calls to models were in all; None where nobody has added them up, as in the reply to a resolve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +206,8 @@ class TurnView:
     started_at: float | None
     """When the agent was known to have accepted the prompt."""
     ended_at: float | None
+    usage: UsageSum = field(default_factory=UsageSum)
+    """Its calls to models."""
 
 
 @dataclass(frozen=True, slots=True)

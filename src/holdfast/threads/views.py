@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from holdfast.store.thread_rows import ChannelRow, MessageRow, ThreadFileRow, ThreadRow, TurnRow
+from holdfast.store.usage_rows import UsageSum
 from holdfast.threads import options
 from holdfast.threads.files import view as file_view
 from holdfast.threads.types import (
@@ -17,7 +18,7 @@ from holdfast.threads.types import (
 )
 
 
-def thread_view(row: ThreadRow, channels: Sequence[ChannelRow]) -> ThreadView:
+def thread_view(row: ThreadRow, channels: Sequence[ChannelRow], usage: UsageSum | None) -> ThreadView:
     return ThreadView(
         id=row.id,
         key=row.key,
@@ -34,6 +35,7 @@ def thread_view(row: ThreadRow, channels: Sequence[ChannelRow]) -> ThreadView:
         last_seq=row.last_seq,
         created_at=row.created_at,
         last_activity_at=row.last_activity_at,
+        usage=usage,
     )
 
 
@@ -53,7 +55,7 @@ def message_view(row: MessageRow) -> MessageView:
     )
 
 
-def turn_view(row: TurnRow, files: Mapping[str, ThreadFileRow]) -> TurnView:
+def turn_view(row: TurnRow, files: Mapping[str, ThreadFileRow], usage: UsageSum) -> TurnView:
     return TurnView(
         id=row.id,
         channel=row.channel,
@@ -69,4 +71,5 @@ def turn_view(row: TurnRow, files: Mapping[str, ThreadFileRow]) -> TurnView:
         created_at=row.created_at,
         started_at=row.started_at,
         ended_at=row.ended_at,
+        usage=usage,
     )

@@ -12,11 +12,13 @@ import pytest
 
 from holdfast.agents.base import START, Cursor, Place, Prompt, Told
 from holdfast.agents.conformance.harness import raises, reason_of, talk, text_of
-from holdfast.agents.scripted import package, process
+from holdfast.agents.scripted import process
 from holdfast.agents.scripted.adapter import Patience, ScriptedAgent
 from holdfast.agents.scripted.log import TurnLog
+from holdfast.agents.supervisor import home, supervisor
 from holdfast.drivers.process import ProcessDriver
 from holdfast.errors import AgentDown, AgentFailed
+from holdfast.protocol.models import channel_tag
 from holdfast.protocol.turn_events import Kind, StopReason
 from support.scripted_harness import ScriptedHarness, scripted_harness
 
@@ -80,10 +82,10 @@ async def test_who_missed_what_was_told_reads_the_file(harness: ScriptedHarness)
     async with talk(harness) as one:
         prompt_id = await one.prompt("say one two three")
         turn = await one.read(prompt_id)
-        home = f"{await process.root(one.place)}/scripted/{package.channel_name(one.place.channel)}"
+        where = f"{await home.root(one.place)}/scripted/{channel_tag(one.place.channel)}"
         key = f"{one.session}/{prompt_id}"
         for count in range(len(turn) - 1):
-            log = TurnLog(one.place, f"{home}/turns/{key}.log", key, turn[count].cursor)
+            log = TurnLog(one.place, f"{where}/turns/{key}.log", key, turn[count].cursor)
             last = {"kind": turn[-1].event.kind.value, "data": turn[-1].event.data}
             note = {"turn": key, "start": int(turn[-2].cursor), "end": int(turn[-1].cursor), "event": last}
             assert await log.take({**note, "turn": "another"}) == []
@@ -103,7 +105,7 @@ async def test_an_event_that_is_large_comes_whole(harness: ScriptedHarness) -> N
 async def test_one_that_hangs_and_takes_no_term_is_killed(
     harness: ScriptedHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "TERM_MS", 200)
+    monkeypatch.setattr(supervisor, "TERM_MS", 200)
     async with talk(harness) as one:
         prompt_id = await one.prompt("say begun", "hang-hard")
         await one.read_until(prompt_id, Kind.TEXT_DELTA)
@@ -122,7 +124,7 @@ async def test_a_prompt_to_one_that_hangs_is_certainly_not_accepted(
         view, _generation = await process.find(one.place)
         assert view is not None
         await harness.service.processes.signal(one.place.session_id, view.process_id, "STOP")
-        monkeypatch.setattr(process, "TERM_MS", 200)
+        monkeypatch.setattr(supervisor, "TERM_MS", 200)
         await raises(AgentDown, one.agent.prompt(one.place, one.session, Prompt("p", "say hello")))
         assert not await one.agent.accepted(one.place, one.session, "p")
         now = await harness.service.processes.get(one.place.session_id, view.process_id)
@@ -151,7 +153,7 @@ async def test_a_death_between_accepting_and_answering_is_no_second_run(harness:
 
 async def test_a_program_that_cannot_start_is_told_with_its_reason(harness: ScriptedHarness) -> None:
     place, agent = await harness.new_session(), ScriptedAgent()
-    where = await process.root(place)
+    where = await home.root(place)
     await harness.write_file(place, f"{where}/scripted", b"a file where a directory must be")
     error = await raises(AgentFailed, agent.start(place))
     assert "NotADirectory" in error.message or "FileExists" in error.message
@@ -172,7 +174,7 @@ async def test_a_home_that_is_not_told_is_not_guessed(
     harness: ScriptedHarness, monkeypatch: pytest.MonkeyPatch, probe: str
 ) -> None:
     place = await harness.new_session()
-    monkeypatch.setattr(process, "_PROBE", probe)
-    monkeypatch.setattr(process, "_PROBE_MS", 300)
-    error = await raises(AgentDown, process.root(place))
+    monkeypatch.setattr(home, "PROBE", probe)
+    monkeypatch.setattr(home, "PROBE_MS", 300)
+    error = await raises(AgentDown, home.root(place))
     assert "try again" in error.message

@@ -69,7 +69,7 @@ async def create(service: SessionService, policy: NetworkPolicy | None, **env: s
 
 
 async def test_a_session_with_a_list_gets_a_proxy_and_is_told_of_it(house: House) -> None:
-    async with house.daemon(egress=broker()) as service:
+    async with house.daemon(way_out=broker()) as service:
         session = await create(service, ALLOW, HTTPS_PROXY="http://mine", A="1")
         assert runner(house, session).listening == {LISTENER: PORT}
         assert (await answer(house, session)).startswith(b"HTTP/1.1 403 ")
@@ -82,7 +82,7 @@ async def test_a_session_with_a_list_gets_a_proxy_and_is_told_of_it(house: House
 
 @pytest.mark.parametrize("policy", [None, NetworkPolicy.NONE, NetworkPolicy.FULL])
 async def test_other_sessions_get_none(house: House, policy: NetworkPolicy | None) -> None:
-    async with house.daemon(egress=broker()) as service:
+    async with house.daemon(way_out=broker()) as service:
         session = await create(service, policy)
         assert runner(house, session).listening == {}
         assert await answer(house, session) == b""
@@ -91,7 +91,7 @@ async def test_other_sessions_get_none(house: House, policy: NetworkPolicy | Non
 
 async def test_the_next_daemon_takes_over_the_way_out(house: House) -> None:
     first = broker()
-    async with house.daemon(egress=first) as service:
+    async with house.daemon(way_out=first) as service:
         session = await create(service, ALLOW)
         reader, writer = await runner(house, session).call_out(LISTENER)
         await until(lambda: bool(first._tasks[session]), "the caller has arrived")
@@ -99,7 +99,7 @@ async def test_the_next_daemon_takes_over_the_way_out(house: House) -> None:
         assert await reader.read() == b"", "a daemon that stops hangs up"
         writer.close()
     second = broker()
-    async with house.daemon(egress=second) as service:
+    async with house.daemon(way_out=second) as service:
         assert (await answer(house, session)).startswith(b"HTTP/1.1 403 ")
         assert (await service.get(session)).network == ALLOW
 
@@ -107,7 +107,7 @@ async def test_the_next_daemon_takes_over_the_way_out(house: House) -> None:
 async def test_destroying_a_session_ends_its_connections(house: House) -> None:
     registry = CollectorRegistry()
     out = broker(registry)
-    async with house.daemon(egress=out) as service:
+    async with house.daemon(way_out=out) as service:
         session = await create(service, ALLOW)
         reader, writer = await runner(house, session).call_out(LISTENER)
         await until(lambda: bool(out._tasks[session]), "the caller has arrived")
@@ -123,7 +123,7 @@ async def test_a_session_has_so_many_connections_and_no_more(house: House, monke
     monkeypatch.setattr(egresses, "MAX_CONNECTIONS", 3)
     monkeypatch.setattr(egresses, "MAX_TURNED_AWAY", 1)
     out = broker()
-    async with house.daemon(egress=out) as service:
+    async with house.daemon(way_out=out) as service:
         session = await create(service, ALLOW)
         callers = []
         for count in range(1, 5):
@@ -149,7 +149,7 @@ async def test_without_a_broker_there_are_no_lists(house: House) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]:80", "10.0.0.1:8080", "169.254.169.254", "metadata"])
 async def test_a_list_with_what_nobody_may_reach_is_refused(house: House, host: str) -> None:
-    async with house.daemon(egress=broker()) as service:
+    async with house.daemon(way_out=broker()) as service:
         with pytest.raises(BadInput, match="no session may reach it") as caught:
             await create(service, NetworkPolicy.allowing(["a.example", host]))
         assert f"'{host}'" in caught.value.message

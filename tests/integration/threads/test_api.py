@@ -38,9 +38,14 @@ def code(response: httpx2.Response) -> tuple[int, str]:
 async def test_options_go_in_and_come_out(http: httpx2.AsyncClient) -> None:
     options = {
         "model": "fake-2",
-        "limits": {"cpus": 0.5, "memory_mb": 64},
+        "model_preferences": ["demo/a", "demo/b"],
+        "allowed_models": ["demo/*"],
+        "limits": {"cpus": 0.5, "memory_mb": 64, "spend_usd": 2.5},
+        "permissions": ["ask bash:git push*"],
         "network": "none",
         "env": {"A": "1"},
+        "system_prompt": "be kind",
+        "retry_broken_streams": True,
         "idle": {"pause_after_seconds": 60, "destroy_after_seconds": None},
     }
     body = {"id": "m1", "text": "say x", "options": options}
@@ -52,16 +57,40 @@ async def test_options_go_in_and_come_out(http: httpx2.AsyncClient) -> None:
         "agent": None,
         "image": None,
         "model": "fake-2",
+        "model_preferences": ["demo/a", "demo/b"],
+        "allowed_models": ["demo/*"],
+        "limits": {"requests_per_minute": None, "tokens_per_minute": None, "spend_usd": 2.5},
+        "permissions": ["ask bash:git push*"],
         "cpus": 0.5,
         "memory_mb": 64,
         "pids": None,
         "disk_mb": None,
         "network": "none",
         "env": {"A": "1"},
+        "repo": None,
+        "persona": None,
+        "system_prompt": "be kind",
+        "retry_broken_streams": True,
         "idle": {"pause_after_seconds": 60, "hibernate_after_seconds": 10800, "destroy_after_seconds": None},
     }
     resolved = await http.post("/v1/threads/a/resolve", json={"options": {"model": "fake-1"}})
     assert (resolved.json()["how"], resolved.json()["thread"]["options"]["model"]) == ("reused", "fake-1")
+
+
+async def test_options_that_cannot_be_are_refused_before_anything_is_made(http: httpx2.AsyncClient) -> None:
+    wrong: list[dict[str, object]] = [
+        {"permissions": ["perhaps bash"]},
+        {"persona": ["soul.md"]},
+        {"repo": {"url": "https://me:pa55word@example.com/x"}},
+        {"limits": {"spend_usd": -1}},
+        {"allowed_models": ["a/?"]},
+    ]
+    for options in wrong:
+        for path, body in (("resolve", {}), ("messages", {"id": "m1", "text": "hi"})):
+            found = await http.post(f"/v1/threads/a/{path}", json={**body, "options": options})
+            assert code(found) == (422, "bad_input"), options
+            assert "pa55word" not in found.text
+    assert code(await http.get("/v1/threads/a")) == (404, "thread_not_found")
 
 
 async def test_a_message_says_from_where_on_to_follow_it(http: httpx2.AsyncClient) -> None:

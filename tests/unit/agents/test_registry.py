@@ -8,7 +8,8 @@ import pytest
 
 from holdfast.agents.fake import FakeAgent
 from holdfast.agents.fake_world import FakeAgentWorld
-from holdfast.agents.registry import KNOWN, AgentRegistry
+from holdfast.agents.known import KNOWN
+from holdfast.agents.registry import AgentRegistry
 from holdfast.drivers.fake import FakeWorld
 from holdfast.errors import BadInput, ConfigError
 

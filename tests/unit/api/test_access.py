@@ -2,6 +2,7 @@
 
 import re
 import time
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -43,7 +44,7 @@ def whole() -> FastAPI:
         events=FakeEvents(),
         files=FakeFiles(sessions),
         links=FileLinks(b"secret", time.time),
-        threads=cast(ThreadService, object()),  # nothing here calls it
+        threads=cast(ThreadService, SimpleNamespace(commands=None)),  # nothing here calls it
     )
 
 

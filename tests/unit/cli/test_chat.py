@@ -2,12 +2,15 @@
 
 import asyncio
 import os
+import re
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.cli.live_area import LiveArea, fitting
 from holdfast.cli.talk import place_of, with_files
 from holdfast.cli.thread import event_line, row, said
 from holdfast.cli.thread_screen import Screen, chosen, harmless
@@ -63,6 +66,15 @@ def test_a_tool_is_named_once_and_its_output_shown_at_the_end() -> None:
     assert paper.text == "so\n[* bash ls -l\n][  a\n][  b\n][  exit code 3\n]"
 
 
+def test_a_title_goes_with_the_name_and_does_not_hide_the_command() -> None:
+    paper = tool(Paper(), "pending", input={})
+    assert paper.text == "", "agents announce calls before they know what they want"
+    tool(paper, "running", title="List files")
+    assert paper.text == "[* bash: List files\n][  $ ls -l\n]"
+    other = tool(Paper(), "completed", title="Bash(ls -l)", exit_code=0)
+    assert other.text == "[* Bash(ls -l)\n]"
+
+
 def test_of_much_output_the_end_is_shown() -> None:
     paper = tool(Paper(), "completed", output="\n".join(map(str, range(100))), exit_code=0)
     assert "[  … 88 lines before\n]" in paper.text
@@ -80,11 +92,97 @@ def test_of_much_output_the_end_is_shown() -> None:
         ("message.finalize", {"reason": "error", "error": {"code": "x", "message": "no"}}, "[! no (x)\n]"),
         ("message.finalize", {"reason": "error"}, "[! the turn failed (error)\n]"),
         ("agent.status", {"status": "thinking"}, ""),
+        ("error", {"code": "x", "message": "no"}, "[! no (x)\n]"),
+        ("model-switched", {"from": "a/b", "to": "c/d", "reason": "429"}, "[~ a/b → c/d: 429\n]"),
+        ("usage-alert", {"what": "budget", "message": "it is spent"}, "[! budget: it is spent\n]"),
+        (
+            "plan",
+            {"entries": [{"text": "a", "status": "completed"}, {"text": "b", "status": "pending"}]},
+            "[plan:\n][  [x] a\n][  [ ] b\n]",
+        ),
+        (
+            "message.finalize",
+            {
+                "reason": "end_turn",
+                "usage": {"calls": 2, "input_tokens": 12345, "cached_tokens": 99, "output_tokens": 7, "cost_usd": 0.01},
+            },
+            "[(2 calls, 12k tokens in (99 cached), 7 out, $0.0100)\n]",
+        ),
         ("of.a.newer.daemon", {}, ""),
     ],
 )
 def test_other_events(kind: str, data: dict[str, Any], shown: str) -> None:
     assert Paper().show(kind, **data).text == shown
+
+
+def test_thinking_and_saying_have_lines_of_their_own() -> None:
+    paper = delta(delta(Paper(), "hm", thought=True), "yes")
+    assert paper.show("message.finalize", message_id="m", reason="end_turn").text == "[hm][\n]yes\n"
+
+
+def test_an_error_is_told_once() -> None:
+    paper = Paper().show("error", code="x", message="no")
+    assert paper.show("message.finalize", reason="error", error={"code": "x", "message": "no"}).text == "[! no (x)\n]"
+
+
+def test_the_same_plan_is_not_told_again() -> None:
+    paper, entries = Paper(), [{"text": "a", "status": "pending"}]
+    once = paper.show("plan", entries=entries).text
+    assert paper.show("plan", entries=entries).text == once
+
+
+def test_a_question_says_what_counts_without_an_answer() -> None:
+    options = [{"id": "deny", "label": "No"}]
+    data = {"text": "May I?", "options": options, "default": "deny", "deadline": time.time() + 599.9}
+    assert "[  (without an answer within 10 min: No)\n]" in Paper().show("question", question_id="q", **data).text
+
+
+class Window:
+    """A terminal of which only what is needed is understood: what would be on it."""
+
+    def __init__(self, columns: int = 20, rows: int = 24) -> None:
+        self.lines = [""]
+        self.area = LiveArea(self.write, lambda: (columns, rows))
+
+    def write(self, text: str) -> None:
+        for piece in re.findall(r"\x1b\[\d+A|\x1b\[J|\x1b\[\d*m|\n|[^\x1b\n\r]+", text):
+            if piece.endswith("A") and piece.startswith("\x1b"):  # always followed by "clear from here"
+                self.lines = [*self.lines[: -1 - int(piece[2:-1])], ""]
+            elif piece == "\n":
+                self.lines.append("")
+            elif not piece.startswith("\x1b"):
+                self.lines[-1] += piece
+
+
+def test_what_runs_is_shown_below_and_drawn_anew() -> None:
+    window = Window()
+    screen = Screen(window.write, window.write, window.area)
+
+    def show(kind: str, **data: Any) -> None:
+        screen.show(ThreadEvent(1, kind, "trn_1", "default", NOW, data))
+
+    def run(state: str, tool_id: str, output: str) -> None:
+        data = {"message_id": "m", "name": "bash", "input": {"command": f"make {tool_id}"}}
+        show("message.part.tool-update", tool_id=tool_id, state=state, output=output, **data)
+
+    run("running", "a", "1\n2\n3\n4\n5\n" + "x" * 50)
+    assert window.lines == ["* bash make a", "  3", "  4", "  5", "  " + "x" * 16 + "…", ""]
+    run("running", "b", "")
+    assert window.lines[-2:] == ["* bash make b", ""]
+    run("completed", "b", "fine")
+    assert window.lines[:2] == ["* bash make b", "  fine"], "what has ended stays above"
+    assert window.lines[2] == "* bash make a"
+    show("message.part.text-delta", message_id="m", part_id="p", text="so ")
+    assert window.lines == ["* bash make b", "  fine", "so "], "nothing is drawn into a line of the answer"
+    run("running", "a", "9")
+    assert window.lines == ["* bash make b", "  fine", "so ", "* bash make a", "  9", ""]
+    run("error", "a", "9")
+    show("message.finalize", message_id="m", reason="end_turn")
+    assert window.lines == ["* bash make b", "  fine", "so ", "! bash make a", "  9", "  failed", ""]
+
+
+def test_lines_are_cut_to_the_window() -> None:
+    assert [fitting(text, 4) for text in ("abcd", "abcde", "日本語", "\tx")] == ["abcd", "abc…", "日…", "   …"]
 
 
 def test_a_terminal_is_not_given_commands() -> None:

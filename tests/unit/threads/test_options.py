@@ -1,8 +1,9 @@
 import json
 
+from holdfast.broker.models.accounts import Limits
 from holdfast.sessions.network import NetworkPolicy
 from holdfast.threads import options
-from holdfast.threads.types import IdlePolicy, ThreadOptions
+from holdfast.threads.types import IdlePolicy, Repo, ThreadOptions
 
 ALL = ThreadOptions(
     agent="scripted",
@@ -15,6 +16,14 @@ ALL = ThreadOptions(
     network=NetworkPolicy.allowing(["pypi.org"]),
     env={"A": "1"},
     idle=IdlePolicy(10.0, None, 30.0),
+    model_preferences=("a/1", "b/2"),
+    allowed_models=("a/*",),
+    limits=Limits(10, None, 2.5),
+    permissions=("ask bash",),
+    repo=Repo("https://example.com/x/y", "main", "v1"),
+    persona=("soul.md",),
+    system_prompt="be brief",
+    retry_broken_streams=False,
 )
 
 
@@ -27,6 +36,9 @@ def test_they_survive_being_kept() -> None:
 def test_what_is_newer_counts() -> None:
     merged = options.merged(ALL, ThreadOptions(image="other", idle=IdlePolicy(None, None, None)))
     assert (merged.image, merged.memory_mb, merged.idle) == ("other", 128, IdlePolicy(None, None, None))
+    emptied = options.merged(ALL, ThreadOptions(permissions=(), limits=Limits(), retry_broken_streams=True))
+    assert (emptied.permissions, emptied.limits, emptied.persona) == ((), Limits(), ("soul.md",))
+    assert emptied.retry_broken_streams is True
 
 
 def test_the_sandbox_of_a_thread_neither_sleeps_nor_ends_by_itself() -> None:

@@ -12,6 +12,7 @@ pytest.
 
 from holdfast.agents.conformance.abilities import AbilityConformance
 from holdfast.agents.conformance.harness import Harness
+from holdfast.agents.conformance.permissions import PermissionConformance
 from holdfast.agents.conformance.process import ProcessConformance
 from holdfast.agents.conformance.questions import QuestionConformance
 from holdfast.agents.conformance.recovery import RecoveryConformance
@@ -25,6 +26,7 @@ class AgentConformance(
     TurnConformance,
     StreamConformance,
     QuestionConformance,
+    PermissionConformance,
     RecoveryConformance,
     ProcessConformance,
     AbilityConformance,

@@ -5,7 +5,7 @@ import contextlib
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from unittest import SkipTest
 
 from holdfast.agents.base import START, Agent, AgentSessionId, Cursor, Place, Prompt, Said, Told
@@ -67,6 +67,18 @@ class Harness(ABC):
     wishes: Wishes = Wishes()
     can_sleep: bool = True
     """Whether sandboxes can be stopped and started."""
+    leaves_running: bool = False
+    """Whether agents are left to the next test, since starting them takes long."""
+    several_sandboxes: bool = True
+    """Whether a test may have two."""
+    replays: bool = True
+    """Whether a turn can be read again after its sandbox was stopped, and not only its end."""
+    tells_output: bool = True
+    """Whether the agent tells what a tool has written, and its exit code."""
+    tells_output_early: bool = True
+    """Whether it does so while the tool runs."""
+    long_words: int = 60_000
+    """How many a long prompt has."""
 
     @abstractmethod
     def make_agent(self) -> Agent:
@@ -90,6 +102,10 @@ class Harness(ABC):
     @abstractmethod
     async def kill_agent(self, place: Place) -> None:
         """KILL its process, behind the adapter's back; returns when it is gone."""
+
+    async def hang_agent(self, place: Place) -> None:
+        """Let its process stand still, behind the adapter's back. Only where there is no wish for it."""
+        raise SkipTest("this agent cannot be brought to do that")
 
     @abstractmethod
     async def lose_sessions(self, place: Place) -> None:
@@ -143,6 +159,43 @@ class Talk:
                         return told
         raise AssertionError(f"the turn ended without any {kind.value}")
 
+    async def dies(self, *lines: str | None, prompt_id: str | None = None) -> str:
+        """A turn in whose middle, after these lines, the agent's process dies; returns the prompt's id."""
+        return await self._falls(self.harness.wishes.crash(), self.harness.kill_agent, lines, prompt_id)
+
+    async def hangs(self, *lines: str | None) -> str:
+        """The same; the process lives on, and does nothing any more."""
+        return await self._falls(self.harness.wishes.hang(), self.harness.hang_agent, lines, None)
+
+    async def _falls(
+        self,
+        wish: str | None,
+        blow: Callable[[Place], Awaitable[None]],
+        lines: Sequence[str | None],
+        prompt_id: str | None,
+    ) -> str:
+        wishes, prompt_id = self.harness.wishes, prompt_id or f"trn_{secrets.token_hex(8)}"
+        reached = self.path(f"reached-{secrets.token_hex(4)}")
+        rest = [wish] if wish else [wishes.write(reached, "here"), wishes.wait_for(self.path("never"))]
+        await self.agent.prompt(self.place, self.session, Prompt(prompt_id, script(*lines, *rest)))
+        if not wish:
+            await self._wait_for(prompt_id, reached)
+            await blow(self.place)
+        return prompt_id
+
+    async def _wait_for(self, prompt_id: str, path: str) -> None:
+        """Read until the file is there: an agent that wants to be allowed what it does needs a reader."""
+
+        async def is_there() -> bool:
+            return await self.harness.read_file(self.place, path) is not None
+
+        reading = asyncio.ensure_future(self.read(prompt_id))
+        try:
+            await eventually(is_there, "the agent came to the end of its lines")
+        finally:
+            reading.cancel()
+            await asyncio.wait([reading])
+
     async def breaks(self, prompt_id: str) -> tuple[list[Told], HoldfastError]:
         """What is told up to the error that ends the stream."""
         seen: list[Told] = []
@@ -156,16 +209,19 @@ class Talk:
 
 
 @contextlib.asynccontextmanager
-async def talk(harness: Harness, history: Sequence[Said] = ()) -> AsyncIterator[Talk]:
-    """A running agent in a new sandbox, and a conversation with it."""
+async def talk(harness: Harness, history: Sequence[Said] = (), *, free: bool = False) -> AsyncIterator[Talk]:
+    """A running agent in a new sandbox, and a conversation with it. ``free``: it may do all without asking."""
     place = await harness.new_session()
+    if free:
+        place = replace(place, brief=replace(place.brief, permissions=()))
     agent = harness.make_agent()
     await agent.start(place)
     try:
         yield Talk(harness, agent, place, await agent.create_session(place, history))
     finally:
-        with contextlib.suppress(HoldfastError):
-            await agent.stop(place)
+        if not harness.leaves_running:
+            with contextlib.suppress(HoldfastError):
+                await agent.stop(place)
 
 
 def script(*lines: str | None) -> str:

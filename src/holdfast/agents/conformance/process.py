@@ -15,6 +15,7 @@ class ProcessConformance:
 
     async def test_nothing_is_healthy_before_it_is_started(self, harness: Harness) -> None:
         place, agent = await harness.new_session(), harness.make_agent()
+        await agent.stop(place)  # of an earlier test, where agents are left running
         await raises(AgentDown, agent.health(place))
         await agent.stop(place)
         await agent.start(place)
@@ -44,7 +45,7 @@ class ProcessConformance:
 
     async def test_one_that_hangs_is_found_out_and_replaced(self, harness: Harness) -> None:
         async with talk(harness) as one:
-            prompt_id = await one.prompt(harness.wishes.say("begun"), harness.wishes.hang())
+            prompt_id = await one.hangs(harness.wishes.say("begun"))
             await one.read_until(prompt_id, Kind.TEXT_DELTA)
             loop = asyncio.get_running_loop()
             begun = loop.time()

@@ -34,12 +34,16 @@ class RecoveryConformance:
             other = one.another_daemon()
             await other.agent.start(one.place)
             await other.agent.resume_session(one.place, one.session)
-            assert await other.read(prompt_id) == turn
+            if harness.replays:
+                assert await other.read(prompt_id) == turn
+            else:  # whoever had stored all but the end is told of one
+                rest = await other.read(prompt_id, turn[-2].cursor)
+                assert reason_of(rest) in (StopReason.ERROR, StopReason.END_TURN)
             assert "yes" in text_of(await other.turn(harness.wishes.recall("the number is 4711")))
 
     async def test_a_crash_in_mid_turn_is_told(self, harness: Harness) -> None:
         async with talk(harness) as one:
-            prompt_id = await one.prompt(harness.wishes.say("before the crash"), harness.wishes.crash())
+            prompt_id = await one.dies(harness.wishes.say("before the crash"))
             seen, error = await one.breaks(prompt_id)
             assert isinstance(error, AgentDown), error
             assert "before the crash" in text_of(seen)
@@ -61,8 +65,8 @@ class RecoveryConformance:
     async def test_a_prompt_is_not_run_again_after_a_crash(self, harness: Harness) -> None:
         async with talk(harness) as one:
             path = one.path("runs")
-            prompt = Prompt("trn_crash", script(harness.wishes.write(path, "first"), harness.wishes.crash()))
-            await one.agent.prompt(one.place, one.session, prompt)
+            prompt = Prompt("trn_crash", script(harness.wishes.write(path, "first")))
+            await one.dies(harness.wishes.write(path, "first"), prompt_id=prompt.id)
             await one.breaks(prompt.id)
             await harness.write_file(one.place, path, b"untouched")
             await one.agent.prompt(one.place, one.session, prompt)  # accepted before, with or without its process
@@ -96,5 +100,6 @@ class RecoveryConformance:
             assert "yes" in text_of(await one.turn(harness.wishes.recall("the number is 4711")))
 
     async def test_another_sandbox_does_not_know_the_conversation(self, harness: Harness) -> None:
+        need(harness.several_sandboxes, "all tests of this agent share one sandbox; channels tell the same")
         async with talk(harness) as one, talk(harness) as other:
             await raises(AgentSessionMissing, other.agent.resume_session(other.place, one.session))

@@ -14,9 +14,14 @@ from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from holdfast.agents.base import Abilities, Agent, AgentSessionId, Cursor, Place, Prompt, Said, Told
-from holdfast.agents.scripted import package, process
-from holdfast.agents.scripted.log import TurnLog, read_file
-from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, FileMissing, ProcessNotFound
+from holdfast.agents.scripted import process
+from holdfast.agents.scripted.log import TurnLog
+from holdfast.agents.supervisor.home import read_file, root
+from holdfast.agents.supervisor.lines import Json, Lines, parse
+from holdfast.agents.supervisor.output import complaint, or_silence
+from holdfast.agents.supervisor.supervisor import end
+from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, FileMissing
+from holdfast.protocol.models import channel_tag
 from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.processes import ProcessView
 
@@ -59,7 +64,7 @@ class ScriptedAgent(Agent):
                     await process.ask(place, view, "ping", {}, self._patience.health)
                     return
                 except AgentDown:
-                    await process.end(place, view)
+                    await end(place, view)
             view = await process.launch(place, await self._root(place), generation + 1)
             await self._wait_ready(place, view)
 
@@ -70,13 +75,13 @@ class ScriptedAgent(Agent):
             now = await place.sandbox.processes.get(place.session_id, view.process_id)
             if now.running:
                 raise
-            why = await process.complaint(place, now)
+            why = await complaint(place, now)
             raise AgentFailed(f"the agent ended as soon as it was started, with {now.exit_code}: {why}") from error
 
     async def health(self, place: Place) -> None:
         await self._ask_soon(place, "ping", {})
 
-    async def _ask_soon(self, place: Place, op: str, fields: process.Json) -> None:
+    async def _ask_soon(self, place: Place, op: str, fields: Json) -> None:
         """What is asked before every turn: a runner that does not answer must not take longer than an agent."""
         try:
             async with asyncio.timeout(self._patience.health):
@@ -87,9 +92,9 @@ class ScriptedAgent(Agent):
     async def stop(self, place: Place) -> None:
         view, _ = await process.find(place)
         if view is not None and view.running:
-            await process.end(place, view)
+            await end(place, view)
 
-    async def _ask(self, place: Place, op: str, fields: process.Json, seconds: float | None = None) -> None:
+    async def _ask(self, place: Place, op: str, fields: Json, seconds: float | None = None) -> None:
         view, _ = await process.find(place)
         if view is None or not view.running:
             raise AgentDown("the agent's process is not there; start it")
@@ -100,7 +105,7 @@ class ScriptedAgent(Agent):
         if known is None:
             if len(self._roots) >= _REMEMBERED_ROOTS:
                 self._roots.clear()
-            known = self._roots[place.session_id] = await process.root(place)
+            known = self._roots[place.session_id] = await root(place)
         return known
 
     # -- sessions ------------------------------------------------------------------------------------------------------
@@ -140,11 +145,11 @@ class ScriptedAgent(Agent):
             content = await read_file(place, f"{await self._home(place)}/sessions/{session}.jsonl")
         except FileMissing:
             raise AgentSessionMissing(f"the agent has no session {session}; make a new one") from None
-        notes = map(process.parse, content.split(b"\n"))
+        notes = map(parse, content.split(b"\n"))
         return any(note is not None and prompt_id in (note.get("prompt"), note.get("steer")) for note in notes)
 
     async def _home(self, place: Place) -> str:
-        return f"{await self._root(place)}/scripted/{package.channel_name(place.channel)}"
+        return f"{await self._root(place)}/scripted/{channel_tag(place.channel)}"
 
     async def events(
         self, place: Place, session: AgentSessionId, prompt_id: str, after: Cursor
@@ -169,9 +174,9 @@ class ScriptedAgent(Agent):
 
     async def _follow(self, place: Place, view: ProcessView, log: TurnLog) -> AsyncGenerator[Told, None]:
         """What the process tells of the turn, to the turn's end or its own."""
-        lines = process.Lines()
+        lines = Lines()
         output = place.sandbox.processes.follow(place.session_id, view.process_id, offset=view.written)
-        async with contextlib.aclosing(_or_silence(output, self._patience.quiet)) as items:
+        async with contextlib.aclosing(or_silence(output, self._patience.quiet)) as items:
             async for item in items:
                 if isinstance(item, ProcessView):
                     return
@@ -180,8 +185,8 @@ class ScriptedAgent(Agent):
                 if item is None or isinstance(item, Attached):  # from here on nothing escapes us; what came before?
                     for told in await log.rest():
                         yield told
-                for note in lines.feed(item) if isinstance(item, Chunk) else []:
-                    for told in await log.take(note):
+                for said in lines.feed(item) if isinstance(item, Chunk) else []:
+                    for told in await log.take(said.told):
                         yield told
                 if log.ended:
                     return
@@ -201,28 +206,6 @@ class ScriptedAgent(Agent):
     async def revert(self, place: Place, session: AgentSessionId, prompt_id: str) -> None:
         _check(session)
         await self._ask(place, "revert", {"session": session, "prompt": prompt_id})
-
-
-async def _or_silence(
-    output: AsyncGenerator[Attached | Chunk | ProcessView, None], seconds: float
-) -> AsyncGenerator[Attached | Chunk | ProcessView | None, None]:
-    """The same, and None each time that nothing came for so long."""
-    async with contextlib.aclosing(output):
-        while True:
-            coming = asyncio.ensure_future(anext(output, None))
-            try:
-                while not (await asyncio.wait([coming], timeout=seconds))[0]:
-                    yield None
-                item = coming.result()
-            except ProcessNotFound:
-                return
-            finally:
-                if not coming.done():
-                    coming.cancel()
-                    await asyncio.wait([coming])
-            if item is None:
-                return
-            yield item
 
 
 def _check(session: AgentSessionId) -> None:

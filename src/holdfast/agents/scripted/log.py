@@ -1,16 +1,10 @@
 """One turn's log of events in the sandbox, read from a place on: by its file, or as it is told while it grows."""
 
 from holdfast.agents.base import Cursor, Place, Told
-from holdfast.agents.scripted.process import Json, parse
+from holdfast.agents.supervisor.home import read_file
+from holdfast.agents.supervisor.lines import Json, parse
 from holdfast.errors import AgentFailed, FileMissing
 from holdfast.protocol.turn_events import Kind, TurnEvent, check
-
-
-async def read_file(place: Place, path: str, start: int = 0) -> bytes:
-    """From that place to the end as it is now."""
-    async with place.sandbox.files.download(place.session_id, path) as download:
-        count = download.entry.size - start
-        return b"".join([piece async for piece in download.read(start, count)]) if count > 0 else b""
 
 
 class TurnLog:

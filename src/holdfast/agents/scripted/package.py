@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import holdfast
+from holdfast.protocol.models import channel_tag
 
 _PACKAGE = Path(holdfast.__file__).parent
 _INSIDE = "agents/scripted/inside"
@@ -35,20 +36,15 @@ def program_name() -> str:
     return f"scripted-{hashlib.sha256(program()).hexdigest()[:16]}.zip"
 
 
-def channel_name(channel: str) -> str:
-    """Of any text, a name for a directory."""
-    return hashlib.sha256(channel.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
 def mark(channel: str, generation: int) -> str:
     """What an agent's process is found by in the list of processes; the newest generation is the one that counts."""
-    return f"holdfast-scripted:{channel_name(channel)}:{generation}"
+    return f"holdfast-scripted:{channel_tag(channel)}:{generation}"
 
 
 def generation_of(command: str, channel: str) -> int | None:
     """The generation of the agent that was started by this command line; None if it is none of this channel."""
     found = _MARK.search(command)
-    return int(found[2]) if found and found[1] == channel_name(channel) else None
+    return int(found[2]) if found and found[1] == channel_tag(channel) else None
 
 
 def start_line(archive: str, home: str, mark: str) -> str:

@@ -8,11 +8,12 @@ from starlette.responses import Response
 
 from holdfast.api.file_links import FileLinks
 from holdfast.api.file_models import EntryOut, LinkOut, MakeLink, UnpackedOut, entry_json, json_reply
+from holdfast.api.file_part_reply import RAW
 from holdfast.api.file_paths import QueryPath
 from holdfast.api.file_ports import FileService
 from holdfast.api.models import Mode, mode_bits
 from holdfast.api.routes.common import SessionId, failures, reply
-from holdfast.api.streamed_files import RAW, StreamedFile, StreamedFolder
+from holdfast.api.streamed_files import StreamedFile, StreamedFolder
 from holdfast.api.streaming import arriving
 from holdfast.api.text import timestamp
 

@@ -1,16 +1,17 @@
 """/v1/threads/{key}/events and ws: what happens in a thread, page by page, as a stream, or with a way back.
 
 Over the WebSocket, all messages are JSON texts. The daemon sends ``{"event": {…}}`` for each event. The client may send
-``{"send": {…}}``, ``{"abort": {…}}`` and ``{"answer": {"question_id", "answer"}}``, with what their routes take, and is
-answered with ``{"sent": …}``, ``{"aborted": …}``, ``{"answered": …}`` or ``{"error": …}``, each with the ``ref`` of the
-request, if it had one. A request that fails does not end the connection.
+a request with what its route takes, such as ``{"send": {…}}``, ``{"abort": {…}}`` or ``{"answer": {"question_id",
+"answer"}}``, and is answered with ``{"sent": …}``, ``{"aborted": …}``, ``{"answered": …}`` or ``{"error": …}``, each
+with the ``ref`` of the request, if it had one. A request that fails does not end the connection. ``_DONE``
+has them all.
 """
 
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator
-from typing import Annotated, Any
+from collections.abc import AsyncGenerator, Awaitable
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Header, Query, WebSocket
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -18,6 +19,17 @@ from starlette.responses import Response
 from starlette.websockets import WebSocketDisconnect
 
 from holdfast.api.caller import CallerOf
+from holdfast.api.command_models import (
+    CommandIn,
+    CommandsOut,
+    DiffIn,
+    DiffOut,
+    ModelIn,
+    ModelsOut,
+    NewSessionIn,
+    NewSessionOut,
+    ReviewIn,
+)
 from holdfast.api.failures import REQUEST_ID, in_words
 from holdfast.api.routes.common import failures, reply
 from holdfast.api.routes.events import number
@@ -30,6 +42,7 @@ from holdfast.api.thread_models import (
     AnswerIn,
     MessageIn,
     MessageOut,
+    RevertIn,
     ThreadEventList,
     ThreadEventOut,
     TurnOut,
@@ -40,6 +53,9 @@ from holdfast.api.websockets import accepted
 from holdfast.errors import BadInput, HoldfastError, ThreadNotFound
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.service import ThreadService
+from holdfast.threads.types import MessageView
+
+T = TypeVar("T")
 
 MAX_FRAME = 4 * 1024 * 1024
 
@@ -64,12 +80,38 @@ class _Told(BaseModel):
     send: MessageIn | None = None
     abort: AbortIn | None = None
     answer: _Answer | None = None
+    revert: RevertIn | None = None
+    diff: DiffIn | None = None
+    review: ReviewIn | None = None
+    command: CommandIn | None = None
+    commands: NewSessionIn | None = None
+    new_session: NewSessionIn | None = None
+    use_model: ModelIn | None = None
 
     @model_validator(mode="after")
     def _one(self) -> "_Told":
-        if sum(one is not None for one in (self.send, self.abort, self.answer)) != 1:
-            raise ValueError('exactly one of "send", "abort" and "answer" is required')
+        if len(self.asked) != 1:
+            raise ValueError(f"exactly one of {', '.join(_DONE)} is required")
         return self
+
+    @property
+    def asked(self) -> list[str]:
+        return [name for name in _DONE if getattr(self, name) is not None]
+
+
+_DONE = {
+    "send": "sent",
+    "abort": "aborted",
+    "answer": "answered",
+    "revert": "reverted",
+    "diff": "diff",
+    "review": "sent",
+    "command": "sent",
+    "commands": "commands",
+    "new_session": "new_session",
+    "use_model": "models",
+}
+"""Under which name each request is answered."""
 
 
 def router(threads: ThreadService, settings: ApiSettings) -> APIRouter:
@@ -183,17 +225,44 @@ class _Conversation:
             await self._say(answer if ref is None else {**answer, "ref": ref})
 
     async def _do(self, told: _Told) -> dict[str, Any]:
-        if told.send is not None:
-            options = told.send.options.options() if told.send.options else None
-            message = await self._threads.send(self._thread, told.send.message(), options)
-            self._made.set()
-            return {"sent": MessageOut.of(message).model_dump(mode="json")}
-        if told.answer is not None:
-            await self._threads.answer(self._thread, told.answer.question_id, told.answer.answer)
-            return {"answered": told.answer.question_id}
-        wish = told.abort or AbortIn()
-        turn = await self._threads.abort(self._thread, channel=wish.channel, queued=wish.queued)
-        return {"aborted": None if turn is None else TurnOut.of(turn).model_dump(mode="json")}
+        (name,) = told.asked
+        return {_DONE[name]: _plain(await self._done(told))}
+
+    async def _done(self, told: _Told) -> BaseModel | str | None:
+        threads, thread = self._threads, self._thread
+        match told:
+            case _Told(send=MessageIn() as wish):
+                options = wish.options.options() if wish.options else None
+                return await self._sent(threads.send(thread, wish.message(), options))
+            case _Told(review=ReviewIn() as wish):
+                return await self._sent(threads.commands.review(thread, wish.message()))
+            case _Told(command=CommandIn() as wish):
+                return await self._sent(threads.commands.command(thread, wish.message(), wish.name))
+            case _Told(answer=_Answer() as wish):
+                await threads.answer(thread, wish.question_id, wish.answer)
+                return wish.question_id
+            case _Told(revert=RevertIn() as wish):
+                return TurnOut.of(await threads.revert(thread, wish.turn_id, channel=wish.channel))
+            case _Told(diff=DiffIn() as wish):
+                return DiffOut.of(await threads.commands.diff(thread, wish.turn_id, channel=wish.channel))
+            case _Told(commands=NewSessionIn() as wish):
+                return CommandsOut.of(await threads.commands.commands(thread, channel=wish.channel))
+            case _Told(new_session=NewSessionIn() as wish):
+                return NewSessionOut(seq=await threads.commands.new_session(thread, channel=wish.channel))
+            case _Told(use_model=ModelIn() as wish):
+                return ModelsOut.of(await self._making(threads.commands.use_model(thread, wish.model)))
+        abort = told.abort or AbortIn()
+        turn = await threads.abort(thread, channel=abort.channel, queued=abort.queued)
+        return None if turn is None else TurnOut.of(turn)
+
+    async def _sent(self, sending: Awaitable[MessageView]) -> BaseModel:
+        return MessageOut.of(await self._making(sending))
+
+    async def _making(self, work: Awaitable[T]) -> T:
+        """It makes the thread, if it is new."""
+        done = await work
+        self._made.set()
+        return done
 
     async def _refuse(self, error: HoldfastError, ref: str | int | None) -> None:
         request_id = self._socket.scope.get(REQUEST_ID, "")
@@ -202,6 +271,10 @@ class _Conversation:
 
     async def _say(self, told: dict[str, Any]) -> None:
         await self._socket.send_text(json.dumps(told))
+
+
+def _plain(done: BaseModel | str | None) -> Any:
+    return done.model_dump(mode="json") if isinstance(done, BaseModel) else done
 
 
 def _parsed(text: str) -> _Told:

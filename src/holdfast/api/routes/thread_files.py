@@ -5,9 +5,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from holdfast.api.file_part_reply import RAW
 from holdfast.api.routes.common import failures, reply
 from holdfast.api.routes.thread_common import BASE, Thread, ThreadFileId
-from holdfast.api.streamed_files import RAW
 from holdfast.api.streaming import arriving
 from holdfast.api.text import Name
 from holdfast.api.thread_file_reply import ThreadFileReply

@@ -177,4 +177,6 @@ async def _ended(threads: ThreadService, thread: ThreadRef, message: MessageView
                     turn_id = event.turn_id
                 if event.kind == Kind.FINALIZE and event.turn_id == turn_id:
                     break
+                if event.kind == Kind.MESSAGE_CANCELED and event.data.get("message_id") == message.id:
+                    break
     return await threads.message(thread, message.id)

@@ -4,7 +4,7 @@ import pytest
 
 from contract.store.threads.talk import THREAD, a_thread, a_turn, finalize, leased, say
 from holdfast.errors import FileMissing, IdempotencyMismatch, NotFound, WrongState
-from holdfast.protocol.turn_events import StopReason
+from holdfast.protocol.turn_events import Kind, StopReason
 from holdfast.store import Store
 from holdfast.store.thread_rows import FileKind, MessageStatus, NewMessage, ThreadFileRow
 
@@ -113,6 +113,12 @@ async def test_what_waits_can_be_taken_back(store: Store) -> None:
     assert (await store.messages.cancel(THREAD, "m1")).status == MessageStatus.CANCELED
     assert [row.id for row in await store.messages.cancel_queued(THREAD, "side")] == ["m3"]
     assert [row.id for row in await store.messages.cancel_queued(THREAD)] == ["m2"]
+    told = (await store.thread_events.page(THREAD, after=turn.last_seq, limit=10)).events
+    assert [(event.kind, event.channel, event.data["message_id"]) for event in told] == [
+        (Kind.MESSAGE_CANCELED, "default", "m1"),
+        (Kind.MESSAGE_CANCELED, "side", "m3"),
+        (Kind.MESSAGE_CANCELED, "default", "m2"),
+    ]
     with pytest.raises(WrongState, match="message msg-trn_1 is in_turn and cannot be taken back; abort its turn"):
         await store.messages.cancel(THREAD, "msg-trn_1")
     with pytest.raises(NotFound):

@@ -85,6 +85,7 @@ class Model:
             await _refused(WrongState, call)
         else:
             await call
+            self.story += [Kind.MESSAGE_CANCELED] if status == MessageStatus.QUEUED else []
             self.messages[id] = (self.messages[id][0], MessageStatus.CANCELED)
 
     async def take(self, who: str, ttl: float) -> None:

@@ -210,6 +210,31 @@ async def test_a_deleted_thread_is_gone_for_everybody_and_its_key_is_free(store:
     assert new.id == "thr_new"
 
 
+async def test_a_deleted_thread_is_for_the_host_of_its_sandbox(store: Store) -> None:
+    for number, node in ((1, "node-a"), (2, "node-b"), (3, None)):
+        await a_thread(store, number)
+        lease = await a_lease(store, number)
+        session = a_row(number, node=node) if node else a_row(9)
+        if node is not None:
+            await store.sessions.insert(session, max_live=None)
+        await store.threads.set_session(lease, session.id)
+        await store.threads.delete(lease)
+        await store.leases.release(lease)
+    assert _ids(await store.threads.deleted(limit=10)) == ["thr_0001", "thr_0002", "thr_0003"]
+    assert _ids(await store.threads.deleted(limit=10, node="node-b")) == ["thr_0002", "thr_0003"]
+
+
+async def test_what_a_sandbox_was_given_goes_with_it(store: Store) -> None:
+    lease = await leased(store)
+    await store.threads.set_session(lease, "ses_1")
+    given = {"session_id": "ses_1", "workdir": "/workspace/x"}
+    assert (await store.threads.change(lease, {"workspace": given})).workspace == given
+    assert (await store.threads.set_session(lease, "ses_1")).workspace == given
+    assert (await store.threads.set_session(lease, "ses_2")).workspace is None
+    await store.threads.change(lease, {"workspace": given})
+    assert (await store.threads.set_session(lease, None)).workspace is None
+
+
 async def test_a_deleted_thread_stays_until_its_sandbox_is_gone(store: Store) -> None:
     lease = await leased(store)
     await a_thread(store, 2)

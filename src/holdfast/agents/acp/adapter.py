@@ -1,0 +1,356 @@
+"""The adapter of every agent that speaks ACP over stdio. What is different from one to the other is in ``presets``."""
+
+import contextlib
+import json
+import secrets
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
+from typing import ClassVar, NoReturn
+
+from holdfast.agents.acp.conversations import Conversations, Note
+from holdfast.agents.acp.mapper import commands_of
+from holdfast.agents.acp.presets import PRESETS, Preset
+from holdfast.agents.acp.reader import Reader
+from holdfast.agents.acp.setting import Setting, choose
+from holdfast.agents.acp.turn import Turn, request_id
+from holdfast.agents.acp.words import (
+    RESOURCE_NOT_FOUND,
+    explain,
+    initialize,
+    is_answer,
+    request,
+    update_of,
+)
+from holdfast.agents.base import Abilities, Agent, AgentSessionId, Command, Cursor, Place, Prompt, Said, Told
+from holdfast.agents.supervisor import Found, Json, Launch, Patience, Supervisor
+from holdfast.agents.supervisor.journal import Delivery
+from holdfast.agents.supervisor.preamble import preamble
+from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing
+from holdfast.protocol.models import Model, channel_tag
+
+_HOME = "home"
+"""Of the agent itself, below its own directory; beside it are our notes."""
+
+
+_MOST_PAGES = 100
+
+
+class AcpError(Exception):
+    """The agent's answer to a request is an error. Never leaves the adapter."""
+
+    def __init__(self, error: object) -> None:
+        super().__init__(explain(error))
+        self.error = error
+
+
+class AcpAgent(Agent):
+    """One daemon's adapter of one of ``PRESETS``. What it remembers it could find out again."""
+
+    name: ClassVar[str]
+
+    def __init__(self, patience: Patience | None = None) -> None:
+        self._preset: Preset = PRESETS[self.name]
+        self._supervisor = Supervisor(self.name, patience)
+        self._notes = Conversations(self._supervisor.directory)
+        self._prompts = self._supervisor.journal("prompts")
+
+    @property
+    def abilities(self) -> Abilities:
+        return Abilities(permissions=self._preset.permissions)
+
+    # -- the process ---------------------------------------------------------------------------------------------------
+
+    async def start(self, place: Place) -> None:
+        await self._supervisor.start(
+            place,
+            await self._launch(place),
+            ready=lambda found: self._initialize(place, found),
+            alive=lambda found: self._ping(place, found),
+        )
+
+    async def health(self, place: Place) -> None:
+        await self._ping(place, await self._running(place))
+
+    async def stop(self, place: Place) -> None:
+        await self._supervisor.stop(place)
+
+    async def _running(self, place: Place) -> Found:
+        return await self._supervisor.running(place, await self._launch(place))
+
+    async def _launch(self, place: Place) -> Launch:
+        setting = await self._setting(place)
+        return Launch(
+            self.name,
+            self._preset.argv,
+            {**place.brief.environment, **self._preset.environment(setting)},
+            {f"{_HOME}/{name}": data for name, data in self._preset.files(setting).items()},
+            place.brief.workdir,
+        )
+
+    async def _setting(self, place: Place) -> Setting:
+        home = f"{await self._supervisor.directory(place)}/{_HOME}"
+        several = self._preset.several_providers
+        return choose(self.name, home, channel_tag(place.channel), place.brief, self._preset.wires, several=several)
+
+    async def _initialize(self, place: Place, found: Found) -> None:
+        try:
+            await self._ask(place, found, "initialize", initialize(), self._supervisor.patience.start)
+        except AcpError as error:
+            raise AgentFailed(f"{self.name} refuses to begin: {error}") from error
+
+    async def _ping(self, place: Place, found: Found, seconds: float | None = None) -> None:
+        """There is no such method in the protocol: so any agent that lives says at once that it does not know it."""
+        with contextlib.suppress(AcpError):
+            await self._ask(place, found, "_holdfast/ping", {}, seconds or self._supervisor.patience.health)
+
+    async def _ask(self, place: Place, found: Found, method: str, params: Json, seconds: float | None = None) -> Json:
+        id = f"holdfast-{secrets.token_hex(8)}"
+        told = await self._supervisor.ask(
+            place,
+            found,
+            request(id, method, params),
+            lambda told: is_answer(told, id),
+            self._supervisor.patience.request if seconds is None else seconds,
+        )
+        if "error" in told:
+            raise AcpError(told["error"])
+        result = told.get("result")
+        return result if isinstance(result, dict) else {}
+
+    # -- sessions ------------------------------------------------------------------------------------------------------
+
+    async def create_session(self, place: Place, history: Sequence[Said] = ()) -> AgentSessionId:
+        found = await self._running(place)
+        session = await self._begin(place, found)
+        if text := preamble(history):
+            await self._notes.keep_history(place, session, text)
+        await self._notes.keep(place, Note(session, session, found.view.process_id, untold=bool(text)))
+        return AgentSessionId(session)
+
+    async def _begin(self, place: Place, found: Found) -> str:
+        try:
+            told = await self._ask(place, found, "session/new", {"cwd": place.brief.workdir, "mcpServers": []})
+        except AcpError as error:
+            raise AgentFailed(f"{self.name} begins no session: {error}") from error
+        session = told.get("sessionId")
+        if not isinstance(session, str) or not session:
+            raise AgentFailed(f"{self.name} began a session without a name")
+        await self._choose_mode(place, found, session)
+        return session
+
+    async def _choose_mode(self, place: Place, found: Found, session: str) -> None:
+        """Where nothing needs to be asked, it does not ask."""
+        if self._preset.free_mode is None or (await self._setting(place)).asks:
+            return
+        try:
+            await self._ask(place, found, "session/set_mode", {"sessionId": session, "modeId": self._preset.free_mode})
+        except AcpError as error:
+            raise AgentFailed(f"{self.name} cannot be told to go without asking: {error}") from error
+
+    async def resume_session(self, place: Place, session: AgentSessionId) -> None:
+        found = await self._running(place)
+        note = await self._known(place, session, found)
+        if note.process_id == found.view.process_id:
+            await self._ping(place, found)
+        else:
+            await self._load(place, found, note)
+
+    async def _known(self, place: Place, session: str, found: Found | None = None) -> Note:
+        note = await self._notes.find(place, session, None if found is None else found.view.process_id)
+        if note is None:
+            raise AgentSessionMissing(f"{self.name} has no session {session[:100]!r}; make a new one")
+        return note
+
+    async def _load(self, place: Place, found: Found, note: Note) -> Note:
+        """Into a process that does not have it at hand. What it tells of the past is nobody's event."""
+        if not note.spoken:
+            inner = await self._begin(place, found)
+            note = replace(note, inner=inner, process_id=found.view.process_id, model="")
+            await self._notes.keep(place, note)
+            return note
+        if self._preset.lists and not await self._is_listed(place, found, note.inner):
+            await self._lost(place, note)
+        method = "session/resume" if self._preset.resumes else "session/load"
+        params = {"sessionId": note.inner, "cwd": place.brief.workdir, "mcpServers": []}
+        try:
+            await self._ask(place, found, method, params)
+        except AcpError as error:
+            if self._is_missing(error):
+                await self._lost(place, note)
+            raise AgentFailed(f"{self.name} cannot go on with its session: {error}") from error
+        await self._choose_mode(place, found, note.inner)
+        note = replace(note, process_id=found.view.process_id, model="")
+        await self._notes.keep(place, note)
+        return note
+
+    def _is_missing(self, error: AcpError) -> bool:
+        """Only what the agent certainly does not have is missing."""
+        if isinstance(error.error, dict) and error.error.get("code") == RESOURCE_NOT_FOUND:
+            return True
+        missing = self._preset.missing
+        return missing is not None and missing.search(json.dumps(error.error)) is not None
+
+    async def _is_listed(self, place: Place, found: Found, session: str) -> bool:
+        """Some load what is not there and say that all is well; others fail in words that could mean anything."""
+        params: dict[str, object] = {"cwd": place.brief.workdir}
+        for _ in range(_MOST_PAGES):
+            try:
+                told = await self._ask(place, found, "session/list", params)
+            except AcpError as error:
+                raise AgentFailed(f"{self.name} does not tell its sessions: {error}") from error
+            sessions, following = told.get("sessions"), told.get("nextCursor")
+            if not isinstance(sessions, list):
+                raise AgentFailed(f"{self.name} tells its sessions in words that make no sense")
+            if any(isinstance(one, dict) and one.get("sessionId") == session for one in sessions):
+                return True
+            if not isinstance(following, str) or not following:
+                return False
+            params["cursor"] = following
+        return True  # too many to know
+
+    async def _lost(self, place: Place, note: Note) -> NoReturn:
+        await self._notes.forget(place, note.session)
+        raise AgentSessionMissing(f"{self.name} has lost the session {note.session}; make a new one")
+
+    # -- turns ---------------------------------------------------------------------------------------------------------
+
+    async def prompt(self, place: Place, session: AgentSessionId, prompt: Prompt) -> None:
+        try:
+            found = await self._running(place)
+        except AgentDown:
+            if await self.accepted(place, session, prompt.id):
+                return
+            raise
+        note = await self._known(place, session, found)
+        if note.process_id != found.view.process_id:
+            note = await self._load(place, found, note)
+        note = await self._choose_model(place, found, note, prompt.model)
+        if not note.spoken:
+            note = replace(note, spoken=True)
+            await self._notes.keep(place, note)
+        history = await self._notes.history(place, session) if note.untold else ""
+        name = self._prompts.name(session, prompt.id)
+        params = {"sessionId": note.inner, "prompt": _blocks(prompt, history)}
+        line = request(request_id(name), "session/prompt", params)
+        told = {"session": session, "inner": note.inner}
+        await self._prompts.deliver(place, found.view, found.generation, line, session, prompt.id, note=told)
+        if history:
+            await self._notes.keep(place, replace(note, untold=False))
+
+    async def _choose_model(self, place: Place, found: Found, note: Note, wanted: str | None) -> Note:
+        setting = await self._setting(place)
+        model = setting.model if wanted is None else _model(self.name, setting, wanted)
+        if self._preset.model_option is None:
+            if model != setting.model:
+                raise AgentFailed(
+                    f"{self.name} keeps the model that it was started with, which is {setting.model.id}; "
+                    f"to use {model.id}, make it the first of the thread's models"
+                )
+            return note
+        option = self._preset.model_option(model)
+        if option == (note.model or self._preset.model_option(setting.model)):
+            return note
+        try:
+            params = {"sessionId": note.inner, "configId": "model", "value": option}
+            await self._ask(place, found, "session/set_config_option", params)
+        except AcpError as error:
+            raise AgentFailed(f"{self.name} does not take the model {model.id}: {error}") from error
+        note = replace(note, model=option)
+        await self._notes.keep(place, note)
+        return note
+
+    async def accepted(self, place: Place, session: AgentSessionId, prompt_id: str) -> bool:
+        await self._known(place, session)
+        return await self._prompts.arrived(place, session, prompt_id) is not None
+
+    async def events(
+        self, place: Place, session: AgentSessionId, prompt_id: str, after: Cursor
+    ) -> AsyncGenerator[Told, None]:
+        turn = await self._turn(place, session, prompt_id)
+        if turn is None:
+            raise AgentFailed(f"{self.name} has had no prompt {prompt_id[:100]}")
+
+        async def alive() -> None:
+            view = await turn.process()
+            await self._ping(place, Found(view, turn.delivery.generation, ""), self._supervisor.patience.hung)
+
+        reader = Reader(turn, after, self._supervisor.patience.quiet, alive)
+        async with contextlib.aclosing(reader.read()) as events:
+            async for told in events:
+                yield told
+
+    async def _turn(self, place: Place, session: str, prompt_id: str) -> Turn | None:
+        delivery = await self._prompts.arrived(place, session, prompt_id)
+        if delivery is None:
+            return None
+        return self._turn_of(place, self._prompts.name(session, prompt_id), delivery)
+
+    def _turn_of(self, place: Place, name: str, delivery: Delivery) -> Turn:
+        return Turn(self._supervisor, place, delivery.note.get("inner", ""), name, delivery, self._preset.quirks)
+
+    async def abort(self, place: Place, session: AgentSessionId, prompt_id: str) -> None:
+        turn = await self._turn(place, session, prompt_id)
+        if turn is not None:
+            await turn.abort()
+
+    async def answer(self, place: Place, session: AgentSessionId, question_id: str, answer: str) -> None:
+        name, _, number = question_id.partition(".")
+        delivery = await self._prompts.find_named(place, name)
+        if delivery is None or delivery.note.get("session") != session:
+            raise AgentFailed(f"{self.name} has not asked {question_id[:100]!r}")
+        turn = self._turn_of(place, name, delivery)
+        asked, over = await turn.scan()
+        if over:
+            return
+        for one in asked:
+            if str(one.number) == number:
+                await turn.answer(one, answer)
+                return
+        raise AgentFailed(f"{self.name} has not asked {question_id[:100]!r}")
+
+    async def commands(self, place: Place, session: AgentSessionId) -> Sequence[Command]:
+        """As it told them last."""
+        found = await self._running(place)
+        note = await self._known(place, session, found)
+        for line in reversed(await self._supervisor.read(place, found.view.process_id, 0)):
+            match update_of(line.told, note.inner):
+                case {"sessionUpdate": "available_commands_update", "availableCommands": list(commands)}:
+                    return [Command(str(one["name"]), str(one["description"])) for one in commands_of(commands)]
+        return ()
+
+
+def _blocks(prompt: Prompt, history: str) -> list[Json]:
+    text = f"{history}\n\n{prompt.text}" if history else prompt.text
+    links: list[Json] = [
+        {"type": "resource_link", "uri": f"file://{path}", "name": path.rpartition("/")[2]}
+        for path in prompt.attachments
+    ]
+    return [{"type": "text", "text": text}, *links]
+
+
+def _model(agent: str, setting: Setting, wanted: str) -> Model:
+    for model in setting.models:
+        if model.id == wanted:
+            return model
+    offered = ", ".join(model.id for model in setting.models)
+    raise AgentFailed(f"{agent} cannot use the model {wanted}; it can use {offered}")
+
+
+class OpencodeAcp(AcpAgent):
+    name = "opencode-acp"
+
+
+class Claude(AcpAgent):
+    name = "claude"
+
+
+class Codex(AcpAgent):
+    name = "codex"
+
+
+class PiAcp(AcpAgent):
+    name = "pi-acp"
+
+
+class Gemini(AcpAgent):
+    name = "gemini"

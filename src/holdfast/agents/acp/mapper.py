@@ -1,0 +1,269 @@
+"""From an agent's words to a turn's events. Pure: the same lines give the same events, whoever reads them, and when.
+
+So a reader who comes late starts from the turn's beginning and leaves out what was told before.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from holdfast.agents.acp.permission import Asked, options_of
+from holdfast.agents.acp.tool import Tool, shown
+from holdfast.agents.acp.words import Id, explain, is_answer, request_of, update_of
+from holdfast.agents.supervisor.lines import Json
+from holdfast.protocol.turn_events import AgentStatus, Kind, StopReason, ToolState, TurnEvent
+
+_MOST_COMMANDS = 200
+_MOST_RUNNING_OUTPUT = 4000
+"""Characters: told again and again while a tool runs."""
+_PLAN = {"pending", "in_progress", "completed"}
+_REFUSED = {"refusal": "the model refused to answer", "max_tokens": "the answer was longer than the model may say"}
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """A request that we do not know must be answered too."""
+
+    number: int
+    id: Id
+    method: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The agent's answer to the prompt."""
+
+    reason: StopReason
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Quirks:
+    """What an agent says as if it were its answer, and is not."""
+
+    noise: re.Pattern[str] | None = None
+    """Of whole pieces of text that are no part of the answer."""
+    silent_errors: bool = False
+    """It ends a turn that failed as if it had ended well, without a word."""
+    errors_as_text: re.Pattern[str] | None = None
+    """Of a last piece of text that is an error."""
+
+
+Step = TurnEvent | Asked | Refuse | Ended
+
+
+@dataclass(slots=True)
+class Mapper:
+    """One turn. ``session`` and ``request_id`` are those that the prompt was sent with."""
+
+    session: str
+    request_id: str
+    message_id: str
+    quirks: Quirks = field(default_factory=Quirks)
+    _tools: dict[str, Tool] = field(default_factory=dict)
+    _told: dict[str, TurnEvent] = field(default_factory=dict)
+    _status: AgentStatus | None = None
+    _part: int = 0
+    _in_part: str = ""
+    _requests: int = 0
+    _spoke: bool = False
+    _last_text: str = ""
+    _trouble: str = ""
+    _last_plan: object = None
+    _title: str = ""
+
+    def begin(self) -> list[TurnEvent]:
+        return [
+            TurnEvent(Kind.MESSAGE_CREATE, {"message_id": self.message_id, "role": "agent"}),
+            *self._now(AgentStatus.THINKING),
+        ]
+
+    def feed(self, told: Json) -> list[Step]:
+        """What a line of the agent means for this turn; often nothing."""
+        if is_answer(told, self.request_id):
+            return list(self._ended(told))
+        asked = request_of(told)
+        if asked is not None:
+            return list(self._request(*asked))
+        update = update_of(told, self.session)
+        return [] if update is None else list(self._update(update))
+
+    def finish(self, ended: Ended) -> list[TurnEvent]:
+        """The turn's last events."""
+        events: list[TurnEvent] = []
+        for tool in self._tools.values():
+            if not tool.over:
+                tool.state = ToolState.ERROR
+                events += self._tool_event(tool)
+        data: dict[str, object] = {"message_id": self.message_id, "reason": ended.reason.value}
+        if ended.reason is StopReason.ERROR:
+            data["error"] = {"code": "agent_failed", "message": ended.error}
+        return [*events, TurnEvent(Kind.FINALIZE, data)]
+
+    # -- the answer ----------------------------------------------------------------------------------------------------
+
+    def _ended(self, told: Json) -> Iterator[Step]:
+        match told:
+            case {"error": error}:
+                yield Ended(StopReason.ERROR, explain(error))
+                return
+            case {"result": {"stopReason": "cancelled"}}:
+                yield Ended(StopReason.CANCELED)
+                return
+            case {"result": {"stopReason": str(reason)}} if reason in _REFUSED:
+                yield Ended(StopReason.ERROR, self._trouble or _REFUSED[reason])
+                return
+        if self._trouble:
+            yield Ended(StopReason.ERROR, self._trouble)
+        elif self.quirks.silent_errors and not self._spoke:
+            yield Ended(
+                StopReason.ERROR,
+                "the agent ended the turn without a word, which is how this one takes an error of its model; "
+                "see what the model's provider says",
+            )
+        elif self.quirks.errors_as_text is not None and self.quirks.errors_as_text.search(self._last_text):
+            yield Ended(StopReason.ERROR, self._last_text.strip())
+        else:
+            yield Ended(StopReason.END_TURN)
+
+    # -- requests of the agent -----------------------------------------------------------------------------------------
+
+    def _request(self, id: Id, method: str, params: Json) -> Iterator[Step]:
+        if params.get("sessionId", self.session) != self.session:
+            return
+        self._requests += 1
+        wanted = params.get("toolCall")
+        if method != "session/request_permission" or not isinstance(wanted, dict):
+            yield Refuse(self._requests, id, method)
+            return
+        tool = self._tool(wanted)
+        tool.take({**wanted, "status": None, "content": None})  # it describes, and tells nothing of what happens
+        yield from self._tool_events(tool)
+        yield Asked(self._requests, id, tool.id, tool.kind, tool.argument, tool.title, options_of(params))
+
+    # -- what it tells -------------------------------------------------------------------------------------------------
+
+    def _update(self, update: Json) -> Iterator[Step]:
+        self._look_for_trouble(update)
+        match update:
+            case {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": str(text)}}:
+                yield from self._text(text, thought=False)
+            case {"sessionUpdate": "agent_thought_chunk", "content": {"type": "text", "text": str(text)}}:
+                yield from self._text(text, thought=True)
+            case {"sessionUpdate": "tool_call" | "tool_call_update", "toolCallId": str()}:
+                tool = self._tool(update)
+                tool.take(update)
+                self._spoke = True
+                self._last_text = ""
+                yield from self._tool_events(tool)
+            case {"sessionUpdate": "plan", "entries": list(entries)}:
+                yield from self._plan(entries)
+            case {"sessionUpdate": "available_commands_update", "availableCommands": list(commands)}:
+                yield TurnEvent(Kind.COMMANDS, {"commands": commands_of(commands)})
+            case {"sessionUpdate": "session_info_update", "title": str(title)} if title and title != self._title:
+                self._title = title
+                yield TurnEvent(Kind.TITLE, {"title": title[:200]})
+
+    def _look_for_trouble(self, update: Json) -> None:
+        """Codex tells of an error beside its words, and then ends the turn as if it were well."""
+        match update.get("_meta"):
+            case {"codex": {"threadStatus": {"type": "systemError"}}}:
+                self._trouble = self._trouble or "the agent had an error that it did not explain"
+            case {"codex": {"error": {"additionalDetails": str(details)}}} if details:
+                self._trouble = details
+            case {"codex": {"error": {"message": str(message)}}}:
+                self._trouble = message
+
+    def _text(self, text: str, *, thought: bool) -> Iterator[TurnEvent]:
+        if not text or (self.quirks.noise is not None and self.quirks.noise.search(text)):
+            return
+        if not thought:
+            self._spoke = True
+            self._last_text = (self._last_text + text)[-2000:]
+        yield from self._now(AgentStatus.THINKING if thought else AgentStatus.STREAMING)
+        data: dict[str, object] = {
+            "message_id": self.message_id,
+            "part_id": self._part_id("thought" if thought else "text"),
+            "text": text,
+        }
+        if thought:
+            data["thought"] = True
+        yield TurnEvent(Kind.TEXT_DELTA, data)
+
+    def _plan(self, entries: list[object]) -> Iterator[TurnEvent]:
+        found = []
+        for entry in entries:
+            match entry:
+                case {"content": str(text), **more}:
+                    status = str(more.get("status"))
+                    found.append({"text": text, "status": status if status in _PLAN else "pending"})
+        if found != self._last_plan:
+            self._last_plan = found
+            yield TurnEvent(Kind.PLAN, {"entries": found})
+
+    # -- tools ---------------------------------------------------------------------------------------------------------
+
+    def _tool(self, update: Json) -> Tool:
+        name = str(update.get("toolCallId"))
+        return self._tools.setdefault(name, Tool(name))
+
+    def _tool_events(self, tool: Tool) -> Iterator[TurnEvent]:
+        """States go forward one by one, also where the agent skips some."""
+        last, state = self._told.get(tool.id), tool.state
+        told = None if last is None else last.data["state"]
+        self._part_id("tool")
+        if told in (ToolState.COMPLETED, ToolState.ERROR):
+            return
+        if told is None:
+            yield from self._tool_event(tool, ToolState.PENDING)
+            if state is ToolState.PENDING:
+                return
+        if state is not ToolState.PENDING and told is not ToolState.RUNNING:
+            yield from self._now(AgentStatus.TOOL_CALLING)
+        if state is ToolState.COMPLETED and told is not ToolState.RUNNING:
+            yield from self._tool_event(tool, ToolState.RUNNING)
+        yield from self._tool_event(tool)
+
+    def _tool_event(self, tool: Tool, state: ToolState | None = None) -> list[TurnEvent]:
+        state = state or tool.state
+        over = state in (ToolState.COMPLETED, ToolState.ERROR)
+        data: dict[str, object] = {
+            "message_id": self.message_id,
+            "tool_id": tool.id,
+            "name": tool.kind,
+            "state": state.value,
+            "title": tool.title[:500],
+            "input": shown(tool.input),
+        }
+        if state is not ToolState.PENDING and tool.output:
+            data["output"] = tool.output if over else tool.output[-_MOST_RUNNING_OUTPUT:]
+        if over and tool.exit_code is not None:
+            data["exit_code"] = tool.exit_code
+        event = TurnEvent(Kind.TOOL_UPDATE, data)
+        if self._told.get(tool.id) == event:  # some say everything several times
+            return []
+        self._told[tool.id] = event
+        return [event]
+
+    # -- small things --------------------------------------------------------------------------------------------------
+
+    def _part_id(self, kind: str) -> str:
+        if kind != self._in_part:
+            self._part += 1
+            self._in_part = kind
+        return f"{self.message_id}.{self._part}"
+
+    def _now(self, status: AgentStatus) -> list[TurnEvent]:
+        if status is self._status:
+            return []
+        self._status = status
+        return [TurnEvent(Kind.STATUS, {"status": status.value})]
+
+
+def commands_of(commands: list[object]) -> list[Json]:
+    found: list[Json] = []
+    for command in commands[:_MOST_COMMANDS]:
+        match command:
+            case {"name": str(name), **more}:
+                found.append({"name": name, "description": str(more.get("description") or "")[:500]})
+    return found

@@ -1,0 +1,57 @@
+"""A tool that an agent wants to use and asks for: what was asked, and how an answer is said in its own words."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.agents.acp.words import Id
+from holdfast.agents.supervisor.lines import Json
+
+ALLOW: Final = "allow"
+ALLOW_ALWAYS: Final = "allow_always"
+DENY: Final = "deny"
+CANCELED: Final = "canceled"
+
+_LABELS: Final = {ALLOW: "Allow once", ALLOW_ALWAYS: "Always allow", DENY: "Deny"}
+_WORDS: Final = {ALLOW: "allow_once", ALLOW_ALWAYS: "allow_always", DENY: "reject_once"}
+_ELSE: Final = {ALLOW_ALWAYS: "allow_once", DENY: "reject_always", ALLOW: "allow_always"}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """``number`` is its place among the turn's requests, and names it; ``id`` is the agent's."""
+
+    number: int
+    id: Id
+    tool_id: str
+    tool: str
+    argument: str
+    title: str
+    options: Sequence[tuple[str, str]]
+    """(its id, its kind)"""
+
+    def event_options(self) -> list[Json]:
+        kinds = {kind for _, kind in self.options}
+        offered = [name for name in _LABELS if name != ALLOW_ALWAYS or _WORDS[name] in kinds]
+        return [{"id": name, "label": _LABELS[name]} for name in offered]
+
+    def outcome(self, answer: str) -> Json:
+        """What the agent is told. Only a clear yes is one."""
+        if answer == CANCELED:
+            return {"outcome": {"outcome": "cancelled"}}
+        answer = answer if answer in (ALLOW, ALLOW_ALWAYS) else DENY
+        for wanted in (_WORDS[answer], _ELSE[answer]):
+            for option, kind in self.options:
+                if kind == wanted:
+                    return {"outcome": {"outcome": "selected", "optionId": option}}
+        return {"outcome": {"outcome": "cancelled"}}
+
+
+def options_of(params: Json) -> list[tuple[str, str]]:
+    options = params.get("options")
+    found = []
+    for option in options if isinstance(options, list) else []:
+        match option:
+            case {"optionId": str(id), "kind": str(kind)}:
+                found.append((id, kind))
+    return found

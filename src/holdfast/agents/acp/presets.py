@@ -1,0 +1,95 @@
+"""The agents that speak ACP: command, environment, configuration, dialects, and in what each is different."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from holdfast.agents.acp import configs
+from holdfast.agents.acp.mapper import Quirks
+from holdfast.agents.acp.setting import Setting
+from holdfast.protocol.models import Model, Wire
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """One row. ``environment`` and ``files`` (below the agent's home) are made from a ``Setting``."""
+
+    argv: Sequence[str]
+    wires: Sequence[Wire]
+    """Which it speaks, the best first."""
+    environment: Callable[[Setting], Mapping[str, str]]
+    files: Callable[[Setting], Mapping[str, bytes]]
+    quirks: Quirks = field(default_factory=Quirks)
+    permissions: bool = True
+    """It asks before it uses tools, where it is told to."""
+    free_mode: str | None = None
+    """A mode of its sessions in which it asks for nothing, where its configuration cannot say so."""
+    several_providers: bool = False
+    """One process can reach models of several providers."""
+    model_option: Callable[[Model], str] | None = None
+    """How it calls a model where one is chosen for a session; None: it has the one that it was started with."""
+    resumes: bool = False
+    """It has ``session/resume``, which tells nothing of what was said before; else ``session/load``, which does."""
+    lists: bool = False
+    """It has ``session/list``: what is not on it is not there, whatever becomes of a try to load it."""
+    missing: re.Pattern[str] | None = None
+    """Of an error, as JSON, that means: there is no such session."""
+
+
+PRESETS: Final[Mapping[str, Preset]] = {
+    "opencode-acp": Preset(
+        argv=("opencode", "acp"),
+        wires=(Wire.CHAT, Wire.RESPONSES, Wire.MESSAGES, Wire.GEMINI),
+        environment=configs.opencode_environment,
+        files=configs.opencode_files,
+        several_providers=True,
+        model_option=lambda model: model.id,
+        resumes=True,
+        lists=True,
+    ),
+    "codex": Preset(
+        argv=("codex-acp",),
+        wires=(Wire.RESPONSES,),
+        environment=configs.codex_environment,
+        files=configs.codex_files,
+        quirks=Quirks(
+            noise=re.compile(r"^(Warning: )?Model metadata for `[^`]*` not found"),
+            errors_as_text=re.compile(
+                r"\A(unexpected status \d{3}|exceeded retry limit, last status|stream disconnected)"
+            ),
+        ),
+        resumes=True,
+    ),
+    "pi-acp": Preset(
+        argv=("pi-acp",),
+        wires=(Wire.CHAT, Wire.RESPONSES, Wire.MESSAGES, Wire.GEMINI),
+        environment=configs.pi_environment,
+        files=configs.pi_files,
+        quirks=Quirks(
+            noise=re.compile(r"\A(Retrying \(attempt \d+/\d+, waiting \d+s\)\.\.\.|Retry finished, resuming\.)\Z"),
+            silent_errors=True,
+        ),
+        permissions=False,
+        several_providers=True,
+        model_option=lambda model: model.id,
+        lists=True,
+        missing=re.compile(r"Unknown sessionId"),
+    ),
+    "claude": Preset(
+        argv=("claude-agent-acp",),
+        wires=(Wire.MESSAGES,),
+        environment=configs.claude_environment,
+        files=configs.claude_files,
+        free_mode="bypassPermissions",
+        resumes=True,
+    ),
+    "gemini": Preset(
+        argv=("gemini", "--acp"),
+        wires=(Wire.GEMINI,),
+        environment=configs.gemini_environment,
+        files=configs.gemini_files,
+        free_mode="yolo",
+        missing=re.compile(r"No previous sessions found|Invalid session identifier|not found", re.IGNORECASE),
+    ),
+}

@@ -1,0 +1,175 @@
+"""Reading a turn's events, from its beginning or from where another reader was cut off.
+
+All that is told comes from the agent's output, which the runner keeps. A reader goes through it from the turn's first
+line and leaves out what its cursor says was told. What needs an answer is answered on the way, once, by the journal.
+"""
+
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+
+from holdfast.agents.acp.mapper import Ended, Mapper, Refuse, Step
+from holdfast.agents.acp.permission import ALLOW, CANCELED, DENY, Asked
+from holdfast.agents.acp.position import BEGINNING, END, Position, position_of
+from holdfast.agents.acp.turn import Turn
+from holdfast.agents.base import Cursor, Told
+from holdfast.agents.permissions import Action, decide
+from holdfast.agents.supervisor.lines import Line
+from holdfast.errors import AgentDown
+from holdfast.protocol.turn_events import Kind, StopReason, TurnEvent
+from holdfast.sessions.processes import ProcessView
+
+_OPTIONS = {Action.ALLOW: ALLOW, Action.DENY: DENY}
+
+
+class Reader:
+    """One reader of one turn. ``alive`` raises ``AgentDown`` if the turn's process does not answer."""
+
+    def __init__(self, turn: Turn, after: Cursor, quiet: float, alive: Callable[[], Awaitable[None]]) -> None:
+        self._turn = turn
+        self._quiet = quiet
+        self._alive = alive
+        self._mapper: Mapper = turn.mapper()
+        self._position = position_of(after)
+        self._open: dict[int, Asked] = {}
+        self.ended = False
+
+    async def read(self) -> AsyncGenerator[Told, None]:
+        """To the end of the turn. ``AgentDown`` if the process ends, or stops answering, before that."""
+        for told in self._tell(BEGINNING, self._mapper.begin()):
+            yield told
+        delivery = self._turn.delivery
+        place = self._turn.place
+        following = self._turn.supervisor.follow(place, delivery.process_id, delivery.output, self._quiet)
+        lost, last = 0, END
+        async with contextlib.aclosing(following) as items:
+            async for item in items:
+                match item:
+                    case int():
+                        lost += item
+                    case None:
+                        await self._silence()
+                    case ProcessView():
+                        last = item.written
+                    case Line():
+                        if lost and item.start > self._position.line:
+                            yield self._gap(item.start)
+                        lost = 0
+                        async with contextlib.aclosing(self._line(item)) as events:
+                            async for told in events:
+                                yield told
+                        if self.ended:
+                            return
+        async with contextlib.aclosing(self._died(last)) as events:
+            async for told in events:
+                yield told
+
+    # -- a line --------------------------------------------------------------------------------------------------------
+
+    async def _line(self, line: Line) -> AsyncGenerator[Told, None]:
+        steps = self._mapper.feed(line.told)
+        if not steps:
+            return
+        async with contextlib.aclosing(self._closings(line.start, final=False)) as closings:
+            async for told in closings:
+                yield told
+        events: list[TurnEvent] = []
+        for step in steps:
+            if isinstance(step, Ended):
+                async with contextlib.aclosing(self._closings(line.start, final=True)) as closings:
+                    async for told in closings:
+                        yield told
+                events += self._mapper.finish(await self._how(step, line.start))
+                self.ended = True
+            else:
+                events += await self._take(step)
+        for told in self._tell(line.start, events):
+            yield told
+
+    async def _take(self, step: Step) -> list[TurnEvent]:
+        match step:
+            case TurnEvent():
+                return [step]
+            case Refuse():
+                if await self._turn.answered(step.number) is None:
+                    with contextlib.suppress(AgentDown):
+                        await self._turn.refuse(step)
+            case Asked():
+                return await self._asked(step)
+        return []
+
+    async def _asked(self, asked: Asked) -> list[TurnEvent]:
+        action = decide(self._turn.place.brief.permissions, asked.tool, asked.argument)
+        if action is Action.ASK:
+            self._open[asked.number] = asked
+        if await self._turn.answered(asked.number) is None:
+            with contextlib.suppress(AgentDown):  # it has died: that is told in its place
+                if await self._turn.aborted() is not None:
+                    await self._turn.answer(asked, CANCELED)
+                elif action in _OPTIONS:
+                    await self._turn.answer(asked, _OPTIONS[action])
+        if action is not Action.ASK:
+            return []
+        data = {
+            "question_id": self._turn.question_id(asked.number),
+            "text": f"May I use {asked.tool}? {asked.argument}"[:2000],
+            "options": asked.event_options(),
+            "default": DENY,
+            "tool_id": asked.tool_id,
+        }
+        return [TurnEvent(Kind.QUESTION, data)]
+
+    async def _closings(self, line: int, *, final: bool) -> AsyncGenerator[Told, None]:
+        """Questions that were answered meanwhile; at the turn's end, all."""
+        for number in list(self._open):
+            answer = await self._turn.answered(number)
+            if answer is None and not final:
+                continue
+            del self._open[number]
+            if number in self._position.closed:
+                continue
+            before = self._position
+            events = before.events if before.line == line else 0
+            self._position = Position(max(line, before.line), events, before.closed | {number})
+            data = {"question_id": self._turn.question_id(number), "answer": answer or CANCELED}
+            yield Told(self._position.cursor, TurnEvent(Kind.QUESTION_CLOSED, data))
+
+    async def _how(self, ended: Ended, line: int) -> Ended:
+        """Some answer a cancel as if they had come to their end, or with an error."""
+        aborted = await self._turn.aborted()
+        if aborted is not None and line >= aborted.output:
+            return Ended(StopReason.CANCELED)
+        return ended
+
+    def _tell(self, line: int, events: Iterable[TurnEvent]) -> Iterator[Told]:
+        for number, event in enumerate(events):
+            if not self._position.has(line, number):
+                self._position = Position(line, number + 1, self._position.closed)
+                yield Told(self._position.cursor, event)
+
+    # -- no line -------------------------------------------------------------------------------------------------------
+
+    def _gap(self, line: int) -> Told:
+        self._position = Position(line, 0, self._position.closed)
+        message = "a part of what the agent said in this turn is lost: nobody read it in time"
+        return Told(self._position.cursor, TurnEvent(Kind.ERROR, {"code": "agent_failed", "message": message}))
+
+    async def _silence(self) -> None:
+        await self._alive()
+        if await self._turn.aborted() is not None:  # perhaps it came before the agent had begun
+            with contextlib.suppress(AgentDown):
+                view = await self._turn.process()
+                await self._turn.supervisor.write_to(self._turn.place, view.process_id, self._turn.cancel_line())
+
+    async def _died(self, line: int) -> AsyncGenerator[Told, None]:
+        """The process ended before the turn did. When another one has taken its place, that is how the turn ended."""
+        now = await self._turn.supervisor.find(self._turn.place)
+        if now is None or not now.view.running or now.view.process_id == self._turn.delivery.process_id:
+            raise AgentDown("the agent died in the middle of the turn; start it")
+        async with contextlib.aclosing(self._closings(line, final=True)) as closings:
+            async for told in closings:
+                yield told
+        reason = StopReason.ERROR if await self._turn.aborted() is None else StopReason.CANCELED
+        ended = Ended(reason, "the agent's process ended in the middle of the turn; what it said until then is kept")
+        for told in self._tell(line, self._mapper.finish(ended)):
+            yield told
+        self.ended = True

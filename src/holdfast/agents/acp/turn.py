@@ -1,0 +1,101 @@
+"""One turn in the agent's output: where it begins, what it asks, how it ended; and the way to answer."""
+
+from dataclasses import dataclass
+
+from holdfast.agents.acp.mapper import Ended, Mapper, Quirks, Refuse
+from holdfast.agents.acp.permission import CANCELED, Asked
+from holdfast.agents.acp.words import notification, refusal, result
+from holdfast.agents.base import Place
+from holdfast.agents.supervisor.journal import Delivery
+from holdfast.agents.supervisor.supervisor import Supervisor
+from holdfast.errors import AgentDown, ProcessNotFound
+from holdfast.sessions.processes import ProcessView
+
+
+def request_id(name: str) -> str:
+    """Of a prompt's request, by the name of its note: so whoever knows the prompt knows the answer's id."""
+    return f"holdfast-{name[:24]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """``name`` is that of the prompt's note in the journal; ``delivery`` is the note."""
+
+    supervisor: Supervisor
+    place: Place
+    session: str
+    name: str
+    delivery: Delivery
+    quirks: Quirks
+
+    def mapper(self) -> Mapper:
+        return Mapper(self.session, request_id(self.name), f"msg_{self.name[:24]}", self.quirks)
+
+    def question_id(self, number: int) -> str:
+        return f"{self.name}.{number}"
+
+    # -- as it stands now ----------------------------------------------------------------------------------------------
+
+    async def scan(self) -> tuple[list[Asked], bool]:
+        """What it has asked so far, and whether it is over."""
+        try:
+            lines = await self.supervisor.read(self.place, self.delivery.process_id, self.delivery.output)
+        except ProcessNotFound:
+            return [], True
+        mapper, asked, over = self.mapper(), list[Asked](), False
+        for line in lines:
+            for step in mapper.feed(line.told):
+                if isinstance(step, Asked):
+                    asked.append(step)
+                over = over or isinstance(step, Ended)
+        return asked, over
+
+    async def process(self) -> ProcessView:
+        try:
+            view = await self.place.sandbox.processes.get(self.place.session_id, self.delivery.process_id)
+        except ProcessNotFound:
+            raise AgentDown("the agent's process is not there any more; start it") from None
+        if not view.running:
+            raise AgentDown("the agent's process has ended; start it")
+        return view
+
+    # -- answers -------------------------------------------------------------------------------------------------------
+
+    async def answered(self, number: int) -> str | None:
+        """What was answered to this request; None if nothing yet."""
+        given = await self.supervisor.journal("answers").arrived(self.place, self.name, str(number))
+        return None if given is None else given.note.get("answer", "")
+
+    async def answer(self, asked: Asked, answer: str) -> None:
+        """The first answer counts."""
+        await self._reply(asked.number, result(asked.id, asked.outcome(answer)), answer)
+
+    async def refuse(self, step: Refuse) -> None:
+        await self._reply(step.number, refusal(step.id, step.method), "refused")
+
+    async def _reply(self, number: int, line: bytes, answer: str) -> None:
+        view = await self.process()
+        await self.supervisor.journal("answers").deliver(
+            self.place, view, self.delivery.generation, line, self.name, str(number), note={"answer": answer}
+        )
+
+    # -- abort ---------------------------------------------------------------------------------------------------------
+
+    async def aborted(self) -> Delivery | None:
+        return await self.supervisor.journal("aborts").arrived(self.place, self.name)
+
+    async def abort(self) -> None:
+        """Left alone if it is over. Questions that are open are closed, or the agent would wait for them."""
+        asked, over = await self.scan()
+        if over:
+            return
+        view = await self.process()
+        await self.supervisor.journal("aborts").deliver(
+            self.place, view, self.delivery.generation, self.cancel_line(), self.name
+        )
+        for one in asked:
+            if await self.answered(one.number) is None:
+                await self.answer(one, CANCELED)
+
+    def cancel_line(self) -> bytes:
+        return notification("session/cancel", {"sessionId": self.session})

@@ -1,0 +1,93 @@
+"""The protocol's messages: JSON-RPC, one object per line.
+
+PyPI's ``agent-client-protocol`` has the same as pydantic models and a connection over a subprocess. Its connection does
+not fit: ours is the runner's pipes, which a daemon may leave in mid-turn and another one reads on from an offset. Its
+models refuse what a newer agent says; we read the few fields that matter, whatever else is there. The tests check what
+we say against its schema.
+"""
+
+import json
+from typing import Final
+
+from holdfast.agents.supervisor.lines import Json
+
+PROTOCOL_VERSION: Final = 1
+METHOD_NOT_FOUND: Final = -32601
+RESOURCE_NOT_FOUND: Final = -32002
+
+Id = str | int
+
+
+def request(id: Id, method: str, params: Json) -> bytes:
+    return _line({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+
+
+def notification(method: str, params: Json) -> bytes:
+    return _line({"jsonrpc": "2.0", "method": method, "params": params})
+
+
+def result(id: Id, value: Json) -> bytes:
+    return _line({"jsonrpc": "2.0", "id": id, "result": value})
+
+
+def refusal(id: Id, method: str) -> bytes:
+    """To a request that we do not know: agents ask for files and terminals even of clients that offer none."""
+    error = {"code": METHOD_NOT_FOUND, "message": f"Method not found: {method}"}
+    return _line({"jsonrpc": "2.0", "id": id, "error": error})
+
+
+def initialize() -> Json:
+    return {
+        "protocolVersion": PROTOCOL_VERSION,
+        "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False},
+        "clientInfo": {"name": "holdfast", "version": "1"},
+    }
+
+
+def is_answer(told: Json, id: Id) -> bool:
+    return told.get("id") == id and "method" not in told and ("result" in told or "error" in told)
+
+
+def request_of(told: Json) -> tuple[Id, str, Json] | None:
+    """What the agent asks of us."""
+    match told:
+        case {"id": str() | int() as id, "method": str(method)}:
+            params = told.get("params")
+            return id, method, params if isinstance(params, dict) else {}
+    return None
+
+
+def update_of(told: Json, session: str) -> Json | None:
+    """What the agent tells of this session."""
+    match told:
+        case {"method": "session/update", "params": {"sessionId": str(name), "update": dict(update)}}:
+            return update if name == session else None
+    return None
+
+
+def explain(error: object) -> str:
+    """An error of the agent, in words: the most telling of what it says."""
+    if not isinstance(error, dict):
+        return str(error)
+    data = error.get("data")
+    inner = data.get("message") or data.get("details") if isinstance(data, dict) else data
+    said = str(error.get("message") or "")
+    if isinstance(inner, str) and inner and inner not in said:
+        said = inner if said in ("", "Internal error", "Invalid params") else f"{said}: {inner}"
+    return _unwrap(said) or "the agent told no reason"
+
+
+def _unwrap(said: str) -> str:
+    """Some hand on the provider's whole answer as their message."""
+    try:
+        told = json.loads(said)
+    except ValueError:
+        return said
+    match told:
+        case {"error": {"message": str(message)}} | {"message": str(message)}:
+            return message
+    return said
+
+
+def _line(message: Json) -> bytes:
+    return json.dumps(message).encode() + b"\n"

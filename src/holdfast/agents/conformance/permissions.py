@@ -1,0 +1,71 @@
+"""Tools that are asked for: what is allowed, asked and denied as the brief says."""
+
+from holdfast.agents.conformance.harness import Harness, Talk, need, reason_of, talk
+from holdfast.protocol.turn_events import Kind, StopReason, ToolState
+
+RULES = ("ask bash:*may-i*", "deny bash:*never-ever*")
+"""What the brief of a harness says, if its agent has ``abilities.permissions``."""
+
+
+class PermissionConformance:
+    """Brief.permissions."""
+
+    async def test_a_tool_runs_when_it_is_allowed(self, harness: Harness) -> None:
+        async with talk(harness) as one:
+            prompt_id, question_id = await _asked(harness, one)
+            await one.agent.answer(one.place, one.session, question_id, "allow")
+            turn = await one.read(prompt_id)
+            assert reason_of(turn) is StopReason.END_TURN
+            closed = [told.event.data for told in turn if told.event.kind is Kind.QUESTION_CLOSED]
+            assert [(data["question_id"], data["answer"]) for data in closed] == [(question_id, "allow")]
+            assert await harness.read_file(one.place, one.path("may-i")) is not None
+
+    async def test_a_tool_that_is_denied_does_not_run(self, harness: Harness) -> None:
+        """By the next daemon; and whoever comes second with another answer is too late."""
+        async with talk(harness) as one:
+            prompt_id, question_id = await _asked(harness, one)
+            other = one.another_daemon()
+            await other.agent.answer(one.place, one.session, question_id, "deny")
+            await one.agent.answer(one.place, one.session, question_id, "allow")
+            turn = await other.read(prompt_id)
+            assert [told.event.data["answer"] for told in turn if told.event.kind is Kind.QUESTION_CLOSED] == ["deny"]
+            tools = [told.event.data["state"] for told in turn if told.event.kind is Kind.TOOL_UPDATE]
+            assert tools[-1] == ToolState.ERROR
+            assert await harness.read_file(one.place, one.path("may-i")) is None
+            await one.agent.answer(one.place, one.session, question_id, "allow")  # long after the end
+            assert await harness.read_file(one.place, one.path("may-i")) is None
+
+    async def test_a_rule_denies_without_asking(self, harness: Harness) -> None:
+        async with talk(harness) as one:
+            need(one.agent.abilities.permissions, "this agent does not ask before it uses a tool")
+            path = one.path("never-ever")
+            turn = await one.turn(harness.wishes.run(f"touch {path}"))
+            assert Kind.QUESTION not in [told.event.kind for told in turn]
+            assert await harness.read_file(one.place, path) is None
+            allowed = one.path("other")
+            assert reason_of(await one.turn(harness.wishes.run(f"touch {allowed}"))) is StopReason.END_TURN
+            assert await harness.read_file(one.place, allowed) is not None
+
+    async def test_an_abort_closes_the_question(self, harness: Harness) -> None:
+        async with talk(harness) as one:
+            prompt_id, _question_id = await _asked(harness, one)
+            await one.agent.abort(one.place, one.session, prompt_id)
+            turn = await one.read(prompt_id)
+            assert reason_of(turn) is StopReason.CANCELED
+            assert [told.event.kind for told in turn].count(Kind.QUESTION_CLOSED) == 1
+            assert await harness.read_file(one.place, one.path("may-i")) is None
+
+
+async def _asked(harness: Harness, one: Talk) -> tuple[str, str]:
+    """The prompt's id and the question's."""
+    need(one.agent.abilities.permissions, "this agent does not ask before it uses a tool")
+    path = one.path("may-i")
+    prompt_id = await one.prompt(harness.wishes.run(f"touch {path}"), harness.wishes.say("on I go"))
+    question = (await one.read_until(prompt_id, Kind.QUESTION)).event.data
+    assert path in str(question["text"])
+    options = question.get("options")
+    assert isinstance(options, list)
+    assert [option["id"] for option in options if option["id"] != "allow_always"] == ["allow", "deny"]
+    assert question.get("default") == "deny"
+    assert await harness.read_file(one.place, path) is None
+    return prompt_id, str(question["question_id"])

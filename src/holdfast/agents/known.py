@@ -1,0 +1,53 @@
+"""The agents that there are: where each one's adapter is, which program it needs in the image, and how much memory."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+IMAGE = "agent"
+"""The image of ours that has the agents which it can have; see ``images/recipes``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """One agent. Its class is called without arguments, when it is first asked for."""
+
+    adapter: str
+    program: str | None = None
+    """What must be on the PATH of a sandbox; None: it brings its own."""
+    package: str | None = None
+    """Of npm, where the program comes from."""
+    in_image: bool = False
+    """Whether the image ``agent`` has it."""
+    memory_mb: int | None = None
+    """What a sandbox needs for it, and for some work beside; None: the daemon's default is enough."""
+
+
+_ACP = "holdfast.agents.acp.adapter"
+
+KNOWN: Final[Mapping[str, Known]] = {
+    "scripted": Known("holdfast.agents.scripted.adapter:ScriptedAgent"),
+    "pi": Known("holdfast.agents.pi.adapter:PiAgent", "pi", "@earendil-works/pi-coding-agent", True, 768),
+    "opencode": Known("holdfast.agents.opencode.adapter:OpenCodeAgent", "opencode", "opencode-ai", True, 1536),
+    "sandbox-agent": Known(
+        "holdfast.agents.sandbox_agent.adapter:SandboxAgent", "sandbox-agent", "sandbox-agent", True, 1536
+    ),
+    "opencode-acp": Known(f"{_ACP}:OpencodeAcp", "opencode", "opencode-ai", True, 1536),
+    "claude": Known(f"{_ACP}:Claude", "claude-agent-acp", "@agentclientprotocol/claude-agent-acp", False, 1024),
+    "codex": Known(f"{_ACP}:Codex", "codex-acp", "@zed-industries/codex-acp", False, 768),
+    "pi-acp": Known(f"{_ACP}:PiAcp", "pi-acp", "pi-acp", False, 768),
+    "gemini": Known(f"{_ACP}:Gemini", "gemini", "@google/gemini-cli", False, 768),
+}
+
+
+def how_to_install(agent: str) -> str:
+    """What to do where a sandbox's image does not have it."""
+    known = KNOWN.get(agent)
+    if known is None or known.program is None:
+        return "its program must be on the PATH of the sandbox"
+    if known.in_image:
+        return f"the image {IMAGE} has it: run `holdfast image build {IMAGE}`, and let the thread use that image"
+    return (
+        f"add the npm package {known.package} to a recipe that extends {IMAGE}, build it with `holdfast image build`, "
+        "and let the thread use that image"
+    )

@@ -1,0 +1,235 @@
+"""The adapter of OpenCode's own server.
+
+Requests go over HTTP; what happens in a turn is read from the record that ``recorder.js`` keeps of it, a plugin in the
+server itself. So readers may come and go, and a turn can be read again after the server's death.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
+
+from holdfast.agents.base import START, Abilities, Agent, AgentSessionId, Command, Cursor, Place, Prompt, Said, Told
+from holdfast.agents.opencode import prompting, settings, workspace
+from holdfast.agents.opencode.answers import Answers
+from holdfast.agents.opencode.history import told_before
+from holdfast.agents.opencode.mapper import Mapper
+from holdfast.agents.opencode.server import Servers, check_session
+from holdfast.agents.opencode.turn_log import TurnLog
+from holdfast.agents.supervisor import Found, Line, Patience, Supervisor, follow_lines
+from holdfast.agents.supervisor.home import write_file
+from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, FileMissing
+from holdfast.sessions.processes import ProcessView
+
+_ABORT_AGAIN_SECONDS = 2.0
+
+
+class OpenCodeAgent(Agent):
+    """One daemon's adapter."""
+
+    name = settings.NAME
+
+    def __init__(self, patience: Patience | None = None) -> None:
+        self._patience = patience or Patience()
+        # A server in its first turn may stand still for seconds on a busy machine. Before a turn it counts as down
+        # then; but it is not ended, with all that it does, before it was silent for longer.
+        longer = max(self._patience.health, self._patience.quiet)
+        self._supervisor = Supervisor(self.name, replace(self._patience, health=longer))
+        self._servers = Servers(self._supervisor)
+        self._answers = Answers(self._servers)
+
+    @property
+    def abilities(self) -> Abilities:
+        return Abilities(revert=True, diff=True, permissions=True)
+
+    # -- the process ---------------------------------------------------------------------------------------------------
+
+    async def start(self, place: Place) -> None:
+        async def ready(found: Found) -> None:
+            await self._servers.ready(place, found)
+
+        async def alive(found: Found) -> None:
+            await self._servers.alive(place, found)
+
+        launch = settings.launch(place, await self._supervisor.directory(place))
+        await self._supervisor.start(place, launch, ready, alive)
+
+    async def health(self, place: Place) -> None:
+        await self._ask_soon(place, "/session/status")
+
+    async def stop(self, place: Place) -> None:
+        await self._supervisor.stop(place)
+
+    async def _ask_soon(self, place: Place, path: str) -> None:
+        """What is asked before every turn: a runner that does not answer must not take longer than an agent."""
+        seconds = self._patience.health
+        try:
+            async with asyncio.timeout(seconds):
+                launch = settings.launch(place, await self._supervisor.directory(place))
+                found = await self._supervisor.running(place, launch)
+                await self._servers.ask(place, found, "GET", path, seconds=seconds)
+        except TimeoutError:
+            raise AgentDown(f"the agent did not answer within {seconds:.0f} s; start it again") from None
+
+    # -- sessions ------------------------------------------------------------------------------------------------------
+
+    async def create_session(self, place: Place, history: Sequence[Said] = ()) -> AgentSessionId:
+        found = await self._supervisor.running(place)
+        told = (await self._servers.ask(place, found, "POST", "/session", {})).fields.get("id")
+        if not isinstance(told, str):
+            raise AgentFailed("the agent made a session and did not name it")
+        session = AgentSessionId(told)
+        check_session(session)
+        if history:
+            await self._servers.ask(place, found, "POST", f"/session/{session}/message", told_before(history))
+        folder = f"{await self._supervisor.directory(place)}/turns/{session}"
+        await place.sandbox.files.mkdir(place.session_id, folder, parents=True, mode=0o700)
+        return session
+
+    async def resume_session(self, place: Place, session: AgentSessionId) -> None:
+        check_session(session)
+        await self._ask_soon(place, f"/session/{session}")
+
+    async def commands(self, place: Place, session: AgentSessionId) -> Sequence[Command]:
+        check_session(session)
+        return await prompting.commands(self._servers, place, await self._supervisor.running(place))
+
+    # -- turns ---------------------------------------------------------------------------------------------------------
+
+    async def prompt(self, place: Place, session: AgentSessionId, prompt: Prompt) -> None:
+        if await self.accepted(place, session, prompt.id):
+            return
+        found = await self._supervisor.running(place)
+        wanted = await prompting.request(self._servers, place, found, session, prompt, name_of(prompt.id))
+        try:
+            seconds = self._patience.request
+            async with asyncio.timeout(seconds):
+                key = f"{session}/{name_of(prompt.id)}"
+                await prompting.deliver(self._servers, place, found, key, wanted, seconds)
+        except (TimeoutError, AgentDown) as error:
+            await self.stop(place)  # so that nobody is left who could still take it up
+            if not await self.accepted(place, session, prompt.id):
+                raise AgentDown(f"the agent did not take the prompt ({error}); start it again") from error
+
+    async def accepted(self, place: Place, session: AgentSessionId, prompt_id: str) -> bool:
+        check_session(session)
+        path = await self._path(place, session, prompt_id)
+        files = place.sandbox.files
+        try:
+            return (await files.stat(place.session_id, path, follow=False)).size > 0
+        except FileMissing:
+            pass
+        try:
+            await files.stat(place.session_id, path.rpartition("/")[0], follow=False)
+        except FileMissing:
+            raise AgentSessionMissing(f"the agent has no session {session}; make a new one") from None
+        return False
+
+    async def _path(self, place: Place, session: AgentSessionId, prompt_id: str) -> str:
+        return f"{await self._supervisor.directory(place)}/turns/{session}/{name_of(prompt_id)}.jsonl"
+
+    async def _log(
+        self, place: Place, session: AgentSessionId, prompt_id: str, after: Cursor = START
+    ) -> tuple[TurnLog, Mapper]:
+        if not await self.accepted(place, session, prompt_id):
+            raise AgentFailed(f"the agent has had no prompt {prompt_id[:100]}")
+        mapper = Mapper(f"oc_{name_of(prompt_id)[:24]}", place.brief.permissions)
+        key = f"{session}/{name_of(prompt_id)}"
+        return TurnLog(place, await self._path(place, session, prompt_id), key, mapper, after), mapper
+
+    async def events(
+        self, place: Place, session: AgentSessionId, prompt_id: str, after: Cursor
+    ) -> AsyncGenerator[Told, None]:
+        log, mapper = await self._log(place, session, prompt_id, after)
+        while True:
+            found = await self._supervisor.find(place)
+            for told in await log.rest():
+                yield told
+            if log.ended:
+                return
+            if found is None or not found.view.running:
+                raise AgentDown("the agent died in the middle of the turn; start it")
+            async with contextlib.aclosing(self._follow(place, found, log, mapper)) as following:
+                async for told in following:
+                    yield told
+            if log.ended:
+                return
+
+    async def _follow(self, place: Place, found: Found, log: TurnLog, mapper: Mapper) -> AsyncGenerator[Told, None]:
+        """What the recorder tells of the turn, to its end or the process's."""
+        view = found.view
+        output = follow_lines(place, view.process_id, view.written, self._patience.quiet)
+        async with contextlib.aclosing(output):
+            async for item in output:
+                if isinstance(item, ProcessView):
+                    return
+                if item is None:
+                    await self._servers.alive(place, found)
+                # after Attached nothing escapes us; before, and where something was lost, the file has it
+                news = await log.take(item.told) if isinstance(item, Line) else await log.rest()
+                await self._answers.give(place, found, mapper)
+                for told in news:
+                    yield told
+                if log.ended:
+                    return
+
+    async def abort(self, place: Place, session: AgentSessionId, prompt_id: str) -> None:
+        check_session(session)
+        if not await self.accepted(place, session, prompt_id):
+            return
+        log, _ = await self._log(place, session, prompt_id)
+        path = await self._path(place, session, prompt_id)
+        try:
+            async with asyncio.timeout(self._patience.request):
+                while True:
+                    found = await self._supervisor.find(place)
+                    await log.rest()
+                    if log.ended or found is None or not found.view.running:
+                        return
+                    await write_file(place, f"{path}.abort", b"")
+                    await self._servers.ask(place, found, "POST", f"/session/{session}/abort")
+                    await self._wait_for_end(place, found, log)
+        except TimeoutError:
+            raise AgentDown("the agent did not end the turn; start it again") from None
+
+    async def _wait_for_end(self, place: Place, found: Found, log: TurnLog) -> None:
+        """For a while: what was aborted in the moment when it began may need to be told again."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ABORT_AGAIN_SECONDS):
+                output = follow_lines(place, found.view.process_id, found.view.written, _ABORT_AGAIN_SECONDS)
+                async with contextlib.aclosing(output):
+                    async for item in output:
+                        await (log.take(item.told) if isinstance(item, Line) else log.rest())
+                        if log.ended or isinstance(item, ProcessView):
+                            return
+
+    async def answer(self, place: Place, session: AgentSessionId, question_id: str, answer: str) -> None:
+        check_session(session)
+        found = await self._supervisor.running(place)
+        await self._answers.answer(place, found, await self._supervisor.directory(place), session, question_id, answer)
+
+    # -- what was done -------------------------------------------------------------------------------------------------
+
+    async def revert(self, place: Place, session: AgentSessionId, prompt_id: str) -> None:
+        message = await self._ended_message(place, session, prompt_id)
+        found = await self._supervisor.running(place)
+        await workspace.revert(self._servers, place, found, session, message)
+
+    async def diff(self, place: Place, session: AgentSessionId, prompt_id: str) -> str:
+        message = await self._ended_message(place, session, prompt_id)
+        found = await self._supervisor.running(place)
+        return await workspace.diff(self._servers, place, found, session, message)
+
+    async def _ended_message(self, place: Place, session: AgentSessionId, prompt_id: str) -> str:
+        """OpenCode's name for the prompt of a turn that is over."""
+        log, mapper = await self._log(place, session, prompt_id)
+        await log.rest()
+        if not log.ended:
+            raise AgentFailed("the turn is still running; abort it first")
+        return mapper.prompt_message
+
+
+def name_of(prompt_id: str) -> str:
+    """Of any id, a name for its files."""
+    return hashlib.sha256(prompt_id.encode("utf-8", "surrogatepass")).hexdigest()[:40]

@@ -1,0 +1,70 @@
+"""Answers to OpenCode's questions: those that the rules give at once, and those that people give."""
+
+import contextlib
+
+from holdfast.agents.base import AgentSessionId, Place
+from holdfast.agents.opencode.mapper import REPLIES, Mapper
+from holdfast.agents.opencode.server import Servers
+from holdfast.agents.permissions import Action
+from holdfast.agents.supervisor import Found
+from holdfast.errors import AgentFailed, FileMissing
+
+_PERMISSION, _QUESTION = "per_", "que_"
+_REMEMBERED = 10_000
+_DENIED = "denied by the rules of this place; do without it"
+
+
+class Answers:
+    """Those of one daemon."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+        self._given: set[str] = set()
+
+    async def give(self, place: Place, found: Found, mapper: Mapper) -> None:
+        """What the rules say about what it has asked meanwhile. Given twice, by two readers, the first counts."""
+        for request, action in list(mapper.decided.items()):
+            if request in self._given:
+                continue
+            if len(self._given) >= _REMEMBERED:
+                self._given.clear()
+            allowed = action is Action.ALLOW
+            content = {"reply": "once"} if allowed else {"reply": "reject", "message": _DENIED}
+            with contextlib.suppress(AgentFailed):  # somebody else was first
+                await self._servers.ask(place, found, "POST", f"/permission/{request}/reply", content)
+            self._given.add(request)
+
+    async def answer(
+        self, place: Place, found: Found, directory: str, session: AgentSessionId, question: str, answer: str
+    ) -> None:
+        if not question.isascii() or not question.replace("_", "").isalnum():
+            raise AgentFailed(f"the agent has not asked {question[:100]!r}")
+        try:
+            await self._send(place, found, question, answer)
+        except AgentFailed:
+            if not await self._was_asked(place, f"{directory}/turns/{session}", question):
+                raise
+
+    async def _send(self, place: Place, found: Found, question: str, answer: str) -> None:
+        if question.startswith(_PERMISSION):
+            reply = REPLIES.get(answer)
+            content = {"reply": "reject", "message": answer} if reply is None else {"reply": reply}
+            await self._servers.ask(place, found, "POST", f"/permission/{question}/reply", content)
+        elif question.startswith(_QUESTION):
+            listed = (await self._servers.ask(place, found, "GET", "/question")).content
+            waiting = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+            asked = next((one.get("questions") for one in waiting if one.get("id") == question), None)
+            if not isinstance(asked, list):
+                raise AgentFailed(f"the agent does not wait for an answer to {question}")
+            answers = [[answer] for _ in asked]
+            await self._servers.ask(place, found, "POST", f"/question/{question}/reply", {"answers": answers})
+        else:
+            raise AgentFailed(f"the agent has not asked {question[:100]!r}")
+
+    async def _was_asked(self, place: Place, folder: str, question: str) -> bool:
+        """Then the answer only comes too late, which is no error."""
+        try:
+            await place.sandbox.files.stat(place.session_id, f"{folder}/{question}.asked", follow=False)
+        except FileMissing:
+            return False
+        return True

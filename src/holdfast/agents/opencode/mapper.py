@@ -1,0 +1,224 @@
+"""From the recorder's lines to turn events. Pure: the same lines give the same events, whoever reads them, and when."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.agents.opencode.tools import kind_of
+from holdfast.agents.permissions import Action, Rule, decide
+from holdfast.protocol.turn_events import AgentStatus, Kind, StopReason, ToolState, TurnEvent
+
+Json = Mapping[str, object]
+
+ALLOW, ALLOW_ALWAYS, DENY = "allow", "allow_always", "deny"
+REPLIES: Mapping[str, str] = {ALLOW: "once", ALLOW_ALWAYS: "always", DENY: "reject"}
+"""Our answers to a permission question, and OpenCode's."""
+_ANSWERS = {reply: answer for answer, reply in REPLIES.items()}
+_OPTIONS = (
+    {"id": ALLOW, "label": "Allow once"},
+    {"id": ALLOW_ALWAYS, "label": "Allow always"},
+    {"id": DENY, "label": "Deny"},
+)
+_ABORTED = "MessageAbortedError"
+_WHOLE = ("stop", "length", "content-filter")
+_STRICTNESS = (Action.DENY, Action.ASK, Action.ALLOW)
+_STATES = {state.value: state for state in ToolState}
+
+
+@dataclass(slots=True)
+class Mapper:
+    """Of one turn."""
+
+    message_id: str
+    rules: Sequence[Rule] = ()
+    ended: bool = False
+    prompt_message: str = ""
+    """OpenCode's own name for the prompt."""
+    decided: dict[str, Action] = field(default_factory=dict)
+    """Permission requests that wait for an answer which no person need give."""
+    asked: dict[str, Json] = field(default_factory=dict)
+    """Questions that wait for a person, by id."""
+    _status: AgentStatus | None = None
+    _error: Json | None = None
+    _finished: bool = False
+    _tools: dict[str, Json] = field(default_factory=dict)
+
+    def feed(self, record: Json) -> list[TurnEvent]:
+        """What a line says. Nothing, if it is unknown, makes no sense, or comes after the end."""
+        if self.ended:
+            return []
+        match record:
+            case {"type": "prompt", "message": str(message)}:
+                self.prompt_message = message
+                create = TurnEvent(Kind.MESSAGE_CREATE, {"message_id": self.message_id, "role": "agent"})
+                return [create, *self._now(AgentStatus.THINKING)]
+            case {"type": "delta", "part": str(part), "text": str(text)}:
+                return self._delta(part, text, record.get("thought") is True)
+            case {"type": "tool", "id": str(tool), "name": str(name), "state": str(state)} if state in _STATES:
+                return self._tool(tool, name, _STATES[state], record)
+            case {"type": "asked", "id": str(request)}:
+                return self._permission(request, record)
+            case {"type": "replied", "id": str(request), "reply": str(reply)}:
+                self.decided.pop(request, None)
+                return self._closed(request, _ANSWERS.get(reply, reply))
+            case {"type": "question", "id": str(request), "questions": list(questions)}:
+                return self._question(request, [one for one in questions if isinstance(one, Mapping)])
+            case {"type": "answered", "id": str(request)}:
+                return self._closed(request, _answer_of(record.get("answers")))
+            case {"type": "settled"}:
+                return self._settled(record)
+        return self._aside(record)
+
+    def _aside(self, record: Json) -> list[TurnEvent]:
+        """What is told on the way."""
+        match record:
+            case {"type": "ended"}:
+                error = _object(record.get("error"))
+                self._error = error or self._error
+                self._finished = error is None and record.get("finish") in _WHOLE
+            case {"type": "error"}:
+                self._error = _object(record.get("error")) or {}
+            case {"type": "retry", "attempt": int(attempt)}:
+                return [self._retry(attempt, record)]
+            case {"type": "title", "title": str(title)}:
+                return [TurnEvent(Kind.TITLE, {"title": title})]
+            case {"type": "patch", "files": list(files)}:
+                return [TurnEvent(Kind.FILES_CHANGED, {"paths": [str(path) for path in files]})]
+            case {"type": "plan", "entries": list(entries)}:
+                return [TurnEvent(Kind.PLAN, {"entries": [one for one in entries if isinstance(one, dict)]})]
+        return []
+
+    def _now(self, status: AgentStatus) -> list[TurnEvent]:
+        if status is self._status:
+            return []
+        self._status = status
+        return [TurnEvent(Kind.STATUS, {"status": status.value})]
+
+    def _delta(self, part: str, text: str, thought: bool) -> list[TurnEvent]:
+        data = {"message_id": self.message_id, "part_id": part, "text": text}
+        before = self._now(AgentStatus.THINKING if thought else AgentStatus.STREAMING)
+        return [*before, TurnEvent(Kind.TEXT_DELTA, {**data, "thought": True} if thought else data)]
+
+    def _tool(self, tool: str, name: str, state: ToolState, record: Json) -> list[TurnEvent]:
+        exit_code = record.get("exit")
+        failed = isinstance(exit_code, int) and exit_code != 0
+        if state is ToolState.COMPLETED and failed:
+            state = ToolState.ERROR
+        data: dict[str, object] = {
+            "message_id": self.message_id,
+            "tool_id": tool,
+            "name": name,
+            "state": state.value,
+        }
+        data |= {"input": record["input"]} if isinstance(record.get("input"), dict) else {}
+        data |= {key: record[key] for key in ("output", "title") if isinstance(record.get(key), str)}
+        data |= {"exit_code": exit_code} if isinstance(exit_code, int) else {}
+        if self._tools.get(tool) == data:
+            return []
+        self._tools[tool] = data
+        over = state in (ToolState.COMPLETED, ToolState.ERROR)
+        return [*([] if over else self._now(AgentStatus.TOOL_CALLING)), TurnEvent(Kind.TOOL_UPDATE, data)]
+
+    def _permission(self, request: str, record: Json) -> list[TurnEvent]:
+        permission = str(record.get("permission"))
+        arguments = _arguments(record)
+        action = decision(self.rules, permission, arguments)
+        if action is not Action.ASK:
+            self.decided[request] = action
+            return []
+        text = f"May I use {permission}: {arguments[0]}?" if arguments else f"May I use {permission}?"
+        asked = {"question_id": request, "text": text, "options": list(_OPTIONS), "default": DENY}
+        self.asked[request] = {**asked, "permission": True}
+        return [TurnEvent(Kind.QUESTION, asked)]
+
+    def _question(self, request: str, questions: Sequence[Json]) -> list[TurnEvent]:
+        """Several at once are one text, and one answer, in words."""
+        texts = [str(one.get("question", "")) for one in questions]
+        asked: dict[str, object] = {"question_id": request, "text": "\n".join(texts)}
+        if len(questions) == 1:
+            options = questions[0].get("options")
+            labels = [_label(one) for one in options] if isinstance(options, list) else []
+            asked["options"] = [{"id": label, "label": label} for label in labels]
+        self.asked[request] = {**asked, "count": len(questions)}
+        return [TurnEvent(Kind.QUESTION, asked)]
+
+    def _closed(self, request: str, answer: str) -> list[TurnEvent]:
+        if self.asked.pop(request, None) is None:
+            return []
+        return [TurnEvent(Kind.QUESTION_CLOSED, {"question_id": request, "answer": answer})]
+
+    def _retry(self, attempt: int, record: Json) -> TurnEvent:
+        error = _object(record.get("error")) or {}
+        told = record.get("message") or error.get("message") or "the model did not answer"
+        data: dict[str, object] = {"code": "model_retried", "message": str(told), "attempt": attempt}
+        after = record.get("next")
+        return TurnEvent(Kind.ERROR, {**data, "retry_at": after / 1000} if isinstance(after, int) else data)
+
+    def _settled(self, record: Json) -> list[TurnEvent]:
+        self.ended = True
+        closed = [event for request in list(self.asked) for event in self._closed(request, "")]
+        self.decided.clear()
+        data: dict[str, object] = {"message_id": self.message_id}
+        error = {} if self._error is None else self._error
+        if self._finished:  # whatever else went wrong, making a title, say
+            data["reason"] = StopReason.END_TURN.value
+        elif error.get("name") == _ABORTED or record.get("aborted"):
+            data["reason"] = StopReason.CANCELED.value
+        elif record.get("died"):
+            data |= _failed("agent_died", "the agent died in the middle of the turn")
+        elif self._error is not None:
+            data |= _failure(error)
+        elif record.get("lost"):
+            data |= _failed("prompt_lost", "the agent took the prompt and did nothing about it; send it again")
+        else:
+            data["reason"] = StopReason.END_TURN.value
+        return [*closed, TurnEvent(Kind.FINALIZE, data)]
+
+
+def decision(rules: Sequence[Rule], permission: str, arguments: Sequence[str]) -> Action:
+    """The strictest for any of what is wanted: a command line is asked for as a whole, and for each of its parts."""
+    kind = kind_of(permission)
+    wanted = [permission] if kind == "other" else arguments or [""]
+    found = {decide(rules, kind, argument) for argument in wanted}
+    return next(action for action in _STRICTNESS if action in found)
+
+
+def _arguments(record: Json) -> list[str]:
+    metadata = _object(record.get("metadata")) or {}
+    named = [value for value in (metadata.get(key) for key in ("command", "filepath", "url")) if isinstance(value, str)]
+    patterns = record.get("patterns")
+    listed = [one for one in patterns if isinstance(one, str)] if isinstance(patterns, list) else []
+    return list(dict.fromkeys([*named, *listed]))
+
+
+def _failure(error: Json) -> dict[str, object]:
+    status = error.get("status")
+    message = str(error.get("message") or error.get("name") or "the agent failed and did not say why")
+    if not isinstance(status, int):
+        return _failed("agent_error", message)
+    told = _failed("model_error", f"{message} (status {status})")
+    return {**told, "error": {**_mapping(told["error"]), "status": status}}
+
+
+def _failed(code: str, message: str) -> dict[str, object]:
+    return {"reason": StopReason.ERROR.value, "error": {"code": code, "message": message}}
+
+
+def _answer_of(answers: object) -> str:
+    """Of a question of the agent's own: labels, or the user's words. None where nobody answered."""
+    if not isinstance(answers, list):
+        return ""
+    lists = [one for one in answers if isinstance(one, list)]
+    return ", ".join(dict.fromkeys(str(label) for one in lists for label in one))
+
+
+def _label(option: object) -> str:
+    return str(option.get("label", "")) if isinstance(option, Mapping) else str(option)
+
+
+def _object(value: object) -> Json | None:
+    return value if isinstance(value, Mapping) else None
+
+
+def _mapping(value: object) -> Json:
+    assert isinstance(value, Mapping)
+    return value

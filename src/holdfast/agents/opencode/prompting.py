@@ -1,0 +1,117 @@
+"""Giving OpenCode a prompt: what is sent, and how we learn that it was taken."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
+
+from holdfast.agents.base import AgentSessionId, Command, Place, Prompt
+from holdfast.agents.opencode import client
+from holdfast.agents.opencode.client import Reply
+from holdfast.agents.opencode.server import Servers, check
+from holdfast.agents.opencode.settings import model_fields, model_of, name_of
+from holdfast.agents.supervisor import Found, Line, follow_lines
+from holdfast.errors import AgentDown, AgentFailed
+from holdfast.sessions.follow import Attached
+from holdfast.sessions.processes import ProcessView
+
+_COMMAND = re.compile(r"/([A-Za-z0-9][\w:./-]*)(?:\s+(.*))?", re.DOTALL)
+_TIME = re.compile(r"(?:msg|ses)_([0-9a-f]{12})")
+_TIME_MASK = (1 << 48) - 1
+_TAKEN = "accepted before"
+
+Output = AsyncGenerator[Attached | Line | ProcessView | int | None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    path: str
+    content: Mapping[str, object]
+
+
+async def request(
+    servers: Servers, place: Place, found: Found, session: AgentSessionId, prompt: Prompt, name: str
+) -> Request:
+    """What to send for this prompt. ``name`` is what the recorder is to know it by."""
+    typed = _COMMAND.fullmatch(prompt.text.strip())
+    if typed and typed[1] in {command.name for command in await commands(servers, place, found)}:
+        content = {
+            "command": typed[1],
+            "arguments": typed[2] or "",
+            "model": name_of(model_of(place.brief, prompt.model)),
+            "messageID": await _message_id(servers, place, found, session, name),
+        }
+        return Request(f"/session/{session}/command", content)
+    parts = [{"type": "text", "text": prompt.text, "metadata": {"holdfast": name}}]
+    if prompt.attachments:
+        files = "\n".join(f"- {path}" for path in prompt.attachments)
+        parts.append({"type": "text", "text": f"<attachments>\n{files}\n</attachments>"})
+    return Request(
+        f"/session/{session}/prompt_async", {"model": model_fields(place.brief, prompt.model), "parts": parts}
+    )
+
+
+async def _message_id(servers: Servers, place: Place, found: Found, session: AgentSessionId, name: str) -> str:
+    """An id that carries the name, and sorts right after the last message: OpenCode goes by that order, and our clock
+    need not be the sandbox's. In an empty session it is the session's own time, which is told upside down."""
+    listed = (await servers.ask(place, found, "GET", f"/session/{session}/message?limit=1")).content
+    last = listed[-1] if isinstance(listed, list) and listed else None
+    info = last.get("info") if isinstance(last, dict) else None
+    told = _TIME.match(str(info.get("id"))) if isinstance(info, dict) else None
+    born = _TIME.match(session)
+    if told is None and born is None:
+        raise AgentFailed(f"the agent's session {session} tells no time; make a new one")
+    time = int(told[1], 16) if told else ~int(born[1] if born else "0", 16)
+    return f"msg_{(time + 1) & _TIME_MASK:012x}hf{name}"
+
+
+async def commands(servers: Servers, place: Place, found: Found) -> Sequence[Command]:
+    listed = (await servers.ask(place, found, "GET", "/command")).content
+    if not isinstance(listed, list):
+        raise AgentFailed("the agent's list of commands is none")
+    return [
+        Command(one["name"], str(one.get("description") or ""))
+        for one in listed
+        if isinstance(one, dict) and isinstance(one.get("name"), str)
+    ]
+
+
+async def deliver(servers: Servers, place: Place, found: Found, key: str, wanted: Request, quiet: float) -> None:
+    """Send it, and return when the recorder has taken note of it. The deadline is the caller's."""
+    address = await servers.address(place, found)
+    output = follow_lines(place, found.view.process_id, found.view.written, quiet)
+    try:
+        if not isinstance(await anext(output, None), Attached):
+            raise AgentDown("the agent's process has ended; start it again")
+        async with client.sent(place, address, "POST", wanted.path, wanted.content) as answer:
+            await _taken(output, answer, key, wanted.path)
+    finally:
+        await output.aclose()
+
+
+async def _taken(output: Output, answer: "asyncio.Future[Reply]", key: str, path: str) -> None:
+    noted = asyncio.ensure_future(_noted(output, key))
+    try:
+        waited: list[asyncio.Future[None] | asyncio.Future[Reply]] = [noted, answer]
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        if answer.done() and not noted.done():
+            check(answer.result(), path)
+        await noted
+    finally:
+        noted.cancel()
+        await asyncio.gather(noted, return_exceptions=True)
+
+
+async def _noted(output: Output, key: str) -> None:
+    async for item in output:
+        if isinstance(item, ProcessView):
+            break
+        if not isinstance(item, Line):
+            continue
+        if item.told.get("turn") == key:
+            return
+        if item.told.get("refused") == key:
+            if _TAKEN in str(item.told.get("why")):
+                return
+            raise AgentFailed(f"the agent does not take the prompt: {item.told.get('why')}")
+    raise AgentDown("the agent's process has ended; start it again")

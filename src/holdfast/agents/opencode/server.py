@@ -1,0 +1,118 @@
+"""One OpenCode server in a sandbox: where it is, whether it is ready, and requests to it."""
+
+import contextlib
+import re
+
+from holdfast.agents.base import AgentSessionId, Place
+from holdfast.agents.opencode import client
+from holdfast.agents.opencode.client import Address, Document, Reply
+from holdfast.agents.opencode.settings import PASSWORD_FILE, READY, USER
+from holdfast.agents.supervisor import Found, Supervisor
+from holdfast.agents.supervisor.home import find_file, read_file, write_file
+from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, FileMissing, ProcessNotFound
+from holdfast.protocol.messages import STDOUT
+from holdfast.sessions.follow import Chunk
+
+_PORT = re.compile(rb"^" + re.escape(READY.encode()) + rb"http://127\.0\.0\.1:([0-9]{1,5})\s*$", re.MULTILINE)
+_HEAD_BYTES = 64 << 10
+_REMEMBERED = 10_000
+_SESSION = re.compile(r"ses_[0-9A-Za-z]{8,80}")
+_RECORDING = b'{"recorder":"ready"}'
+
+
+class Servers:
+    """Those of one daemon. What it remembers (ports, passwords) it could find out again."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._known: dict[str, Address] = {}
+
+    async def ready(self, place: Place, found: Found) -> None:
+        """Returns when it takes requests and its recorder writes; until it says so itself, none is answered."""
+        await self._said(place, found, _PORT)
+        await self.ask(place, found, "GET", "/session/status", seconds=self._supervisor.patience.start)
+        await self._said(place, found, re.compile(re.escape(_RECORDING)))
+        port = (await self.address(place, found)).port
+        await write_file(place, await self._port_file(place), f"{found.view.process_id} {port}".encode())
+
+    async def alive(self, place: Place, found: Found) -> None:
+        await self.ask(place, found, "GET", "/session/status", seconds=self._supervisor.patience.health)
+
+    async def ask(
+        self, place: Place, found: Found, method: str, path: str, content: Document = None, *, seconds: float = 0.0
+    ) -> Reply:
+        """``AgentSessionMissing`` for a session that it does not know, ``AgentFailed`` for any other refusal."""
+        address = await self.address(place, found)
+        seconds = seconds or self._supervisor.patience.request
+        return check(await client.ask(place, address, method, path, content, seconds=seconds), path)
+
+    async def address(self, place: Place, found: Found) -> Address:
+        key = f"{place.session_id}/{found.view.process_id}"
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            known = self._known[key] = await self._find(place, found)
+        return known
+
+    async def _find(self, place: Place, found: Found) -> Address:
+        port = await self._port(place, found)
+        try:
+            password = await read_file(place, f"{await self._supervisor.directory(place)}/{PASSWORD_FILE}")
+        except FileMissing:
+            raise AgentDown("the agent's password is gone; start it again") from None
+        return Address(port, USER, password.decode(errors="replace").strip())
+
+    async def _port(self, place: Place, found: Found) -> int:
+        """As it was noted when it got ready: what it said then is not kept for ever. Before, it is still there."""
+        noted, _, port = (await find_file(place, await self._port_file(place)) or b"").decode().partition(" ")
+        if noted == found.view.process_id and port.isdigit():
+            return int(port)
+        said = _PORT.search(await self._head(place, found))
+        if said is None:
+            raise AgentDown("the agent has not said yet where it listens; start it")
+        return int(said[1])
+
+    async def _port_file(self, place: Place) -> str:
+        return f"{await self._supervisor.directory(place)}/port"
+
+    async def _head(self, place: Place, found: Found) -> bytes:
+        """The first that it said."""
+        try:
+            chunks, _ = await place.sandbox.processes.read(
+                place.session_id, found.view.process_id, offset=0, limit=_HEAD_BYTES
+            )
+        except ProcessNotFound:
+            raise AgentDown("the agent's process is not there; start it") from None
+        return b"".join(chunk.data for chunk in chunks if chunk.stream == STDOUT)
+
+    async def _said(self, place: Place, found: Found, what: re.Pattern[bytes]) -> None:
+        """Returns when its output has it. The deadline is the caller's."""
+        said = b""
+        output = place.sandbox.processes.follow(place.session_id, found.view.process_id, offset=0)
+        async with contextlib.aclosing(output):
+            async for item in output:
+                said += item.data if isinstance(item, Chunk) and item.stream == STDOUT else b""
+                if what.search(said):
+                    return
+        raise AgentDown("the agent ended before it was ready")
+
+
+def check(reply: Reply, path: str) -> Reply:
+    """The same, if it is a success."""
+    if 200 <= reply.status < 300:
+        return reply
+    told = reply.fields
+    data = told.get("data")
+    message = data.get("message") if isinstance(data, dict) else None
+    if reply.status == 404 and "/session/" in path and told.get("name") == "NotFoundError":
+        raise AgentSessionMissing(f"the agent does not know that session: {message}; make a new one")
+    if reply.status == 401:
+        raise AgentDown("the agent does not take our password; start it again")
+    raise AgentFailed(f"the agent answered {path} with status {reply.status}: {message or told.get('name') or ''}")
+
+
+def check_session(session: AgentSessionId) -> None:
+    """It becomes part of paths."""
+    if not _SESSION.fullmatch(session):
+        raise AgentSessionMissing(f"{session[:100]!r} is no session of OpenCode; make a new one")

@@ -1,0 +1,257 @@
+"""Pi's adapter: its RPC mode, over the pipes of a process in the sandbox.
+
+One process per channel; it has one conversation at hand at a time, and is told to change to another one as needed. What
+is given to it is noted before (``supervisor.journal``), and what it says is kept by the runner: ``turn`` reads that.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import re
+import uuid
+from collections.abc import AsyncGenerator, Sequence
+from weakref import WeakValueDictionary
+
+from holdfast.agents.base import Abilities, Agent, AgentSessionId, Command, Cursor, Place, Prompt, Said, Told
+from holdfast.agents.pi import session_file
+from holdfast.agents.pi.config import SESSIONS, config, spoken
+from holdfast.agents.pi.mapper import ABORT
+from holdfast.agents.pi.rpc import Rpc, State, line
+from holdfast.agents.pi.turn import Turn
+from holdfast.agents.supervisor import Delivery, Found, Launch, Patience, Supervisor, record
+from holdfast.agents.supervisor.home import write_file
+from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, FileMissing
+from holdfast.protocol.models import channel_tag
+from holdfast.protocol.turn_events import Kind
+
+_HOME = "home"
+"""Pi's own directory, below the one that we have for it; beside it are our notes."""
+_SESSION = re.compile(r"pi_([0-9a-f]{32})")
+_QUESTION = re.compile(r"(p-[0-9a-f]{32})\..{1,500}", re.DOTALL)
+_TURNS: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+"""One prompt at a time per place, for all adapters of this daemon."""
+
+
+class PiAgent(Agent):
+    """One daemon's adapter."""
+
+    name = "pi"
+
+    def __init__(self, patience: Patience | None = None) -> None:
+        self._supervisor = Supervisor(self.name, patience)
+        self._prompts = self._supervisor.journal("prompts")
+        self._steers = self._supervisor.journal("steers")
+
+    @property
+    def abilities(self) -> Abilities:
+        return Abilities(steer=True, permissions=True)
+
+    # -- the process ---------------------------------------------------------------------------------------------------
+
+    async def start(self, place: Place) -> None:
+        async def answers(found: Found) -> None:
+            await Rpc(self._supervisor, place, found).state(self._supervisor.patience.start)
+
+        await self._supervisor.start(place, await self._launch(place), answers, answers)
+        await record.prune(place, await self._supervisor.directory(place))
+
+    async def health(self, place: Place) -> None:
+        async with self._soon():
+            await (await self._rpc(place, current=True)).state()
+
+    async def stop(self, place: Place) -> None:
+        await self._supervisor.stop(place)
+
+    async def _launch(self, place: Place) -> Launch:
+        made = config(place.brief, await self._home(place), channel_tag(place.channel))
+        files = {f"{_HOME}/{name}": data for name, data in made.files.items()}
+        return Launch(self.name, ["pi", *made.arguments], made.environment, files, place.brief.workdir)
+
+    async def _home(self, place: Place) -> str:
+        return f"{await self._supervisor.directory(place)}/{_HOME}"
+
+    async def _rpc(self, place: Place, *, current: bool = False) -> Rpc:
+        """To the process that runs; ``current``: only if it has the configuration of the brief."""
+        launch = await self._launch(place) if current else None
+        return Rpc(self._supervisor, place, await self._supervisor.running(place, launch))
+
+    @contextlib.asynccontextmanager
+    async def _soon(self) -> AsyncGenerator[None, None]:
+        """What is asked before every turn: a runner that does not answer must not take longer than an agent."""
+        seconds = self._supervisor.patience.health
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError:
+            raise AgentDown(f"pi did not answer within {seconds:.0f} s; start it again") from None
+
+    # -- sessions ------------------------------------------------------------------------------------------------------
+
+    async def create_session(self, place: Place, history: Sequence[Said] = ()) -> AgentSessionId:
+        await self._supervisor.running(place)
+        name = uuid.uuid4()
+        session = AgentSessionId(f"pi_{name.hex}")
+        model, _wire = spoken(place.brief.models)[0]
+        content = session_file.new_file(name, place.brief.workdir, history, model.provider, model.name)
+        await write_file(place, await self._path(place, session), content)
+        return session
+
+    async def resume_session(self, place: Place, session: AgentSessionId) -> None:
+        async with self._soon():
+            path = await self._known(place, session)
+            rpc = await self._rpc(place, current=True)
+            await self._at_hand(rpc, path, await rpc.state())
+
+    async def _at_hand(self, rpc: Rpc, path: str, state: State) -> State:
+        """Pi has this conversation open. It must not be at work on another one."""
+        if state.session_file == path:
+            return state
+        if state.busy:
+            raise AgentFailed("pi is busy with another conversation in this channel; wait for its end, or abort it")
+        await rpc.ask("switch_session", sessionPath=path)
+        return await rpc.state()
+
+    async def _path(self, place: Place, session: AgentSessionId) -> str:
+        found = _SESSION.fullmatch(session)
+        if not found:  # it becomes part of a path
+            raise AgentSessionMissing(f"{session[:100]!r} is no session of pi; make a new one")
+        return f"{await self._home(place)}/{SESSIONS}/{found[1]}.jsonl"
+
+    async def _known(self, place: Place, session: AgentSessionId) -> str:
+        """Its file. Pi would make a new one without a word, so we look ourselves."""
+        path = await self._path(place, session)
+        try:
+            await place.sandbox.files.stat(place.session_id, path, follow=False)
+        except FileMissing:
+            raise AgentSessionMissing(f"pi has no session {session}; make a new one") from None
+        return path
+
+    # -- turns ---------------------------------------------------------------------------------------------------------
+
+    async def prompt(self, place: Place, session: AgentSessionId, prompt: Prompt) -> None:
+        path = await self._known(place, session)
+        turn = _name("p", session, prompt.id)
+        async with _TURNS.setdefault((place.session_id, place.channel), asyncio.Lock()):
+            if await self._prompts.arrived(place, turn) is not None:
+                return
+            rpc = await self._rpc(place)
+            state = await self._at_hand(rpc, path, await rpc.state())
+            if state.busy:
+                raise AgentFailed("pi is at work on another prompt; wait for its end, steer it, or abort it")
+            await self._choose_model(place, rpc, state, prompt.model)
+            text = await self._text(rpc, prompt)
+            await self._deliver(place, rpc, line("prompt", turn, message=text), turn)
+
+    async def _deliver(self, place: Place, rpc: Rpc, told: bytes, turn: str) -> Delivery:
+        return await self._prompts.deliver(place, rpc.found.view, rpc.found.generation, told, turn)
+
+    async def _choose_model(self, place: Place, rpc: Rpc, state: State, wanted: str | None) -> None:
+        models = [model for model, _wire in spoken(place.brief.models)]
+        model = next((model for model in models if wanted in (None, model.id)), None)
+        if model is None:
+            offered = ", ".join(model.id for model in models)
+            raise AgentFailed(f"pi cannot use the model {wanted}; there is {offered}")
+        if state.model != (model.provider, model.name):
+            await rpc.ask("set_model", provider=model.provider, modelId=model.name)
+
+    async def _text(self, rpc: Rpc, prompt: Prompt) -> str:
+        text = prompt.text
+        if text.startswith("/"):
+            # An extension's command would be done at once and without any turn; so it is told as text.
+            listed = (await rpc.ask("get_commands")).get("commands")
+            named = text[1:].split(maxsplit=1)[:1]
+            for one in listed if isinstance(listed, list) else []:
+                if isinstance(one, dict) and one.get("source") == "extension" and [one.get("name")] == named:
+                    text = f" {text}"
+        if prompt.attachments:
+            text += "\n\nFiles that came with this message:\n" + "\n".join(prompt.attachments)
+        return text
+
+    async def accepted(self, place: Place, session: AgentSessionId, prompt_id: str) -> bool:
+        await self._known(place, session)
+        if await self._prompts.arrived(place, _name("p", session, prompt_id)) is not None:
+            return True
+        return await self._steers.arrived(place, _name("s", session, prompt_id)) is not None
+
+    async def events(
+        self, place: Place, session: AgentSessionId, prompt_id: str, after: Cursor
+    ) -> AsyncGenerator[Told, None]:
+        turn = await self._turn(place, _name("p", session, prompt_id))
+        if turn is None:
+            await self._known(place, session)
+            raise AgentFailed(f"pi has had no prompt {prompt_id[:100]}")
+        async with contextlib.aclosing(turn.events(after)) as events:
+            async for told in events:
+                yield told
+
+    async def _turn(self, place: Place, name: str) -> Turn | None:
+        delivery = await self._prompts.arrived(place, name)
+        return None if delivery is None else Turn(self._supervisor, place, name, delivery)
+
+    async def abort(self, place: Place, session: AgentSessionId, prompt_id: str) -> None:
+        name = _name("p", session, prompt_id)
+        turn = await self._turn(place, name)
+        if turn is None:
+            return
+        mapper, view = await turn.so_far()
+        if mapper.ended or view is None or not view.running:
+            return
+        seconds = self._supervisor.patience.request
+        if (await turn.wait_until(lambda mapper: mapper.begun, seconds)).ended:  # before, pi would not hear it
+            return
+        rpc = await self._rpc(place)
+        mark = line("clear_queue", f"{ABORT}{name}")  # answered before the abort: so that it is on record
+        await self._supervisor.write(place, rpc.found, mark + line("abort", f"{ABORT}{name}-done"))
+
+    # -- questions, steering, commands ---------------------------------------------------------------------------------
+
+    async def answer(self, place: Place, session: AgentSessionId, question_id: str, answer: str) -> None:
+        found = _QUESTION.fullmatch(question_id)
+        turn = await self._turn(place, found[1]) if found else None
+        if turn is None:
+            raise AgentFailed(f"pi has not asked {question_id[:100]!r}")
+        mapper, view = await turn.so_far()
+        dialog = mapper.questions.get(question_id)
+        if dialog is None or view is None or not view.running:
+            await self._check_asked(turn, question_id, known=question_id in mapper.asked)
+            return
+        reply = {"type": "extension_ui_response", "id": dialog, "value": answer}
+        rpc = await self._rpc(place)
+        await self._supervisor.write(place, rpc.found, json.dumps(reply).encode() + b"\n")
+        await turn.wait_until(lambda mapper: mapper.has_closed(question_id), self._supervisor.patience.request)
+
+    async def _check_asked(self, turn: Turn, question_id: str, *, known: bool) -> None:
+        for told in await turn.recorded() or () if not known else ():
+            known = known or (told.event.kind is Kind.QUESTION and told.event.data["question_id"] == question_id)
+        if not known:
+            raise AgentFailed(f"pi has not asked {question_id[:100]!r}")
+
+    async def steer(self, place: Place, session: AgentSessionId, prompt: Prompt) -> None:
+        path = await self._known(place, session)
+        name = _name("s", session, prompt.id)
+        if await self._steers.arrived(place, name) is not None:
+            return
+        rpc = await self._rpc(place)
+        state = await rpc.state()
+        if state.session_file != path or not state.busy:
+            raise AgentFailed("there is no turn that could be steered; send the message with mode queue")
+        told = line("steer", name, message=await self._text(rpc, prompt))
+        await self._steers.deliver(place, rpc.found.view, rpc.found.generation, told, name)
+
+    async def commands(self, place: Place, session: AgentSessionId) -> Sequence[Command]:
+        path = await self._known(place, session)
+        rpc = await self._rpc(place)
+        await self._at_hand(rpc, path, await rpc.state())
+        listed = (await rpc.ask("get_commands")).get("commands")
+        return [
+            Command(str(one.get("name")), str(one.get("description") or ""))
+            for one in (listed if isinstance(listed, list) else [])
+            if isinstance(one, dict) and one.get("source") != "extension"
+        ]
+
+
+def _name(kind: str, session: AgentSessionId, prompt_id: str) -> str:
+    """Of any id, a name for a command and for files."""
+    told = f"{session}\n{prompt_id}".encode("utf-8", "surrogatepass")
+    return f"{kind}-{hashlib.sha256(told).hexdigest()[:32]}"

@@ -1,0 +1,104 @@
+"""What pi is started with: its files, its command line and its environment, all made from the brief. Pure."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from holdfast.agents.base import Brief
+from holdfast.agents.pi import extension
+from holdfast.errors import AgentFailed
+from holdfast.protocol.models import Model, Wire, placeholder, url_of
+
+MODELS = "models.json"
+SETTINGS = "settings.json"
+SYSTEM = "system.md"
+EXTENSION = "holdfast.mjs"
+SESSIONS = "sessions"
+
+_APIS: Mapping[Wire, tuple[str, str]] = {
+    Wire.MESSAGES: ("anthropic-messages", ""),
+    Wire.RESPONSES: ("openai-responses", "/v1"),
+    Wire.CHAT: ("openai-completions", "/v1"),
+    Wire.GEMINI: ("google-generative-ai", "/v1beta"),
+}
+"""Pi's name of a dialect, and what its base URL ends with."""
+
+
+@dataclass(frozen=True, slots=True)
+class PiConfig:
+    """``files`` by their names below pi's directory. ``arguments`` follow ``pi``."""
+
+    files: Mapping[str, bytes]
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+
+
+def config(brief: Brief, directory: str, channel_tag: str) -> PiConfig:
+    """``directory`` is pi's own; ``channel_tag`` names the channel to the broker."""
+    models = spoken(brief.models)
+    first = models[0][0]
+    files = {
+        MODELS: _json(_models(models, channel_tag)),
+        SETTINGS: _json(
+            {
+                "retry": {"enabled": False, "provider": {"maxRetries": 0}},  # the broker tries others: errors at once
+                "defaultProjectTrust": "never",
+                "enableInstallTelemetry": False,
+                "cacheWarming": "off",
+            }
+        ),
+    }
+    arguments = ["--mode", "rpc", "--provider", first.provider, "--model", first.name]
+    arguments += ["--session-dir", f"{directory}/{SESSIONS}", "--no-extensions", "--no-themes", "--no-approve"]
+    if brief.system_prompt:
+        files[SYSTEM] = brief.system_prompt.encode()
+        arguments += ["--append-system-prompt", f"{directory}/{SYSTEM}"]
+    if extension.needed(brief.permissions):
+        files[EXTENSION] = extension.source(brief.permissions).encode()
+        arguments += ["--extension", f"{directory}/{EXTENSION}"]
+    environment = {**brief.environment, "PI_CODING_AGENT_DIR": directory}
+    environment |= {"PI_OFFLINE": "1", "PI_SKIP_VERSION_CHECK": "1", "PI_TELEMETRY": "0"}
+    return PiConfig(files, arguments, environment)
+
+
+def spoken(models: Sequence[Model]) -> list[tuple[Model, Wire]]:
+    """The models that pi can speak to, each with a dialect."""
+    found = [(model, wire) for model in models if (wire := _wire(model)) is not None]
+    if not found:
+        raise AgentFailed(
+            "pi has no model to work with: configure a provider that speaks one of "
+            f"{', '.join(wire.value for wire in _APIS)} (the setting providers)"
+        )
+    return found
+
+
+def _wire(model: Model) -> Wire | None:
+    return next((wire for wire in model.wires if wire in _APIS), None)
+
+
+def _models(models: Sequence[tuple[Model, Wire]], channel_tag: str) -> Mapping[str, object]:
+    """By provider. Its base URL and dialect stand with each model, since two of them may differ."""
+    providers: dict[str, dict[str, object]] = {}
+    for model, wire in models:
+        api, path = _APIS[wire]
+        url = f"{url_of(model.provider)}{path}"
+        one = providers.setdefault(
+            model.provider, {"baseUrl": url, "api": api, "apiKey": placeholder(channel_tag), "models": []}
+        )
+        listed = one["models"]
+        assert isinstance(listed, list)
+        listed.append(
+            {
+                "id": model.name,
+                "api": api,
+                "baseUrl": url,
+                "contextWindow": model.context_tokens,
+                "maxTokens": model.output_tokens,
+                "input": ["text", "image"],
+            }
+        )
+    return {"providers": providers}
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, indent=1, sort_keys=True).encode()

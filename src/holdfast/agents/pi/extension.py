@@ -1,0 +1,93 @@
+"""What makes pi ask: an extension of ours, loaded by pi from a file in its own directory. Pi itself asks nobody.
+
+It decides by the thread's rules itself, so that a tool that is allowed does not wait for a daemon that is away. What
+has to be asked goes out as a dialog, and how it was closed as a notice: both are on pi's output, in order, for ever.
+"""
+
+import json
+from collections.abc import Sequence
+
+from holdfast.agents.permissions import Action, Rule
+from holdfast.agents.pi.mapper import ASKED, CLOSED, OPTIONS
+
+_SOURCE = r"""
+import { resolve } from "node:path";
+
+const RULES = %(rules)s;
+const OPTIONS = %(options)s;
+
+// As Python's fnmatchcase has it: * ? [set] [!set], and the whole text must match.
+export function matcher(glob) {
+  let out = "";
+  for (let i = 0; i < glob.length; i++) {
+    const c = glob[i];
+    if (c === "*") out += "[^]*";
+    else if (c === "?") out += "[^]";
+    else if (c === "[") {
+      let j = i + 1;
+      if (glob[j] === "!") j++;
+      if (glob[j] === "]") j++;
+      while (j < glob.length && glob[j] !== "]") j++;
+      if (j >= glob.length) { out += "\\["; continue; }
+      const negated = glob[i + 1] === "!";
+      const set = glob.slice(i + (negated ? 2 : 1), j).replace(/[\\\]\[^]/g, "\\$&");
+      out += `[${negated ? "^" : ""}${set}]`;
+      i = j;
+    } else out += c.replace(/[\\^$.|?*+()\[\]{}\/-]/g, "\\$&");
+  }
+  return new RegExp(`^(?:${out})$`);
+}
+
+const KINDS = {
+  bash: ["bash", (input) => input.command],
+  powershell: ["bash", (input) => input.command],
+  read: ["read", (input, cwd) => input.path && resolve(cwd, input.path)],
+  edit: ["edit", (input, cwd) => input.path && resolve(cwd, input.path)],
+  write: ["edit", (input, cwd) => input.path && resolve(cwd, input.path)],
+  grep: ["search", (input) => input.pattern],
+  find: ["search", (input) => input.pattern],
+  ls: ["search", (input) => input.path],
+};
+
+export function described(name, input, cwd) {
+  const [kind, argument] = KINDS[name] ?? ["other", () => name];
+  return [kind, String(argument(input ?? {}, cwd) ?? "")];
+}
+
+const rules = RULES.map(([action, tool, argument]) => ({ action, tool: matcher(tool), argument: matcher(argument) }));
+
+export function decide(kind, argument) {
+  return rules.find((rule) => rule.tool.test(kind) && rule.argument.test(argument));
+}
+
+export default function (pi) {
+  pi.on("tool_call", async (event, ctx) => {
+    const [kind, argument] = described(event.toolName, event.input, ctx.cwd ?? process.cwd());
+    const rule = decide(kind, argument);
+    if (!rule || rule.action === "allow") return undefined;
+    if (rule.action === "deny") return { block: true, reason: "Not allowed here, by the rules of this conversation." };
+    const call = event.toolCallId;
+    const about = { call, tool: kind, text: `May I use ${kind}: ${argument.slice(0, 2000)}` };
+    const answer = await ctx.ui.select(%(asked)s + JSON.stringify(about), OPTIONS, { signal: ctx.signal });
+    ctx.ui.notify(%(closed)s + JSON.stringify({ call, answer: answer ?? "deny" }));
+    if (answer === "allow_always") rule.action = "allow";
+    if (answer === "allow" || answer === "allow_always") return undefined;
+    const said = answer && answer !== "deny" ? ` The user says: ${answer}` : "";
+    return { block: true, reason: `The user does not allow this.${said}` };
+  });
+}
+"""
+
+
+def needed(rules: Sequence[Rule]) -> bool:
+    return any(rule.action is not Action.ALLOW for rule in rules)
+
+
+def source(rules: Sequence[Rule]) -> str:
+    """The extension for these rules, as JavaScript."""
+    return _SOURCE.lstrip() % {
+        "rules": json.dumps([[rule.action.value, rule.tool, rule.argument] for rule in rules]),
+        "options": json.dumps([option["id"] for option in OPTIONS]),
+        "asked": json.dumps(ASKED),
+        "closed": json.dumps(CLOSED),
+    }

@@ -1,0 +1,59 @@
+"""A conversation as pi keeps it: a file of JSON lines. We begin it, with the history in it; pi appends to it.
+
+Pi itself would write it only after the first answer, and opens one that is not there without a word. So the file that
+we write is what tells whether a conversation is known.
+"""
+
+import json
+import time
+import uuid
+from collections.abc import Sequence
+
+from holdfast.agents.base import Said
+
+_NOTHING = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0}
+_USAGE = {**_NOTHING, "totalTokens": 0, "cost": {**_NOTHING, "total": 0}}
+
+
+def new_file(session: uuid.UUID, workdir: str, history: Sequence[Said], provider: str, model: str) -> bytes:
+    """The whole file. What was said by the agent is told as said by ``model``."""
+    now = time.time()
+    at = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(now))
+    lines: list[dict[str, object]] = [
+        {"type": "session", "version": 3, "id": str(session), "timestamp": at, "cwd": workdir}
+    ]
+    parent: str | None = None
+    for number, said in enumerate(_joined(history)):
+        name = f"{number:08x}"
+        message = _message(said, provider, model, int(now * 1000))
+        lines.append({"type": "message", "id": name, "parentId": parent, "timestamp": at, "message": message})
+        parent = name
+    return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+
+
+def _joined(history: Sequence[Said]) -> list[Said]:
+    """Roles in turn: most models refuse two messages of one role in a row, and empty ones."""
+    joined: list[Said] = []
+    for said in history:
+        if not said.text.strip():
+            continue
+        if joined and joined[-1].role == said.role:
+            joined[-1] = Said(said.role, f"{joined[-1].text}\n\n{said.text}")
+        else:
+            joined.append(said)
+    return joined
+
+
+def _message(said: Said, provider: str, model: str, at: int) -> dict[str, object]:
+    content = [{"type": "text", "text": said.text}]
+    if said.role == "user":
+        return {"role": "user", "content": content, "timestamp": at}
+    spoken_by = {"api": "openai-completions", "provider": provider, "model": model}
+    return {
+        "role": "assistant",
+        "content": content,
+        **spoken_by,
+        "usage": _USAGE,
+        "stopReason": "stop",
+        "timestamp": at,
+    }

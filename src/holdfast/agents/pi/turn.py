@@ -1,0 +1,165 @@
+"""The turn of one prompt, read from pi's output: told once per cursor, whoever reads and however often.
+
+A cursor is ``COUNT:OFFSET``: how many events of the turn were told, and where pi's output goes on after them. The
+turn is read from its beginning through the same mapper, and what was told is skipped. Where the beginning is lost,
+since the runner keeps only so much, it is read on from the offset.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncGenerator, Callable, Sequence
+
+from holdfast.agents.base import Cursor, Place, Told
+from holdfast.agents.pi.mapper import PiMapper
+from holdfast.agents.pi.rpc import Rpc
+from holdfast.agents.supervisor import Delivery, Found, Line, Supervisor, follow_lines, read_lines, record
+from holdfast.errors import AgentDown, AgentFailed, ProcessNotFound
+from holdfast.protocol.turn_events import Kind, TurnEvent
+from holdfast.sessions.processes import ProcessView
+
+_CURSOR = re.compile(r"([0-9]{1,12}):([0-9]{1,15})")
+
+
+class Turn:
+    """``name`` is the id that the prompt was given to pi with."""
+
+    def __init__(self, supervisor: Supervisor, place: Place, name: str, delivery: Delivery) -> None:
+        self._supervisor = supervisor
+        self._place = place
+        self._name = name
+        self._delivery = delivery
+
+    async def events(self, after: Cursor) -> AsyncGenerator[Told, None]:
+        """From after that cursor to the end. ``AgentDown`` where pi dies before it."""
+        reader = _Reader(self._name, *_position(after))
+        view = await self._process()
+        start = self._delivery.output
+        if view is None or view.kept_from > start:
+            known = await self.recorded()
+            if known is not None:
+                for told in known[reader.skip :]:
+                    yield told
+                return
+            if view is not None or reader.skip:
+                start = max(reader.into_the_middle(), 0 if view is None else view.kept_from)
+        async with contextlib.aclosing(self._read(reader, view, start)) as reading:
+            async for told in reading:
+                yield told
+
+    async def _read(self, reader: "_Reader", view: ProcessView | None, start: int) -> AsyncGenerator[Told, None]:
+        if view is not None:
+            lines = follow_lines(self._place, view.process_id, start, self._supervisor.patience.quiet)
+            async with contextlib.aclosing(lines) as items:
+                async for item in items:
+                    if item is None:
+                        await self._ask_whether_it_lives()
+                    for told in reader.take(item) if isinstance(item, Line) else ():
+                        if told.event.kind is Kind.FINALIZE:
+                            await self._save(reader)
+                        yield told
+                    if reader.mapper.ended:
+                        return
+        await self._check_replaced()
+        for told in reader.died():
+            if told.event.kind is Kind.FINALIZE:
+                await self._save(reader)
+            yield told
+
+    async def so_far(self) -> tuple[PiMapper, ProcessView | None]:
+        """What was told until now, and the process; None where the runner does not know it any more."""
+        mapper = PiMapper(self._name)
+        view = await self._process()
+        if view is not None:
+            found, view = await read_lines(self._place, view.process_id, self._delivery.output)
+            for one in found:
+                mapper.take(one.told)
+        return mapper, view
+
+    async def wait_until(self, holds: Callable[[PiMapper], bool], seconds: float) -> PiMapper:
+        """As soon as that holds, or the turn is over. ``AgentDown`` if neither comes in time."""
+        mapper = PiMapper(self._name)
+        lines = follow_lines(self._place, self._delivery.process_id, self._delivery.output, seconds)
+        try:
+            async with asyncio.timeout(seconds), contextlib.aclosing(lines) as items:
+                async for item in items:
+                    if isinstance(item, Line):
+                        mapper.take(item.told)
+                        if mapper.ended or holds(mapper):
+                            return mapper
+        except TimeoutError:
+            raise AgentDown(f"pi did not get on within {seconds:.0f} s; start it again") from None
+        raise AgentDown("pi's process has ended; start it again")
+
+    async def recorded(self) -> list[Told] | None:
+        return await record.load(self._place, await self._supervisor.directory(self._place), self._name)
+
+    async def _save(self, reader: "_Reader") -> None:
+        if reader.whole:
+            await record.save(self._place, await self._supervisor.directory(self._place), self._name, reader.told)
+
+    async def _process(self) -> ProcessView | None:
+        try:
+            return await self._place.sandbox.processes.get(self._place.session_id, self._delivery.process_id)
+        except ProcessNotFound:
+            return None
+
+    async def _ask_whether_it_lives(self) -> None:
+        view = await self._process()
+        if view is not None and view.running:
+            rpc = Rpc(self._supervisor, self._place, Found(view, self._delivery.generation, ""))
+            await rpc.state(self._supervisor.patience.health)
+
+    async def _check_replaced(self) -> None:
+        """A turn whose process is gone is over as soon as there is another one; until then it may be that nobody has
+        noticed."""
+        found = await self._supervisor.find(self._place)
+        if found is None or not found.view.running or found.view.process_id == self._delivery.process_id:
+            raise AgentDown("pi died in the middle of the turn; start it")
+
+
+class _Reader:
+    """Numbers events. ``skip`` of them were told before."""
+
+    def __init__(self, name: str, skip: int, offset: int) -> None:
+        self.mapper = PiMapper(name)
+        self.skip = skip
+        self.told: list[Told] = []
+        self.whole = True
+        self._offset = offset
+        self._count = 0
+
+    def into_the_middle(self) -> int:
+        """Where to go on, without the beginning."""
+        self.mapper.go_on()
+        self._count = self.skip
+        self.whole = False
+        return self._offset
+
+    def take(self, line: Line) -> list[Told]:
+        events = self.mapper.take(line.told)
+        fresh = self._number(events[:-1], line.start) + self._number(events[-1:], line.end)
+        self._offset = line.end
+        return fresh
+
+    def died(self) -> list[Told]:
+        return self._number(self.mapper.died(), self._offset)
+
+    def _number(self, events: Sequence[TurnEvent], offset: int) -> list[Told]:
+        fresh = []
+        for event in events:
+            self._count += 1
+            one = Told(Cursor(f"{self._count}:{offset}"), event)
+            self.told.append(one)
+            if self._count > self.skip:
+                fresh.append(one)
+        return fresh
+
+
+def _position(after: Cursor) -> tuple[int, int]:
+    if not after:
+        return 0, 0
+    found = _CURSOR.fullmatch(after)
+    if not found:
+        raise AgentFailed(f"{after[:100]!r} is no cursor of pi")
+    return int(found[1]), int(found[2])

@@ -1,0 +1,91 @@
+"""What an agent says, line by line, as it says it: or that it is silent, or that it has ended."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+
+from holdfast.agents.base import Place
+from holdfast.agents.supervisor.lines import Line, Lines
+from holdfast.errors import ProcessNotFound
+from holdfast.protocol.messages import STDERR
+from holdfast.sessions.follow import Attached, Chunk
+from holdfast.sessions.processes import ProcessView
+
+_READ_BYTES = 1 << 20
+_COMPLAINT_WINDOW = 64 << 10
+_COMPLAINT_BYTES = 2000
+
+Item = Attached | Chunk | ProcessView
+Said = Attached | Line | ProcessView | int | None
+"""See ``follow_lines``."""
+
+
+async def follow_lines(place: Place, process_id: str, offset: int, quiet: float) -> AsyncGenerator[Said, None]:
+    """From ``offset`` on: lines, and
+
+    ``Attached`` first, after which nothing escapes us;
+    ``None`` each time that nothing came for ``quiet`` seconds;
+    a number of bytes that are lost, since nobody read them in time;
+    the process as it ended, at last. One that is not known any more ends it without a word.
+    """
+    lines = Lines()
+    output = place.sandbox.processes.follow(place.session_id, process_id, offset=offset)
+    async with contextlib.aclosing(or_silence(output, quiet)) as items:
+        async for item in items:
+            if not isinstance(item, Chunk):
+                yield item
+                continue
+            if item.dropped:
+                yield item.dropped
+            for line in lines.feed(item):
+                yield line
+
+
+async def read_lines(place: Place, process_id: str, offset: int) -> tuple[list[Line], ProcessView]:
+    """All whole lines that are there now from ``offset`` on, and the process as it was before the last look."""
+    lines, found = Lines(), list[Line]()
+    while True:
+        chunks, view = await place.sandbox.processes.read(
+            place.session_id, process_id, offset=offset, limit=_READ_BYTES
+        )
+        for chunk in chunks:
+            found += lines.feed(chunk)
+            offset = chunk.end
+        if not chunks or offset >= view.written:
+            return found, view
+
+
+async def complaint(place: Place, view: ProcessView) -> str:
+    """The last that a process has written to stderr, or at all: usually why it has ended."""
+    try:
+        chunks, _ = await place.sandbox.processes.read(
+            place.session_id,
+            view.process_id,
+            offset=max(view.written - _COMPLAINT_WINDOW, 0),
+            limit=_COMPLAINT_WINDOW,
+        )
+    except ProcessNotFound:
+        return ""
+    said = b"".join(chunk.data for chunk in chunks if chunk.stream == STDERR).strip()
+    said = said or b"".join(chunk.data for chunk in chunks).strip()
+    return said[-_COMPLAINT_BYTES:].decode(errors="replace").strip()
+
+
+async def or_silence(output: AsyncGenerator[Item, None], seconds: float) -> AsyncGenerator[Item | None, None]:
+    """The same, and None each time that nothing came for so long. Ends where the process is not known any more."""
+    async with contextlib.aclosing(output):
+        while True:
+            coming = asyncio.ensure_future(anext(output, None))
+            try:
+                while not (await asyncio.wait([coming], timeout=seconds))[0]:
+                    yield None
+                item = coming.result()
+            except ProcessNotFound:
+                return
+            finally:
+                if not coming.done():
+                    coming.cancel()
+                    await asyncio.wait([coming])
+            if item is None:
+                return
+            yield item

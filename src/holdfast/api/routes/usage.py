@@ -1,0 +1,52 @@
+"""/v1/usage: what calls to models have cost, by thread, by model, by day or by owner."""
+
+from datetime import date
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from holdfast.api.caller import CallerOf
+from holdfast.api.routes.common import failures, reply
+from holdfast.api.routes.thread_common import Owner
+from holdfast.api.settings import ApiSettings
+from holdfast.api.usage_models import UsageReport
+from holdfast.errors import Forbidden
+from holdfast.store.usage import UsageBy
+from holdfast.threads.keys import MAX_KEY
+from holdfast.threads.service import ThreadService
+
+_Key = Annotated[
+    str | None,
+    Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:@+=~-]*$", max_length=MAX_KEY, description="Only of threads of this key"),
+]
+
+
+def router(threads: ThreadService, settings: ApiSettings) -> APIRouter:
+    routes = APIRouter(tags=["usage"])
+    Limit = Annotated[int, Query(ge=1, le=settings.max_page)]  # noqa: N806 - a type
+
+    @routes.get("/v1/usage", response_model=UsageReport, responses=failures(422, 503), summary="What models have cost")
+    async def usage(
+        caller: CallerOf,
+        by: Annotated[UsageBy, Query(description="What to have a line for")] = UsageBy.THREAD,
+        thread: _Key = None,
+        owner: Owner = None,
+        since: Annotated[date | None, Query(description="The first day, in UTC")] = None,
+        until: Annotated[date | None, Query(description="The last day, in UTC")] = None,
+        limit: Limit = settings.default_page,
+    ) -> Response:
+        """What has cost most first; days, newest first. Threads that were deleted are in it. Admins see everybody's."""
+        if not caller.sees_all and owner not in (None, caller.owner):
+            raise Forbidden(f"only admins see the usage of others; the key {caller.name} is {caller.owner}'s")
+        lines, total = await threads.usage(
+            by,
+            owner=owner if caller.sees_all else caller.owner,
+            key=thread,
+            since=None if since is None else since.isoformat(),
+            until=None if until is None else until.isoformat(),
+            limit=limit,
+        )
+        return reply(UsageReport.of(by, lines, total))
+
+    return routes

@@ -1,0 +1,41 @@
+"""What calls to models have cost, as it looks on the wire."""
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel, Field
+
+from holdfast.store.usage import UsageBy, UsageLine
+from holdfast.store.usage_rows import UsageSum
+
+
+class UsageOut(BaseModel):
+    """Calls to models, summed up. Those without a known price cost nothing here."""
+
+    calls: int
+    input_tokens: int = Field(description="Cached ones included")
+    output_tokens: int
+    cached_tokens: int
+    cost_usd: float
+
+    @classmethod
+    def of(cls, sum: UsageSum) -> "UsageOut":
+        return cls.model_construct(**sum.to_json())  # type: ignore[arg-type]  # its own fields, by name
+
+
+class UsageLineOut(UsageOut):
+    what: str = Field(description="A thread's key, a model's id, a day (UTC) or an owner, as asked for")
+    owner: str | None = Field(description="Of a thread")
+
+    @classmethod
+    def line(cls, line: UsageLine) -> "UsageLineOut":
+        return cls.model_construct(what=line.what, owner=line.owner, **line.sum.to_json())  # type: ignore[arg-type]
+
+
+class UsageReport(BaseModel):
+    by: UsageBy
+    lines: list[UsageLineOut]
+    total: UsageOut = Field(description="Of all, also of what found no place among the lines")
+
+    @classmethod
+    def of(cls, by: UsageBy, lines: Sequence[UsageLine], total: UsageSum) -> "UsageReport":
+        return cls.model_construct(by=by, lines=[UsageLineOut.line(line) for line in lines], total=UsageOut.of(total))

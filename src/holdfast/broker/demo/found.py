@@ -1,0 +1,89 @@
+"""Finding the user's own words in a request: agents wrap them, and put more of their own around them.
+
+A message of the user is a script if each line begins with one of ``VERBS``. What an agent adds is taken away first:
+blocks in tags (``<system-reminder>…``), and a history that stands before the message in ``[…]`` markers.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from holdfast.broker.demo.conversation import Part, Role
+
+VERBS = (
+    *("say", "think", "run", "write", "wait-for", "sleep", "count", "recall", "history", "model", "fail"),
+    *("title", "models", "attachments", "ask", "ask-within", "garbage", "crash", "hang", "hang-hard"),
+)
+
+_TAGS = re.compile(r"^[ \t]*<([A-Za-z][\w:.-]*)\b[^>]*>.*?</\1>[ \t]*$", re.DOTALL | re.MULTILINE)
+_HISTORY_ENDS = re.compile(r"^\[[^\]\n]*\bend\b[^\]\n]*\][ \t]*$", re.IGNORECASE | re.MULTILINE)
+_GIVEN_UP = re.compile(r"abort|cancel|interrupt|reject", re.IGNORECASE)
+
+Line = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The message that is to be answered."""
+
+    text: str
+    lines: Sequence[Line]
+    """Of the script; none where it is no script."""
+    before: Sequence[Part]
+    """The conversation up to it, and what stood in the message before it."""
+    after: Sequence[Part] = ()
+    """What the model said and did about it so far, and what came of that."""
+    steered: Sequence[str] = ()
+    """What the user said meanwhile, and was not answered yet."""
+
+
+def find(parts: Sequence[Part]) -> Asked:
+    """The last message of the user; or the one before, where the last only steers what goes on."""
+    users = [at for at, part in enumerate(parts) if part.role is Role.USER and own_words(part.text)[1]]
+    if not users:
+        return Asked("", (), parts)
+    last = _best_of_message(parts, users)
+    asked = _asked(parts, last)
+    if asked.lines:
+        return asked
+    earlier = [at for at in users if at < last and lines_of(own_words(parts[at].text)[1])]
+    if not earlier or not _goes_on(parts[earlier[-1] + 1 : last]):
+        return asked
+    spoken = max(at for at, part in enumerate(parts) if part.role is not Role.USER)
+    steered = [own_words(parts[at].text)[1] for at in users if at > max(spoken, earlier[-1])]
+    return replace(_asked(parts, earlier[-1]), steered=steered)
+
+
+def own_words(text: str) -> tuple[str, str]:
+    """What came before the user's words in a message, and those."""
+    ends = list(_HISTORY_ENDS.finditer(text))
+    cut = ends[-1].end() if ends else 0
+    return text[:cut], _TAGS.sub("", text[cut:]).strip()
+
+
+def lines_of(text: str) -> list[Line]:
+    """The steps of a script; none of any other text."""
+    steps: list[Line] = []
+    for line in text.split("\n"):
+        verb, _, rest = line.strip().partition(" ")
+        if verb:
+            steps.append((verb, rest.strip()))
+    return steps if all(verb in VERBS for verb, _rest in steps) else []
+
+
+def _best_of_message(parts: Sequence[Part], users: Sequence[int]) -> int:
+    """Of the last message's parts, the last one that is a script, or else the last one."""
+    same = [at for at in users if parts[at].message == parts[users[-1]].message]
+    return next((at for at in reversed(same) if lines_of(own_words(parts[at].text)[1])), same[-1])
+
+
+def _asked(parts: Sequence[Part], at: int) -> Asked:
+    preamble, words = own_words(parts[at].text)
+    before = [*parts[:at], *([replace(parts[at], text=preamble)] if preamble else [])]
+    return Asked(words, lines_of(words), before, parts[at + 1 :])
+
+
+def _goes_on(between: Sequence[Part]) -> bool:
+    """Whether the model was still at work: its last word was a tool call, which was not given up."""
+    spoken = [part for part in between if part.role is not Role.USER]
+    return bool(spoken) and spoken[-1].role is Role.RESULT and not _GIVEN_UP.search(spoken[-1].text)

@@ -1,0 +1,125 @@
+"""A request to the demo model, and its reply: which dialect it is in, by its path, and how it is sent."""
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from holdfast.broker.demo import script
+from holdfast.broker.demo.actions import Fail, Wait, written_tokens
+from holdfast.broker.demo.conversation import Conversation, read_tokens
+from holdfast.broker.demo.reading import read
+from holdfast.broker.demo.shape import Json
+from holdfast.broker.demo.wires.base import Answer, Piece, Voice
+from holdfast.broker.demo.wires.chat import Chat
+from holdfast.broker.demo.wires.gemini import Gemini
+from holdfast.broker.demo.wires.messages import Messages
+from holdfast.broker.demo.wires.responses import Responses
+from holdfast.protocol.models import Model, Wire
+
+PROVIDER = "demo"
+MODEL = Model(PROVIDER, "demo-1", tuple(Wire))
+
+_VOICES: Mapping[Wire, Voice] = {
+    Wire.CHAT: Chat(),
+    Wire.RESPONSES: Responses(),
+    Wire.MESSAGES: Messages(),
+    Wire.GEMINI: Gemini(),
+}
+_GEMINI_PATH = re.compile(r"/models/(?P<model>[^/:]+):(?P<verb>\w+)$")
+_JSON = {"content-type": "application/json"}
+_EVENTS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What is to be sent. ``pieces`` can be read once."""
+
+    status: int
+    pieces: Iterator[Piece]
+    headers: Mapping[str, str] = field(default_factory=lambda: _JSON)
+
+
+def wire_of(path: str) -> Wire | None:
+    """In which dialect a request to this path is; None for what is no question to a model."""
+    path = path.partition("?")[0]
+    if path.endswith("/chat/completions"):
+        return Wire.CHAT
+    if path.endswith("/responses"):
+        return Wire.RESPONSES
+    if path.endswith(("/messages", "/messages/count_tokens")):
+        return Wire.MESSAGES
+    return Wire.GEMINI if _GEMINI_PATH.search(path) else None
+
+
+def reply(method: str, path: str, body: bytes) -> Reply:
+    """``path`` is what follows the provider's address, ``/v1/chat/completions`` say, with its query."""
+    bare, _, query = path.partition("?")
+    if method in ("GET", "HEAD") and re.search(r"/models(/[^/]+)?$", bare):
+        return _document(_models(bare))
+    wire = wire_of(bare)
+    if wire is None or method != "POST":
+        return failure(Wire.CHAT, 404, f"the demo model knows no {method} {bare}")
+    try:
+        data = json.loads(body)
+    except ValueError as error:
+        return failure(wire, 400, f"the body is no JSON: {error}")
+    if not isinstance(data, dict):
+        return failure(wire, 400, "the body is no JSON object")
+    return _answer(wire, bare, query, data, hashlib.sha256(body).hexdigest()[:20])
+
+
+def failure(wire: Wire, status: int, message: str, headers: Mapping[str, str] | None = None) -> Reply:
+    """An error, as a provider who speaks this dialect words it."""
+    found = _document(_VOICES[wire].failure(status, message))
+    return replace(found, status=status, headers={**_JSON, **(headers or {})})
+
+
+def _answer(wire: Wire, path: str, query: str, data: Json, name: str) -> Reply:
+    found = _GEMINI_PATH.search(path)
+    talk = read(wire, data, found["model"] if found else "")
+    verb = found["verb"] if found else ""
+    usage = read_tokens(talk)
+    if path.endswith("/count_tokens"):
+        return _document({"input_tokens": usage.input})
+    if verb == "countTokens":
+        return _document({"totalTokens": usage.input})
+    if verb not in ("", "generateContent", "streamGenerateContent"):
+        return failure(wire, 404, f"the demo model cannot {verb}")
+    actions = script.answer(talk)
+    first = next((action for action in actions if not isinstance(action, Wait)), None)
+    if isinstance(first, Fail):
+        return failure(wire, first.status, first.message)
+    usage = replace(usage, output=written_tokens(actions))
+    answer = Answer(name, talk.model or MODEL.name, int(time.time()), actions, usage, talk.usage_wanted)
+    return _sent(_VOICES[wire], answer, talk, verb, query)
+
+
+def _sent(voice: Voice, answer: Answer, talk: Conversation, verb: str, query: str) -> Reply:
+    streamed = talk.streamed or verb == "streamGenerateContent"
+    if not streamed:
+        failed = next((action for action in answer.actions if isinstance(action, Fail)), None)
+        if failed is not None:
+            return replace(_document(voice.failure(failed.status, failed.message)), status=failed.status)
+        waits = sum(action.seconds for action in answer.actions if isinstance(action, Wait))
+        return _document(voice.whole(answer), waits)
+    if verb and "alt=sse" not in query:
+        return _document([voice.whole(answer)])
+    return Reply(200, voice.stream(answer), _EVENTS)
+
+
+def _models(path: str) -> object:
+    """Fits whoever asks: the list has what OpenAI's, Anthropic's and Gemini's have."""
+    one = {"id": MODEL.name, "object": "model", "type": "model", "created": 0, "owned_by": "holdfast"}
+    one |= {"display_name": "Demo", "created_at": "2026-01-01T00:00:00Z"}
+    if not path.endswith("/models"):
+        return one
+    verbs = ["generateContent", "streamGenerateContent", "countTokens"]
+    gemini = {"name": f"models/{MODEL.name}", "displayName": "Demo", "supportedGenerationMethods": verbs}
+    return {"object": "list", "data": [one], "has_more": False, "models": [gemini]}
+
+
+def _document(data: object, after: float = 0.0) -> Reply:
+    return Reply(200, iter([Piece(json.dumps(data, ensure_ascii=False).encode(), after)]))

@@ -1,0 +1,164 @@
+"""What the demo model answers: the next lines of the script that the user's last message is, up to one tool call.
+
+    say TEXT                    answer, word by word            think TEXT     the same, as a thought
+    run COMMAND                 in the agent's own shell tool   write PATH TEXT  (``\\n`` is a new line)
+    wait-for PATH               until that file is there        sleep SECONDS
+    recall TEXT                 was that said? yes or no        history        how much was said
+    count N                     N pieces of text                model          which one was asked for
+    fail STATUS MESSAGE         an error of the provider        attachments    what came with the message
+    ask QUESTION | OPTION | …   with the agent's own tool for that; then tells the answer
+
+How far it came is told by the results of tools after that message: the model itself remembers nothing. Any other text
+is answered with a friendly word about what this is.
+"""
+
+import json
+from collections.abc import Sequence
+
+from holdfast.broker.demo import questions, shell
+from holdfast.broker.demo.actions import Action, Fail, Say, Think, Use, Wait
+from holdfast.broker.demo.conversation import Conversation, Part, Role
+from holdfast.broker.demo.found import Asked, Line, find, lines_of
+
+HELP = (
+    "This is Holdfast's demo model: it has no intelligence and only follows a script, so that everything around it "
+    "can be tried without a key. Each line of a message is one step: `say hello`, `run ls -l`, `write notes.txt some "
+    "text`, `recall hello`. For a real model, set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY where the daemon "
+    "is started, and start it again."
+)
+STATUSES = {
+    "unauthorized": 401,
+    "no_credit": 402,
+    "forbidden": 403,
+    "not_found": 404,
+    "too_large": 413,
+    "rate_limited": 429,
+    "server_error": 500,
+    "unavailable": 503,
+    "overloaded": 529,
+}
+"""Of ``fail``, by name; any other name is 400, which no agent takes for a reason to try again."""
+SUMMARY_CHARACTERS = 20_000
+TITLE_CHARACTERS = 50
+
+
+def answer(talk: Conversation) -> list[Action]:
+    """Never empty: an agent takes an answer of nothing for a fault."""
+    asked = find(talk.parts)
+    tool = shell.find(talk.tools)
+    if tool is None and (talk.form is not None or _is_about(talk, asked, "title")):
+        return [Say(_in_form(talk, _title(asked, talk.parts)))]
+    if not asked.lines and _is_about(talk, asked, "summar"):
+        return [Say(_summary(talk.parts))]
+    if not asked.lines:
+        return [Say(HELP)]
+    results = [part.text for part in asked.after if part.role is Role.RESULT]
+    more = shell.wait_on(talk.tools, results[-1]) if results else None
+    if more is not None:
+        return [more]
+    done = sum(1 for result in results if shell.wait_on(talk.tools, result) is None)
+    said: list[Action] = [Say(f"steered: {text}\n") for text in asked.steered]
+    return [*said, *_next_step(talk, asked, done)] or [Say("Done.")]
+
+
+def _next_step(talk: Conversation, asked: Asked, done: int) -> list[Action]:
+    """The lines after the ``done``th tool call, up to the next one."""
+    actions: list[Action] = []
+    calls = 0
+    for verb, rest in asked.lines:
+        for action in _actions(talk, asked, (verb, rest)):
+            if calls >= done:
+                actions.append(action)
+            if isinstance(action, Fail) and calls >= done:
+                return actions
+            if isinstance(action, Use):
+                calls += 1
+                if calls > done:
+                    return actions
+    return actions
+
+
+def _actions(talk: Conversation, asked: Asked, line: Line) -> Sequence[Action]:
+    verb, rest = line
+    match verb:
+        case "say":
+            return [Say(f"{rest}\n")]
+        case "think":
+            return [Think(f"{rest}\n")]
+        case "count":
+            return [Say(f"{number}\n") for number in range(int(_number(rest)))]
+        case "sleep":
+            return [Wait(_number(rest))]
+        case "recall":
+            return [Say("yes\n" if any(rest in part.text for part in _spoken(asked.before)) else "no\n")]
+        case "history":
+            return [Say(f"I remember {len(_spoken(asked.before))} messages\n")]
+        case "model":
+            return [Say(f"{talk.model}\n")]
+        case "fail":
+            return [_failure(rest)]
+        case "run" | "wait-for" | "write":
+            return _in_shell(talk, verb, rest)
+        case "ask":
+            return questions.ask(talk, rest)
+        case "title" | "models" | "garbage":
+            return []
+        case _:
+            return [Say(f"(the demo model cannot {verb})\n")]
+
+
+def _in_shell(talk: Conversation, verb: str, rest: str) -> Sequence[Action]:
+    tool = shell.find(talk.tools)
+    if tool is None:
+        offered = ", ".join(tool.name for tool in talk.tools) or "no tools"
+        return [Say(f"(the agent offers no shell tool to {verb} with; it offers {offered})\n")]
+    if verb == "write":
+        path, _, text = rest.partition(" ")
+        commands = shell.write(path, text.replace("\\n", "\n"))
+    else:
+        commands = [rest if verb == "run" else shell.wait_for(rest)]
+    return [shell.call(tool, command) for command in commands]
+
+
+def _failure(rest: str) -> Fail:
+    code, _, message = rest.partition(" ")
+    status = int(code) if code.isdigit() and 400 <= int(code) <= 599 else STATUSES.get(code, 400)
+    return Fail(status, message or "as the script says")
+
+
+def _spoken(parts: Sequence[Part]) -> list[Part]:
+    return [part for part in parts if part.role is not Role.SYSTEM]
+
+
+def _is_about(talk: Conversation, asked: Asked, word: str) -> bool:
+    """Whether the agent, and not the user, wants something of the model: a title, a summary.
+
+    It says so in the system prompt, where there are no tools, or at length in what stands for the user's message.
+    """
+    if not talk.tools and word in talk.system.lower():
+        return True
+    return not lines_of(asked.text) and len(asked.text) > 150 and word in asked.text.lower()
+
+
+def _title(asked: Asked, parts: Sequence[Part]) -> str:
+    """The first line that is a step of a script, wherever the agent put it; else what was asked."""
+    lines = [line.strip() for part in parts if part.role is Role.USER for line in part.text.splitlines()]
+    text = next((line for line in lines if lines_of(line)), asked.text)
+    return " ".join(text.split())[:TITLE_CHARACTERS].strip() or "Demo"
+
+
+def _summary(parts: Sequence[Part]) -> str:
+    """All of it, as far as there is room: so nothing is forgotten that a script may ask for."""
+    lines = [f"{part.role}: {part.text}" for part in parts if part.role in (Role.USER, Role.MODEL)]
+    return ("Summary of the conversation so far:\n" + "\n".join(lines[:-1]))[-SUMMARY_CHARACTERS:]
+
+
+def _in_form(talk: Conversation, text: str) -> str:
+    return text if talk.form is None else json.dumps(shell.value_for({"type": "object", **talk.form}, text))
+
+
+def _number(text: str) -> float:
+    try:
+        return min(max(0.0, float(text or "0")), 100_000)
+    except ValueError:
+        return 0.0

@@ -1,0 +1,1 @@
+"""How an answer looks in each dialect: one file each, each a ``base.Voice``."""

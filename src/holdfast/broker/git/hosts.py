@@ -1,0 +1,37 @@
+"""The git servers that sandboxes of threads can reach through the broker, and who commits there."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from holdfast.broker.models.keys import Key
+
+
+@dataclass(frozen=True, slots=True)
+class GitHost:
+    """One server. ``name`` is what stands in a URL: ``github.com``, ``git.example.com:8443``."""
+
+    name: str
+    key: Key | None = None
+    """None: whoever asks is nobody in particular, and sees what is public."""
+    username: str = "x-access-token"
+    paths: Sequence[str] = ("*",)
+    """Which repositories may be reached: patterns such as ``acme/*``, without ``.git``. ``*`` is any text."""
+    push: bool = True
+    url: str = ""
+    """Where it really is, if not at ``https://name``; without a slash at the end."""
+
+    @property
+    def base_url(self) -> str:
+        return self.url or f"https://{self.name}"
+
+    def allows(self, repository: str) -> bool:
+        """Patterns are for names as they were written: a server that knows no case must not open more than they say."""
+        return any(fnmatchcase(repository.removesuffix(".git"), pattern) for pattern in self.paths)
+
+
+@dataclass(frozen=True, slots=True)
+class GitSettings:
+    hosts: Mapping[str, GitHost] = field(default_factory=dict)
+    user_name: str = ""
+    user_email: str = ""

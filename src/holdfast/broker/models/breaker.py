@@ -1,0 +1,67 @@
+"""Circuit breakers: a provider that fails again and again is left alone for a while, and then tried with one call.
+
+::
+
+    closed ──N failures in a row, within the window──► open ──time──► half open ──success──► closed
+                                                        ▲                │
+                                                        └────failure─────┘
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerSettings:
+    failures: int = 5
+    window_seconds: float = 60.0
+    open_seconds: float = 30.0
+
+
+class Breaker:
+    """Of one provider."""
+
+    def __init__(self, settings: BreakerSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._failures: deque[float] = deque(maxlen=settings.failures)
+        self._open_until: float | None = None
+        self._probe_until = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        return self._open_until is not None
+
+    def seconds_left(self) -> float:
+        """Until the next call is let through; 0 if one would be now."""
+        if self._open_until is None:
+            return 0.0
+        return max(self._open_until - self._clock(), self._probe_until - self._clock(), 0.0)
+
+    def lets_through(self) -> bool:
+        """Whether to try. Of an open breaker, the one who is told yes is its probe, and tells how it went."""
+        if self._open_until is None:
+            return True
+        if self.seconds_left() > 0:
+            return False
+        # A probe that is never heard of again does not keep it closed for ever.
+        self._probe_until = self._clock() + self._settings.open_seconds
+        return True
+
+    def succeeded(self) -> None:
+        self._failures.clear()
+        self._open_until = None
+        self._probe_until = 0.0
+
+    def failed(self) -> None:
+        now = self._clock()
+        self._probe_until = 0.0
+        if self._open_until is not None:
+            self._open_until = now + self._settings.open_seconds
+            return
+        self._failures.append(now)
+        full = len(self._failures) == self._settings.failures
+        if full and now - self._failures[0] <= self._settings.window_seconds:
+            self._open_until = now + self._settings.open_seconds

@@ -1,0 +1,34 @@
+"""Whom a question is put to: the model that it names, and then those that the thread would rather have than none."""
+
+from dataclasses import dataclass
+
+from holdfast.broker.models.accounts import Account
+from holdfast.broker.models.endpoints import Endpoint, Operation
+from holdfast.broker.models.gate import has_budget, is_allowed
+from holdfast.broker.models.prices import Price
+from holdfast.broker.models.providers import Catalogue, Provider
+from holdfast.protocol.models import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    provider: Provider
+    model: Model
+    price: Price | None
+
+
+def candidates(catalogue: Catalogue, account: Account, endpoint: Endpoint, asked: Candidate) -> list[Candidate]:
+    """In the order in which they are tried. Each speaks the dialect of the question, and may be used."""
+    found = [asked]
+    if endpoint.operation is not Operation.ANSWER:
+        return found
+    for model_id in account.preferences:
+        model = catalogue.model(model_id)
+        provider = catalogue.provider(model.provider) if model is not None else None
+        if model is None or provider is None or model.id in [one.model.id for one in found]:
+            continue
+        price = catalogue.price(model)
+        speaks = endpoint.wire in model.wires and endpoint.wire in provider.wires
+        if speaks and is_allowed(account, model.id) and (price is not None or not has_budget(account)):
+            found.append(Candidate(provider, model, price))
+    return found

@@ -1,0 +1,70 @@
+"""Providers on the network. Certificates are checked, redirects are not followed, cookies are not kept."""
+
+import ssl
+from collections.abc import AsyncIterator
+
+import aiohttp
+from yarl import URL
+
+from holdfast.broker.models.upstream import Broken, Outgoing, Reply, Stale, Unreachable, Upstream
+
+CONNECT_SECONDS = 10.0
+KEEP_ALIVE_SECONDS = 55.0
+READ_BUFFER = 1 << 16
+
+
+class HttpUpstream(Upstream):
+    """To be made, and closed, in a running loop."""
+
+    def __init__(self, *, idle_seconds: float) -> None:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS, ttl_dns_cache=60),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=idle_seconds),
+            auto_decompress=False,
+            read_bufsize=READ_BUFFER,
+            headers={"user-agent": "holdfast"},
+        )
+
+    async def send(self, outgoing: Outgoing, /) -> Reply:
+        url = URL(f"{outgoing.provider.base_url}{outgoing.path}", encoded=True)
+        if outgoing.query:
+            url = url.with_query(list(outgoing.query))
+        name = outgoing.provider.name
+        try:
+            response = await self._session.request(
+                outgoing.method, url, headers=outgoing.headers, data=outgoing.body, allow_redirects=False
+            )
+        except aiohttp.ServerDisconnectedError:
+            raise Stale(f"{name} has hung up without an answer") from None
+        except (aiohttp.ClientConnectorCertificateError, ssl.SSLError):
+            raise Unreachable(f"{name} has no valid certificate") from None
+        except aiohttp.ClientConnectorDNSError:
+            raise Unreachable(f"{name} cannot be found: its name is not known") from None
+        except TimeoutError:
+            raise Unreachable(f"{name} did not answer in time") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise Unreachable(f"{name} cannot be reached ({type(error).__name__})") from None
+        return _HttpReply(response)
+
+    async def close(self) -> None:
+        await self._session.close()
+
+
+class _HttpReply(Reply):
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.status = response.status
+        self.headers = list(response.headers.items())
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        try:
+            while chunk := await self._response.content.readany():
+                yield chunk
+        except TimeoutError:
+            raise Broken("nothing has come for too long") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise Broken(f"the connection has ended ({type(error).__name__})") from None
+
+    def close(self) -> None:
+        self._response.close()

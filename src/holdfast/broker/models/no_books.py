@@ -1,0 +1,18 @@
+"""Books of a daemon without threads: every sandbox is nobody's."""
+
+from collections.abc import Sequence
+
+from holdfast.broker.models.accounts import Account, Call, Spent
+from holdfast.protocol.turn_events import TurnEvent
+
+
+class NoBooks:
+    async def account(self, _session_id: str, _channel_tag: str | None, /) -> Account | None:
+        return None
+
+    async def spent(self, _account: Account, /) -> Spent:
+        return Spent(0.0, 0.0)
+
+    async def record(self, _account: Account, _call: Call, /) -> None: ...
+
+    async def tell(self, _account: Account, _events: Sequence[TurnEvent], /) -> None: ...

@@ -1,0 +1,216 @@
+"""An answer on its way from the provider to the sandbox, piece by piece, as fast as the slower of the two."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+from pydantic_core import from_json
+
+from holdfast.broker.models import headers as passing
+from holdfast.broker.models.accounts import Account, Call
+from holdfast.broker.models.attempt import Failed, Opened
+from holdfast.broker.models.candidates import Candidate
+from holdfast.broker.models.endpoints import Endpoint
+from holdfast.broker.models.ledger import Ledger
+from holdfast.broker.models.reading import Reading
+from holdfast.broker.models.upstream import Broken
+
+_READ_BYTES = 4 << 20
+"""Of an answer in one piece: what is longer passes, but nobody looks for its bill."""
+_BIG_BYTES = 256 << 10
+_GOODBYE_SECONDS = 1.0
+
+
+class Passage:
+    """Of one answer. ``error`` says afterwards what went wrong, if anything did."""
+
+    def __init__(self, request: web.BaseRequest, opened: Opened, endpoint: Endpoint, account: Account, ledger: Ledger):
+        self._request = request
+        self._opened = opened
+        self._endpoint = endpoint
+        self._account = account
+        self._ledger = ledger
+        self._recorded = False
+        self.error: str | None = None
+
+    async def run(self) -> web.StreamResponse:
+        """Raises ConnectionError where the sandbox, or a document, has broken off. The bill is written in any case."""
+        opened = self._opened
+        reply = opened.reply
+        response = web.StreamResponse(status=reply.status, headers=passing.answered(reply.headers))
+        try:
+            await response.prepare(self._request)
+            if reply.is_stream and reply.status < 400:
+                await self._stream(response)
+            else:
+                await self._document(response)
+            await response.write_eof()
+        except asyncio.CancelledError:
+            self.error = "canceled"
+            await self._say_goodbye(response)
+            raise
+        except ConnectionError:
+            self.error = self.error or "canceled"
+            raise
+        finally:
+            reply.close()
+            if not self._recorded:
+                self._recorded = True
+                if self._endpoint.is_billed:
+                    self._ledger.cut_off(self._account, self._call())
+        return response
+
+    # -- streams -----------------------------------------------------------------------------------------------------
+
+    async def _stream(self, response: web.StreamResponse) -> None:
+        opened = self._opened
+        await self._send(response, opened.held)
+        opened.held = []
+        try:
+            async for chunk in opened.chunks:
+                await self._send(response, opened.take(chunk))
+            await self._send_rest(response)
+        except Broken as error:
+            self.error = str(error)
+        if self.error is None and not opened.reading.finished and opened.reading.failed is None:
+            self.error = "it ended in the middle"
+        if self.error is not None and not opened.reading.finished:
+            what = f"the answer of {opened.candidate.provider.name} broke off: {self.error}"
+            await response.write(self._broken(what))
+        self.error = self.error or opened.reading.failed
+        await self._record()
+
+    async def _send(self, response: web.StreamResponse, events: list[bytes]) -> None:
+        if self._opened.reading.complete:  # before the agent can tell anybody that it is done
+            await self._record()
+        if events:
+            await response.write(events[0] if len(events) == 1 else b"".join(events))
+
+    async def _send_rest(self, response: web.StreamResponse) -> None:
+        """The last event of a provider who forgets the empty line behind it."""
+        rest = self._opened.splitter.end()
+        if rest:
+            self._opened.dialect.read_event(rest, self._opened.reading)
+            if self._opened.reading.finished:
+                await self._send(response, [rest])
+
+    def _broken(self, message: str) -> bytes:
+        return (b"\n\n" if self._opened.splitter.torn else b"") + self._opened.dialect.broken(message)
+
+    async def _say_goodbye(self, response: web.StreamResponse) -> None:
+        """Cancelled, but somebody is still there: it is the daemon that goes. An end without a word looks like one."""
+        transport = self._request.transport
+        if transport is None or transport.is_closing() or not (response.prepared and self._opened.reply.is_stream):
+            return
+        if self._opened.reading.finished:
+            return
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(_GOODBYE_SECONDS):
+                await response.write(self._broken("Holdfast is stopping; ask again"))
+                await response.write_eof()
+
+    # -- documents ---------------------------------------------------------------------------------------------------
+
+    async def _document(self, response: web.StreamResponse) -> None:
+        opened = self._opened
+        kept: list[bytes] | None = []
+        size = 0
+        try:
+            async for chunk in _after(opened):
+                size += len(chunk)
+                if kept is not None:
+                    kept = kept if size <= _READ_BYTES else None
+                if kept is not None:
+                    kept.append(chunk)
+                await response.write(chunk)
+        except Broken as error:
+            self.error = str(error)
+            # A shorter document would be taken for a whole one: only a cut is honest.
+            raise ConnectionResetError from None
+        if opened.reply.status >= 400:
+            self.error = f"HTTP {opened.reply.status}"
+        elif kept is not None and self._endpoint.is_billed:
+            body = b"".join(kept)
+            if len(body) > _BIG_BYTES:
+                await asyncio.to_thread(_read, opened, body)
+            else:
+                _read(opened, body)
+        await self._record()
+
+    # -- the bill ----------------------------------------------------------------------------------------------------
+
+    async def _record(self) -> None:
+        if not self._recorded:
+            self._recorded = True
+            if self._endpoint.is_billed:
+                await self._ledger.ended(self._account, self._call())
+
+    def _call(self) -> Call:
+        opened = self._opened
+        return call_of(
+            opened.candidate,
+            opened.reply.status,
+            opened.reading,
+            opened.asked_bytes,
+            first_byte_seconds=opened.first_byte_seconds,
+            seconds=time.monotonic() - opened.since,
+            error=self.error,
+        )
+
+
+async def _after(opened: Opened) -> AsyncIterator[bytes]:
+    """All of it, from the beginning."""
+    for chunk in opened.held:
+        yield chunk
+    async for chunk in opened.chunks:
+        yield chunk
+
+
+def _read(opened: Opened, body: bytes) -> None:
+    try:
+        data = from_json(body)
+    except ValueError:
+        return
+    for one in data if isinstance(data, list) else [data]:  # Gemini's streams, for who does not ask for events
+        if isinstance(one, dict):
+            opened.dialect.read_whole(one, opened.reading)
+
+
+def call_of(
+    candidate: Candidate,
+    status: int,
+    reading: Reading,
+    asked_bytes: int,
+    *,
+    first_byte_seconds: float | None,
+    seconds: float,
+    error: str | None,
+) -> Call:
+    tokens = reading.tokens(asked_bytes)
+    cost = reading.cost_usd
+    if cost is None and candidate.price is not None:
+        cost = candidate.price.cost(tokens, reading.cache_written)
+    return Call(
+        provider=candidate.provider.name,
+        model=candidate.model.name,
+        status=status,
+        tokens=tokens,
+        cost_usd=cost,
+        first_byte_seconds=first_byte_seconds,
+        seconds=seconds,
+        error=error,
+    )
+
+
+def failed_call(failed: Failed) -> Call:
+    return call_of(
+        failed.candidate,
+        failed.status,
+        Reading(),
+        0,
+        first_byte_seconds=None,
+        seconds=failed.seconds,
+        error=failed.reason,
+    )

@@ -1,0 +1,273 @@
+"""The model proxy: what answers ``/llm/<provider>/…``.
+
+A question is put to the model that it names and, where that cannot answer, to the thread's other choices, before
+anything has been sent back: the agent never sees the first failure. See ``docs/models.md``.
+"""
+
+import asyncio
+import math
+from collections import OrderedDict
+from functools import partial
+
+import structlog
+from aiohttp import web
+
+from holdfast.broker.models import endpoints
+from holdfast.broker.models import headers as passing
+from holdfast.broker.models.accounts import Account, Books
+from holdfast.broker.models.alarms import Alarms
+from holdfast.broker.models.attempt import Ask, Attempts, Failed, Opened
+from holdfast.broker.models.breaker import Breaker
+from holdfast.broker.models.candidates import Candidate, candidates
+from holdfast.broker.models.dialects import DIALECTS
+from holdfast.broker.models.endpoints import Endpoint, Operation
+from holdfast.broker.models.gate import Gate, Refusal
+from holdfast.broker.models.ledger import Ledger
+from holdfast.broker.models.metrics import ModelMetrics
+from holdfast.broker.models.passage import Passage, failed_call
+from holdfast.broker.models.prices import FREE
+from holdfast.broker.models.providers import Catalogue, Provider
+from holdfast.broker.models.question import BadQuestion, Question
+from holdfast.broker.models.room import NoRoom, Room
+from holdfast.broker.models.settings import ProxySettings
+from holdfast.broker.models.upstream import Upstream
+from holdfast.broker.models.visit import Visit
+from holdfast.protocol.models import Model, Wire
+from holdfast.protocol.turn_events import Kind, TurnEvent
+
+log = structlog.get_logger(__name__)
+
+MOST_BYTES = 48 << 20
+"""Of a question."""
+BODY_SECONDS = 60.0
+_CLOSE_SECONDS = 3.0
+_MOST_SWITCHES = 10_000
+
+
+class ModelProxy:
+    """A ``Handler`` of the broker. ``network`` and ``demo`` are its to close."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        books: Books,
+        network: Upstream,
+        demo: Upstream,
+        settings: ProxySettings,
+        metrics: ModelMetrics,
+    ) -> None:
+        self._catalogue = catalogue
+        self._books = books
+        self._upstreams = (network, demo)
+        self._attempts = Attempts(network, demo)
+        self._settings = settings
+        self._metrics = metrics
+        self._gate = Gate()
+        self._room = Room()
+        self._ledger = Ledger(books, self._gate, Alarms(settings.alert_calls_per_minute), metrics)
+        self._breakers = {one.name: Breaker(settings.breaker) for one in catalogue.providers}
+        self._switched: OrderedDict[tuple[str, str, str | None, str], str] = OrderedDict()
+        self._tasks: set[asyncio.Task[object]] = set()
+        for name, breaker in self._breakers.items():
+            metrics.breaker_open.labels(name).set_function(partial(_openness, breaker))
+
+    async def close(self) -> None:
+        """Tell who is being answered that it ends here, and write down what is still to be."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_CLOSE_SECONDS)
+        await self._ledger.close()
+        for upstream in self._upstreams:
+            await upstream.close()
+
+    async def __call__(self, visit: Visit) -> web.StreamResponse:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._metrics.under_way.inc()
+        taken = _Taken(self._room, visit.session_id)
+        try:
+            return await self._answer(visit, taken)
+        finally:
+            taken.give_back()
+            self._metrics.under_way.dec()
+            self._tasks.discard(task)
+
+    # -- what is asked -----------------------------------------------------------------------------------------------
+
+    async def _answer(self, visit: Visit, taken: "_Taken") -> web.StreamResponse:
+        name, _, rest = visit.rest.partition("/")
+        provider = self._catalogue.provider(name)
+        wire = endpoints.wire_of(provider, rest)
+        pairs = list(visit.request.query.items())
+        tag = passing.channel_tag(visit.request.headers, pairs)
+        account = await self._books.account(visit.session_id, tag)
+        endpoint = endpoints.find(provider, visit.request.method, rest) if provider is not None else None
+        refusal = self._no_way(account, name, provider, endpoint, f"{visit.request.method} /{rest}")
+        if refusal is not None:
+            return self._refuse(visit, wire, account, name, refusal)
+        assert account is not None and provider is not None and endpoint is not None
+        try:
+            question = await _question(visit.request, endpoint, taken)
+            model_name = question.model if question is not None else ""
+        except BadQuestion as error:
+            return self._refuse(visit, wire, None, name, Refusal(400, "bad_request", str(error)))
+        except NoRoom as error:
+            return self._refuse(visit, wire, account, name, Refusal(429, "too_much_at_once", str(error), 1))
+        asked = self._asked(provider, endpoint, model_name)
+        price = asked.price if endpoint.is_billed else FREE
+        refusal = await self._gate.admit(account, asked.model.id if question is not None else None, price, self._books)
+        if refusal is not None:
+            return self._refuse(visit, endpoint.wire, account, asked.model.id, refusal)
+        self._ledger.begun(account)
+        headers = passing.asked(visit.request.headers.items())
+        query = passing.query(pairs)
+        ask = Ask(endpoint, visit.request.method, question, headers, query, account.retry_broken_streams)
+        return await self._ask_around(visit.request, account, ask, asked)
+
+    def _no_way(
+        self, account: Account | None, name: str, provider: Provider | None, endpoint: Endpoint | None, what: str
+    ) -> Refusal | None:
+        if account is None:
+            return Refusal(403, "no_thread", "this sandbox belongs to no thread, so nobody pays for a model here")
+        if provider is None:
+            known = ", ".join(one.name for one in self._catalogue.providers) or "none"
+            return Refusal(404, "no_provider", f"there is no provider {name!r} here; there is {known}")
+        if endpoint is None:
+            return Refusal(404, "no_endpoint", f"{what} of {name} is not offered here; docs/models.md lists what is")
+        return None
+
+    def _asked(self, provider: Provider, endpoint: Endpoint, name: str) -> Candidate:
+        model = self._catalogue.model(f"{provider.name}/{name}") or Model(provider.name, name, (endpoint.wire,))
+        return Candidate(provider, model, self._catalogue.price(model))
+
+    def _refuse(
+        self, visit: Visit, wire: Wire, account: Account | None, model_id: str, refusal: Refusal
+    ) -> web.StreamResponse:
+        self._ledger.refused(account, visit.session_id, model_id, refusal)
+        return _failure(wire, refusal)
+
+    # -- who answers -------------------------------------------------------------------------------------------------
+
+    async def _ask_around(
+        self, request: web.BaseRequest, account: Account, ask: Ask, asked: Candidate
+    ) -> web.StreamResponse:
+        found = candidates(self._catalogue, account, ask.endpoint, asked)
+        failures: list[Failed] = []
+        for at, candidate in enumerate(found):
+            if not self._breakers[candidate.provider.name].lets_through():
+                continue
+            patience = self._patience(ask, is_last=at == len(found) - 1)
+            outcome = await self._try(ask, candidate, patience, account)
+            if isinstance(outcome, Opened):
+                reason = failures[-1].reason if failures else f"{asked.provider.name} is left alone for a while"
+                self._tell_switch(account, asked, candidate, reason)
+                return await self._pass_on(request, outcome, ask.endpoint, account)
+            failures.append(outcome)
+        return self._give_up(ask.endpoint.wire, asked, failures)
+
+    def _patience(self, ask: Ask, *, is_last: bool) -> float:
+        """There is no use in giving up on the only one; and a document begins only when all of it is there."""
+        patient = is_last or not ask.streamed
+        return self._settings.answer_seconds if patient else self._settings.first_byte_seconds
+
+    async def _try(self, ask: Ask, candidate: Candidate, patience: float, account: Account) -> Opened | Failed:
+        breaker = self._breakers[candidate.provider.name]
+        for may_repeat in (ask.holds, False):
+            outcome = await self._attempts.open(ask, candidate, patience)
+            if isinstance(outcome, Opened):
+                breaker.succeeded()
+                return outcome
+            if outcome.is_providers_fault:
+                breaker.failed()
+            log.warning("model.failed", model=candidate.model.id, thread_id=account.thread_id, why=outcome.reason)
+            if ask.endpoint.is_billed:
+                self._ledger.cut_off(account, failed_call(outcome))
+            if not (may_repeat and outcome.broke):
+                break
+        return outcome
+
+    async def _pass_on(
+        self, request: web.BaseRequest, opened: Opened, endpoint: Endpoint, account: Account
+    ) -> web.StreamResponse:
+        passage = Passage(request, opened, endpoint, account, self._ledger)
+        try:
+            return await passage.run()
+        finally:
+            if passage.error is not None and passage.error != "canceled" and opened.reply.status < 400:
+                self._metrics.broken.labels(opened.candidate.provider.name).inc()
+
+    def _tell_switch(self, account: Account, asked: Candidate, used: Candidate, reason: str) -> None:
+        """Once per turn, and again if it is another one then."""
+        key = (account.thread_id, account.channel, account.turn_id, asked.model.id)
+        if self._switched.get(key, asked.model.id) == used.model.id:
+            return
+        self._switched[key] = used.model.id
+        self._switched.move_to_end(key)
+        if len(self._switched) > _MOST_SWITCHES:
+            self._switched.popitem(last=False)
+        self._metrics.switches.labels(asked.provider.name).inc()
+        log.warning("model.switched", thread_id=account.thread_id, model=asked.model.id, to=used.model.id, why=reason)
+        data = {"from": asked.model.id, "to": used.model.id, "reason": reason}
+        self._ledger.tell(account, [TurnEvent(Kind.MODEL_SWITCHED, data)])
+
+    def _give_up(self, wire: Wire, asked: Candidate, failures: list[Failed]) -> web.StreamResponse:
+        """The last provider's own error, as it worded it."""
+        if not failures:
+            wait = math.ceil(self._breakers[asked.provider.name].seconds_left()) or 1
+            message = f"{asked.provider.name} has failed again and again, and is left alone; try again in {wait} s"
+            return _failure(wire, Refusal(503, "provider_failing", message, wait))
+        last = failures[-1]
+        if last.status in (401, 403):  # its own words may name the account
+            message = f"{last.reason}: it does not accept the key that the daemon has for it; look at its configuration"
+            return _failure(wire, Refusal(last.status, "provider_refused", message))
+        if last.status and last.body:
+            return web.Response(status=last.status, body=last.body, headers=passing.answered(last.headers))
+        status = last.status or (504 if last.timed_out else 502)
+        return _failure(wire, Refusal(status, "provider_failed", last.reason))
+
+
+def _openness(breaker: Breaker) -> float:
+    return float(breaker.is_open)
+
+
+class _Taken:
+    """What one call has taken of the room."""
+
+    def __init__(self, room: Room, session_id: str) -> None:
+        self._room = room
+        self._session_id = session_id
+        self._size = 0
+
+    def take(self, size: int) -> None:
+        self._room.take(self._session_id, size)
+        self._size += size
+
+    def give_back(self) -> None:
+        self._room.give_back(self._session_id, self._size)
+
+
+async def _question(request: web.BaseRequest, endpoint: Endpoint, taken: _Taken) -> Question | None:
+    if endpoint.operation is Operation.LIST:
+        return None
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise BadQuestion("compressed requests are not taken here; send it as it is")
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.content.iter_any():
+                taken.take(len(chunk))
+                body += chunk
+                if len(body) > MOST_BYTES:
+                    raise BadQuestion(f"the request has more than {MOST_BYTES >> 20} MB")
+    except TimeoutError:
+        raise BadQuestion(f"the request was not complete within {BODY_SECONDS:.0f} s") from None
+    return Question(endpoint, bytes(body))
+
+
+def _failure(wire: Wire, refusal: Refusal) -> web.Response:
+    headers = {} if refusal.retry_after is None else {"retry-after": str(refusal.retry_after)}
+    body = DIALECTS[wire].failure(refusal.status, refusal.message, refusal.code)
+    return web.json_response(body, status=refusal.status, headers=headers)

@@ -1,0 +1,61 @@
+"""What is known of an answer, while it passes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from holdfast.broker.models.accounts import Tokens
+
+_CHARACTERS_PER_TOKEN = 4
+"""Roughly, for text that nobody has counted."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """Of one answer."""
+
+    input: int | None = None
+    output: int | None = None
+    cached: int = 0
+    cache_written: int = 0
+    cost_usd: float | None = None
+    """Where the provider says so itself."""
+    begun: bool = False
+    """Something of the answer itself has come: it cannot be taken back any more."""
+    finished: bool = False
+    """The model has said that it is done."""
+    complete: bool = False
+    """And nothing more is to come, not even its bill."""
+    failed: str | None = None
+    """What the provider said went wrong."""
+    characters: int = 0
+    """Of the answer, so far."""
+
+    def tokens(self, asked_bytes: int) -> Tokens:
+        """As the provider has counted; guessed for an answer that was broken off, since that is not free either."""
+        guess = self.begun or self.output is not None
+        read = self.input if self.input is not None else asked_bytes // _CHARACTERS_PER_TOKEN * guess
+        written = self.output if self.output is not None else 0
+        if not self.complete:
+            written = max(written, self.characters // _CHARACTERS_PER_TOKEN)
+        return Tokens(read, written, min(self.cached, read))
+
+
+def table(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def first(value: object) -> Mapping[str, object]:
+    """The first of a list of objects."""
+    return table(value[0]) if isinstance(value, list) and value else {}
+
+
+def number(value: object) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def amount(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and value >= 0 else None
+
+
+def length(value: object) -> int:
+    return len(value) if isinstance(value, str) else 0

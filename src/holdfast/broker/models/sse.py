@@ -1,0 +1,51 @@
+"""Server-sent events, cut out of a stream of bytes, without changing a byte of them."""
+
+import re
+
+_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+MOST_BYTES = 1 << 20
+"""How much of an event is held back until it is complete."""
+
+
+class EventSplitter:
+    """Holds back what is no whole event yet: nobody could use it, and one that is never completed must not be sent.
+
+    Very long ones are let pass in parts all the same, since memory is not for sandboxes to fill.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self.torn = False
+        """Whether the first part of an event has been let pass, and its end has not."""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The events that are complete now, each with the empty line at its end."""
+        if self._rest:
+            data = self._rest + data
+        events = []
+        start = 0
+        for end in _END.finditer(data):
+            events.append(data[start : end.end()])
+            start = end.end()
+        if events:
+            self.torn = False
+        self._rest = data[start:]
+        if len(self._rest) > MOST_BYTES:
+            # The last bytes may be the first half of its end.
+            events.append(self._rest[:-3])
+            self._rest = self._rest[-3:]
+            self.torn = True
+        return events
+
+    def end(self) -> bytes:
+        """The stream is over: what is left, if it could be an event after all."""
+        rest, self._rest = self._rest, b""
+        return rest if rest.strip() else b""
+
+
+def data_of(event: bytes) -> bytes:
+    """What its ``data:`` lines say; empty for comments."""
+    if event.startswith(b"data:") and event.find(b"\n", 0, -2) < 0:  # most are one line
+        return event[5:].strip()
+    lines = [line[5:].removeprefix(b" ") for line in event.splitlines() if line.startswith(b"data:")]
+    return b"\n".join(lines).strip()

@@ -1,0 +1,64 @@
+"""The setting ``git_credentials``: which git servers threads reach, and where the token for each comes from."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator
+
+from holdfast.broker.git.hosts import GitHost, GitSettings
+from holdfast.daemon.provider_config import KeyConfig
+from holdfast.daemon.setting_types import Name
+
+_HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?")
+
+
+class GitCredential(BaseModel):
+    """One server. ``key`` says where the token is; without, it gets none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    username: Name = "x-access-token"
+    key: KeyConfig | None = None
+    paths: tuple[Name, ...] = ("*",)
+    push: bool = True
+    url: str = ""
+
+    @field_validator("url")
+    @classmethod
+    def _no_more_than_a_server(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if value and (parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username):
+            raise ValueError("must be a URL such as https://git.example.com, without a user or a query")
+        return value.rstrip("/")
+
+
+def _from_text(value: object) -> object:
+    """The environment has only text. A server's name is its own, and has no case."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise ValueError('must be JSON such as {"github.com": {"key": {"env": "GITHUB_TOKEN"}}}') from None
+    if not isinstance(value, Mapping):
+        raise ValueError('must map hosts to where their tokens are: {"github.com": {"key": {"env": "GITHUB_TOKEN"}}}')
+    named = {str(name).strip().lower(): entry for name, entry in value.items()}
+    for name in named:
+        if not _HOST.fullmatch(name):
+            raise ValueError(f"{name!r}: must be a host such as github.com, or HOST:PORT")
+    return named
+
+
+GitCredentials = Annotated[Mapping[str, GitCredential], BeforeValidator(_from_text)]
+
+
+def git_settings(credentials: Mapping[str, GitCredential], user_name: str, user_email: str) -> GitSettings:
+    hosts = {
+        name: GitHost(
+            name, entry.key.source() if entry.key else None, entry.username, entry.paths, entry.push, entry.url
+        )
+        for name, entry in credentials.items()
+    }
+    return GitSettings(hosts, user_name, user_email)

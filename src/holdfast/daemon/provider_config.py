@@ -1,0 +1,142 @@
+"""The setting ``providers``: which model providers there are, and where their keys come from."""
+
+import ipaddress
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+
+from holdfast.broker.models.keys import CommandKey, EnvKey, FileKey, Key
+from holdfast.broker.models.providers import Kind
+from holdfast.daemon.setting_types import Float, Int, Name, split
+from holdfast.protocol.models import Wire
+
+_Frozen = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+_Usd = Annotated[Float, Field(ge=0)]
+
+
+class KeyConfig(BaseModel):
+    """Exactly one of them."""
+
+    model_config = _Frozen
+
+    env: Name | None = None
+    file: Path | None = None
+    command: Annotated[tuple[Name, ...] | None, BeforeValidator(split)] = None
+    refresh_minutes: Annotated[Float, Field(gt=0)] = 15.0
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "KeyConfig":
+        if sum(source is not None for source in (self.env, self.file, self.command)) != 1:
+            raise ValueError("must have exactly one of env, file and command; a key itself does not belong here")
+        if self.command == ():
+            raise ValueError("command: must name a program")
+        if self.file is not None and not self.file.expanduser().is_absolute():
+            raise ValueError("file: must be an absolute path (or begin with ~)")
+        return self
+
+    def source(self) -> Key:
+        if self.file is not None:
+            return FileKey(self.file.expanduser())
+        if self.command is not None:
+            return CommandKey(self.command, self.refresh_minutes * 60)
+        assert self.env is not None
+        return EnvKey(self.env)
+
+
+class PriceConfig(BaseModel):
+    """In US dollars per million tokens."""
+
+    model_config = _Frozen
+
+    input: _Usd
+    output: _Usd
+    cached: _Usd | None = None
+    cache_write: _Usd | None = None
+
+
+class ModelConfig(BaseModel):
+    model_config = _Frozen
+
+    name: Name
+    price: PriceConfig | None = None
+    wires: Annotated[tuple[Wire, ...] | None, BeforeValidator(split)] = None
+    context_tokens: Annotated[Int, Field(ge=1)] | None = None
+    output_tokens: Annotated[Int, Field(ge=1)] | None = None
+
+
+class ProviderConfig(BaseModel):
+    model_config = _Frozen
+
+    kind: Kind | None = None
+    base_url: str | None = None
+    key: KeyConfig | None = None
+    wires: Annotated[tuple[Wire, ...] | None, BeforeValidator(split)] = None
+    asks_for_usage: bool | None = None
+    models: tuple[ModelConfig, ...] = ()
+
+    @model_validator(mode="after")
+    def _safe_url(self) -> "ProviderConfig":
+        if self.base_url is not None:
+            problem = _url_problem(self.base_url, has_key=self.key is not None)
+            if problem:
+                raise ValueError(f"base_url: {problem}")
+        return self
+
+
+def _url_problem(url: str, *, has_key: bool) -> str | None:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        good = False
+    if not good or parts.query or parts.fragment or parts.username or not url.isascii() or " " in url:
+        return "must be a URL such as https://models.example.org/v1"
+    if parts.scheme == "http" and has_key and not _is_here(parts.hostname or ""):
+        return "must be https where a key is sent, unless it is on this machine"
+    return None
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _from_json(value: object) -> object:
+    """The environment has only text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise ValueError('must be JSON such as {"anthropic": {"key": {"env": "MY_KEY"}}}') from None
+
+
+def _not_null(value: object) -> object:
+    """``anthropic:`` alone in a YAML file means all its defaults."""
+    return {name: {} if one is None else one for name, one in value.items()} if isinstance(value, dict) else value
+
+
+def _complete(value: Mapping[str, ProviderConfig] | None) -> Mapping[str, ProviderConfig] | None:
+    from holdfast.broker.models.known import KNOWN
+
+    for name, provider in (value or {}).items():
+        if name not in KNOWN and (provider.kind is None or provider.base_url is None):
+            raise ValueError(f"{name}: is none of {', '.join(KNOWN)}, so it needs a kind and a base_url")
+        if provider.kind is Kind.DEMO and name not in KNOWN:
+            raise ValueError(f"{name}: there is only one demo")
+    return value
+
+
+_ProviderName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+Providers = Annotated[
+    Mapping[_ProviderName, ProviderConfig] | None,
+    BeforeValidator(_not_null),
+    BeforeValidator(_from_json),
+    AfterValidator(_complete),
+]

@@ -1,0 +1,99 @@
+"""What calls to models have cost: the table, its rows, and their sums. A row is a bill: it outlives its thread."""
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from holdfast.store.tables import ID_TEXT, ForeignText, metadata
+
+usage = sa.Table(
+    "usage",
+    metadata,
+    sa.Column("id", ID_TEXT, primary_key=True),
+    sa.Column("thread_id", ID_TEXT, nullable=False),
+    sa.Column("thread_key", ID_TEXT, nullable=False),
+    sa.Column("owner", ID_TEXT, nullable=False),
+    sa.Column("channel", ID_TEXT, nullable=False),
+    sa.Column("turn_id", ID_TEXT),
+    sa.Column("provider", sa.Text, nullable=False),
+    sa.Column("model", sa.Text, nullable=False),
+    sa.Column("status", sa.BigInteger, nullable=False),
+    sa.Column("input_tokens", sa.BigInteger, nullable=False),
+    sa.Column("output_tokens", sa.BigInteger, nullable=False),
+    sa.Column("cached_tokens", sa.BigInteger, nullable=False),
+    sa.Column("cost_usd", sa.Double),
+    sa.Column("first_byte_seconds", sa.Double),
+    sa.Column("seconds", sa.Double, nullable=False),
+    sa.Column("error", ForeignText),
+    sa.Column("day", ID_TEXT, nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+    sa.Index(None, "turn_id"),
+    sa.Index(None, "thread_id", "cost_usd"),  # spent, asked before each call: from the index alone
+    sa.Index(None, "owner", "day", "cost_usd"),  # spent, and reports of an owner
+    sa.Index(None, "owner", "thread_key", "day"),  # reports of a thread
+    sa.Index(None, "day"),  # reports of all
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageRow:
+    """One call that has ended, well or not. ``status`` is that of the provider's answer, 0 where there was none."""
+
+    id: str
+    thread_id: str
+    thread_key: str
+    owner: str
+    channel: str
+    turn_id: str | None
+    provider: str
+    model: str
+    status: int
+    input_tokens: int
+    """With ``cached_tokens`` in it."""
+    output_tokens: int
+    cached_tokens: int
+    cost_usd: float | None
+    """None where no price was known."""
+    first_byte_seconds: float | None
+    seconds: float
+    error: str | None
+    day: str
+    """Of ``at``, in UTC, such as 2026-02-28: days and months are sums over an index."""
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSum:
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost_usd: float = 0.0
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "calls": self.calls,
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "cached_tokens": self.cached_tokens,
+            "cost_usd": round(self.cost_usd, 6),
+        }
+
+
+SUMS = (
+    sa.func.count(usage.c.id),
+    sa.func.coalesce(sa.func.sum(usage.c.input_tokens), 0),
+    sa.func.coalesce(sa.func.sum(usage.c.output_tokens), 0),
+    sa.func.coalesce(sa.func.sum(usage.c.cached_tokens), 0),
+    sa.func.coalesce(sa.func.sum(usage.c.cost_usd), 0.0),
+)
+
+
+def usage_sum(calls: int, given: int, taken: int, cached: int, cost: float) -> UsageSum:
+    """From the values of ``SUMS``. Postgres sums whole numbers into decimals."""
+    return UsageSum(calls, int(given), int(taken), int(cached), float(cost))
+
+
+def of_turn(connection: sa.Connection, turn_id: str) -> UsageSum:
+    """Inside a transaction: what a turn has cost so far."""
+    return usage_sum(*connection.execute(sa.select(*SUMS).where(usage.c.turn_id == turn_id)).one())

@@ -1,0 +1,127 @@
+"""Who pays for a call to a model, as ``broker.models.accounts.Books`` wants to know it: threads do.
+
+A sandbox is known by its session, and so is its thread; a call is counted for the turn that runs in its channel.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from holdfast.broker.models.accounts import Account, Call, Spent
+from holdfast.errors import HoldfastError, TurnNotFound, WrongState
+from holdfast.protocol.models import channel_tag
+from holdfast.protocol.turn_events import TurnEvent
+from holdfast.sessions.live import Clock
+from holdfast.store import Store
+from holdfast.store.thread_rows import Lease, TurnRow
+from holdfast.store.usage import day_of
+from holdfast.store.usage_rows import UsageRow
+from holdfast.threads.keys import DEFAULT_CHANNEL
+from holdfast.threads.patience import patiently
+from holdfast.threads.policy import account_of
+from holdfast.threads.settings import AgentDefaults
+from holdfast.threads.tools import new_id
+
+log = structlog.get_logger(__name__)
+
+LeaseOf = Callable[[str], Lease | None]
+"""The lease that this daemon holds on a thread."""
+
+_RECORD_SECONDS = 15.0
+"""How long an answer may wait for its bill to be written."""
+_MOST_KEYS = 10_000
+
+
+class ThreadBooks:
+    """Made before the sessions are, since the broker needs it; the threads come with ``attend``."""
+
+    def __init__(self, store: Store, defaults: AgentDefaults, *, clock: Clock) -> None:
+        self._store = store
+        self._defaults = defaults
+        self._clock = clock
+        self._lease_of: LeaseOf = _nobodys
+        self._keys: OrderedDict[str, str] = OrderedDict()
+        """Of threads, by id: a bill names the thread also when that is gone."""
+
+    def attend(self, lease_of: LeaseOf) -> None:
+        """From now on there is somebody who works on threads."""
+        self._lease_of = lease_of
+
+    async def account(self, session_id: str, tag: str | None, /) -> Account | None:
+        row = await self._store.threads.by_session(session_id)
+        if row is None:
+            return None
+        self._keys[row.id] = row.key
+        self._keys.move_to_end(row.id)
+        if len(self._keys) > _MOST_KEYS:
+            self._keys.popitem(last=False)
+        turns = await self._store.turns.unfinished(row.id)
+        channel = await self._channel(row.id, tag, turns)
+        turn = next((one.id for one in turns if one.channel == channel), None)
+        return account_of(row, self._defaults, channel, turn)
+
+    async def _channel(self, thread_id: str, tag: str | None, turns: Sequence[TurnRow]) -> str:
+        running = [turn.channel for turn in turns]
+        names = running if tag is None else [one for one in (*running, DEFAULT_CHANNEL) if channel_tag(one) == tag]
+        if not names and tag is not None:  # rare: an agent that works between the turns of another channel
+            channels = await self._store.threads.channels(thread_id)
+            names = [one.channel for one in channels if channel_tag(one.channel) == tag] or running
+        return names[0] if names else DEFAULT_CHANNEL
+
+    async def spent(self, account: Account, /) -> Spent:
+        return Spent(*await self._store.usage.spent(account.thread_id, account.owner, now=self._clock()))
+
+    async def record(self, account: Account, call: Call, /) -> None:
+        now = self._clock()
+        row = UsageRow(
+            id=new_id("use"),
+            thread_id=account.thread_id,
+            thread_key=self._keys.get(account.thread_id, ""),
+            owner=account.owner,
+            channel=account.channel,
+            turn_id=account.turn_id,
+            provider=call.provider,
+            model=call.model,
+            status=call.status,
+            input_tokens=call.tokens.input,
+            output_tokens=call.tokens.output,
+            cached_tokens=call.tokens.cached,
+            cost_usd=call.cost_usd,
+            first_byte_seconds=call.first_byte_seconds,
+            seconds=call.seconds,
+            error=call.error,
+            day=day_of(now),
+            at=now,
+        )
+        try:
+            async with asyncio.timeout(_RECORD_SECONDS):
+                await patiently(lambda: self._store.usage.add(row), asyncio.sleep)
+        except (HoldfastError, TimeoutError) as error:  # the line is the bill, then
+            log.error("usage.lost", error=str(error), row=row)
+
+    async def tell(self, account: Account, events: Sequence[TurnEvent], /) -> None:
+        lease = self._lease_of(account.thread_id)
+        kinds = [event.kind.value for event in events]
+        if lease is None:
+            log.warning("usage.event.dropped", thread_id=account.thread_id, kinds=kinds, why="no lease on the thread")
+            return
+        try:
+            await self._write(lease, account, events)
+        except HoldfastError as error:
+            log.warning("usage.event.dropped", thread_id=account.thread_id, kinds=kinds, why=error.message)
+
+    async def _write(self, lease: Lease, account: Account, events: Sequence[TurnEvent]) -> None:
+        if account.turn_id is not None:
+            try:
+                await self._store.turns.note(lease, account.turn_id, events=events)
+            except (WrongState, TurnNotFound):  # it has ended meanwhile
+                pass
+            else:
+                return
+        await self._store.thread_events.record(lease, events, channel=account.channel)
+
+
+def _nobodys(_thread_id: str) -> Lease | None:
+    return None

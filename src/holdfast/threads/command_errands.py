@@ -1,0 +1,111 @@
+"""Errands that are commands on a thread's agent: what has changed, begin anew, which commands, which model, stop."""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
+
+import structlog
+
+from holdfast.agents.base import Place
+from holdfast.errors import BadInput, TurnNotFound, WrongState
+from holdfast.protocol.turn_events import Kind, TurnEvent
+from holdfast.store.thread_rows import SleepState, TurnRow
+from holdfast.threads.git_diff import Diff, cut, git_diff
+from holdfast.threads.resolver import Attached
+from holdfast.threads.tools import Tools
+
+if TYPE_CHECKING:
+    from holdfast.threads.mailbox import Mailbox
+
+log = structlog.get_logger(__name__)
+
+Data = Mapping[str, object]
+_MANY = 1000
+
+
+class CommandErrands:
+    """Does them, for any mailbox."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self.known: dict[str, Callable[[Mailbox, Data], Awaitable[Data]]] = {
+            "diff": self._diff,
+            "commands": self._commands,
+            "new_session": self._new_session,
+            "model": self._model,
+            "stop_agent": self._stop_agent,
+        }
+
+    async def _diff(self, box: "Mailbox", data: Data) -> Data:
+        """Of a turn, from the agent itself, where it can; else of the working directory, from git."""
+        channel, wanted = _text(data, "channel"), data.get("turn_id")
+        found = await box.attach(channel)
+        await box.note_use()
+        diff = await self._of_turn(found, box.thread_id, channel, wanted if isinstance(wanted, str) else None)
+        return {"text": diff.text, "source": diff.source, "truncated": diff.truncated}
+
+    async def _of_turn(self, found: Attached, thread_id: str, channel: str, wanted: str | None) -> Diff:
+        turns = await self._tools.store.turns.page(thread_id, limit=_MANY)
+        mine = [turn for turn in turns if turn.channel == channel and not turn.reverted and turn.accepted]
+        turn = next((one for one in mine if wanted in (None, one.id)), None)
+        if wanted is not None and turn is None:
+            raise TurnNotFound(f"there is no turn {wanted} of an agent in this channel, or it was taken back")
+        if turn is not None and found.agent.abilities.diff and turn.agent_session_id == found.session:
+            return cut((await found.agent.diff(found.place, found.session, turn.id)).encode(), "agent")
+        return await git_diff(found.place)
+
+    async def _commands(self, box: "Mailbox", data: Data) -> Data:
+        found = await box.attach(_text(data, "channel"))
+        await box.note_use()
+        listed = await found.agent.commands(found.place, found.session)
+        return {
+            "agent": found.agent.name,
+            "commands": [{"name": one.name, "description": one.description} for one in listed],
+        }
+
+    async def _new_session(self, box: "Mailbox", data: Data) -> Data:
+        """The old one is left to itself; the next resolve makes another, which is told nothing of what was said."""
+        channel = _text(data, "channel")
+        with box.reverting(channel):
+            await self._refuse_running(box, channel)
+            told = TurnEvent(Kind.NEW_SESSION, {})
+            row = await self._tools.store.threads.start_over(box.lease, channel, events=[told])
+        return {"seq": row.last_seq}
+
+    async def _refuse_running(self, box: "Mailbox", channel: str) -> None:
+        unfinished: list[TurnRow] = await self._tools.store.turns.unfinished(box.thread_id)
+        if channel in box.runs or any(turn.channel == channel for turn in unfinished):
+            raise WrongState("a turn is running; abort it, or wait for its end")
+
+    async def _model(self, box: "Mailbox", data: Data) -> Data:
+        """Holds from the next turn on; None is the daemon's default. It was checked by who asks."""
+        model = data.get("model")
+        row = await self._tools.store.threads.get(box.thread_id)
+        settings = {name: value for name, value in row.settings.items() if name != "model"}
+        if isinstance(model, str):
+            settings["model"] = model
+        told = TurnEvent(Kind.MODEL_CHOSEN, {"model": model})
+        await self._tools.store.threads.change(box.lease, {"settings": settings}, events=[told])
+        return {}
+
+    async def _stop_agent(self, box: "Mailbox", data: Data) -> Data:
+        """If it is still idle: the janitor looked without holding the thread. A sandbox that sleeps is left alone."""
+        channel, seconds = _text(data, "channel"), data.get("idle_seconds")
+        store = self._tools.store
+        with box.reverting(channel):
+            row, known = await store.threads.get(box.thread_id), await store.threads.channel(box.thread_id, channel)
+            if known is None or channel in box.runs or row.session_id is None or row.sleep_state != SleepState.AWAKE:
+                return {"stopped": False}
+            if isinstance(seconds, float) and known.updated_at + seconds > time.time():
+                return {"stopped": False}
+            agent = self._tools.agents.get(row.agent)
+            await agent.stop(Place(row.session_id, self._tools.sessions, channel))
+        log.info("agent.idle.stopped", thread_id=row.id, key=row.key, channel=channel, agent=agent.name)
+        return {"stopped": True}
+
+
+def _text(data: Data, name: str) -> str:
+    value = data.get(name)
+    if not isinstance(value, str):
+        raise BadInput(f"{name}: a text is missing")
+    return value

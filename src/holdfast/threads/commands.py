@@ -1,0 +1,139 @@
+"""Commands on a thread: what has changed, a review of it, slash commands, a new agent session, another model.
+
+What makes a turn (a review, a slash command) is a message like any other: stored when it is answered, never run twice.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from holdfast.agents.base import Command
+from holdfast.errors import BadInput, NotFound, WrongState
+from holdfast.store.thread_rows import ThreadRow
+from holdfast.threads import review
+from holdfast.threads.briefs import Briefs
+from holdfast.threads.git_diff import Diff
+from holdfast.threads.keys import DEFAULT_CHANNEL, ThreadRef, check_channel, check_message_id
+from holdfast.threads.offers import Offers, check, new_thread, offers_of
+from holdfast.threads.office import Office
+from holdfast.threads.tools import Tools
+from holdfast.threads.types import MessageView, NewMessage
+from holdfast.threads.views import message_view
+
+REVIEW = "review"
+"""The agents' own name for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """The slash commands of a thread's agent."""
+
+    agent: str
+    commands: Sequence[Command]
+
+
+class ThreadCommands:
+    """Part of the thread service. Who asks was checked before."""
+
+    def __init__(
+        self,
+        tools: Tools,
+        office: Office,
+        briefs: Briefs,
+        made: Callable[[ThreadRef], Awaitable[ThreadRow]],
+        send: Callable[[ThreadRef, NewMessage], Awaitable[MessageView]],
+    ) -> None:
+        self._tools = tools
+        self._office = office
+        self._briefs = briefs
+        self._made = made
+        self._send = send
+
+    async def diff(self, ref: ThreadRef, turn_id: str | None = None, *, channel: str = DEFAULT_CHANNEL) -> Diff:
+        """What a turn (by default the last) has changed, where the agent can tell; else what git sees. Wakes it.
+
+        ``WrongState`` where there is no git repository; ``TurnNotFound``; ``ThreadNotFound``.
+        """
+        row = await self._row(ref)
+        found = await self._office.ask(row, "diff", {"channel": check_channel(channel), "turn_id": turn_id})
+        return Diff(str(found["text"]), str(found["source"]), bool(found["truncated"]))
+
+    async def commands(self, ref: ThreadRef, *, channel: str = DEFAULT_CHANNEL) -> Commands:
+        """The agent's own. Wakes it. ``ThreadNotFound``."""
+        row = await self._row(ref)
+        found = await self._office.ask(row, "commands", {"channel": check_channel(channel)})
+        listed = found.get("commands")
+        rows = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, Sequence) else []
+        commands = [Command(str(one["name"]), str(one["description"])) for one in rows]
+        return Commands(str(found["agent"]), commands)
+
+    async def command(self, ref: ThreadRef, message: NewMessage, name: str) -> MessageView:
+        """A turn of a slash command; ``message.text`` are its arguments. ``BadInput`` where the agent has no such."""
+        known = await self._sent_before(ref, message)
+        if known is not None:
+            return known
+        offered = await self.commands(ref, channel=message.channel)
+        name = name.removeprefix("/")
+        if name not in {one.name for one in offered.commands}:
+            names = ", ".join(f"/{one.name}" for one in offered.commands) or "none at all"
+            raise BadInput(f"command: the agent {offered.agent} has no /{name}; it has {names}")
+        return await self._send(ref, replace(message, text=_line(name, message.text)))
+
+    async def review(self, ref: ThreadRef, message: NewMessage) -> MessageView:
+        """A turn in which the agent looks at what was changed; ``message.text`` says at what in particular.
+
+        By the agent's own command where it has one, else by a prompt of ours with the diff in it.
+        ``WrongState`` where nothing has changed, or nobody can tell.
+        """
+        known = await self._sent_before(ref, message)
+        if known is not None:
+            return known
+        offered = await self.commands(ref, channel=message.channel)
+        if REVIEW in {one.name for one in offered.commands}:
+            return await self._send(ref, replace(message, text=_line(REVIEW, message.text)))
+        diff = await self.diff(ref, channel=message.channel)
+        if not diff.text.strip():
+            raise WrongState("nothing has changed that could be reviewed")
+        return await self._send(ref, replace(message, text=review.prompt(diff.text, message.text)))
+
+    async def new_session(self, ref: ThreadRef, *, channel: str = DEFAULT_CHANNEL) -> int:
+        """The channel's agent begins anew, without history; files and transcript stay. The number of its event.
+
+        ``WrongState`` while a turn is running.
+        """
+        row = await self._row(ref)
+        found = await self._office.ask(row, "new_session", {"channel": check_channel(channel)})
+        return int(str(found["seq"]))
+
+    async def models(self, ref: ThreadRef) -> Offers:
+        """What it may be told to use. Wakes nothing. ``ThreadNotFound``."""
+        return self._offers(await self._row(ref))
+
+    def all_models(self, owner: str) -> Offers:
+        """What a new thread of that owner would have."""
+        return self._offers(new_thread(self._tools.agents, owner))
+
+    def _offers(self, row: ThreadRow) -> Offers:
+        return offers_of(self._tools.agents, self._briefs, row)
+
+    async def use_model(self, ref: ThreadRef, model: str | None) -> Offers:
+        """From the next turn on; None: the default. Makes the thread if it is new. ``BadInput`` for an unknown one."""
+        row = await self._made(ref)
+        if model is not None:
+            check(self._offers(row), model)
+        await self._office.ask(row, "model", {"model": model})
+        return await self.models(ref)
+
+    async def _row(self, ref: ThreadRef) -> ThreadRow:
+        return await self._tools.store.threads.by_key(ref.owner, ref.key)
+
+    async def _sent_before(self, ref: ThreadRef, message: NewMessage) -> MessageView | None:
+        """The same message again: what it was made of may have changed meanwhile."""
+        row = await self._made(ref)
+        try:
+            return message_view(await self._tools.store.messages.get(row.id, check_message_id(message.id)))
+        except NotFound:
+            return None
+
+
+def _line(name: str, arguments: str) -> str:
+    return f"/{name} {arguments.strip()}".rstrip()

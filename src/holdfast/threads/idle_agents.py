@@ -1,0 +1,60 @@
+"""Agents of channels in which nothing is asked are stopped: an idle thread costs no agent's memory.
+
+The next message starts them again, with their sessions. A sandbox that sleeps is left alone, and so is a channel whose
+turn is running, however long that takes.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+import structlog
+
+from holdfast.errors import HoldfastError
+from holdfast.store.thread_rows import SleepState, ThreadRow
+from holdfast.threads.tools import Tools
+
+log = structlog.get_logger(__name__)
+
+Ask = Callable[[ThreadRow, str, Mapping[str, object]], Awaitable[Mapping[str, object]]]
+"""Have an errand done by whoever holds the thread."""
+
+
+class IdleAgents:
+    """Of this host. Part of the janitor."""
+
+    def __init__(self, tools: Tools, ask: Ask) -> None:
+        self._tools = tools
+        self._ask = ask
+        self._seen: dict[tuple[str, str], float] = {}
+        """When a channel was last used whose agent was stopped, so that it is stopped once."""
+        self._used_at: dict[str, float] = {}
+        """When we last used a session: that is nobody's activity."""
+
+    def our_use(self, session_id: str) -> float:
+        """When a session was last used from here; 0: never."""
+        return self._used_at.get(session_id, 0.0)
+
+    async def stop(self) -> None:
+        rows = await self._tools.store.threads.on_node(self._tools.node)
+        awake = [row for row in rows if row.session_id is not None and row.sleep_state == SleepState.AWAKE]
+        there = {row.id for row in awake}
+        self._seen = {which: at for which, at in self._seen.items() if which[0] in there}
+        sessions = {row.session_id for row in awake}
+        self._used_at = {session: at for session, at in self._used_at.items() if session in sessions}
+        for row in awake:
+            try:
+                await self._stop_idle(row)
+            except HoldfastError as error:
+                log.warning("agent.idle.failed", thread_id=row.id, code=error.code, error=error.message)
+
+    async def _stop_idle(self, row: ThreadRow) -> None:
+        seconds, store = self._tools.settings.agent_idle_seconds, self._tools.store
+        for channel in await store.threads.channels(row.id):
+            which = row.id, channel.channel
+            old = channel.updated_at + seconds <= time.time()  # as the store counts it, give or take a little
+            if channel.agent_session_id is None or not old or self._seen.get(which) == channel.updated_at:
+                continue
+            await self._ask(row, "stop_agent", {"channel": channel.channel, "idle_seconds": seconds})
+            self._seen[which] = channel.updated_at
+            if row.session_id is not None:
+                self._used_at[row.session_id] = self._tools.clock()

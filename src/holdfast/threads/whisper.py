@@ -1,0 +1,64 @@
+"""Speech recognition with faster-whisper, in a process of its own for each file.
+
+So it can be ended when it takes too long, what it needs of memory is gone afterwards, and whatever a strange file does
+to the decoder is not done to the daemon, whose keys that process does not have.
+"""
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from holdfast.errors import NotTranscribed
+
+ENGINE: Final = "faster_whisper"
+SECONDS: Final = 900.0
+"""For one file."""
+_CHILD = Path(__file__).with_name("whisper_child.py")
+_INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
+_MOST_WORDS = 300
+
+
+class Whisper:
+    """A ``Transcriber``. ``model`` is a directory with a model as CTranslate2 wants it; nothing is ever downloaded."""
+
+    def __init__(self, model: Path, *, seconds: float = SECONDS) -> None:
+        self._model = model
+        self._seconds = seconds
+        self._one_at_a_time = asyncio.Lock()
+
+    async def transcribe(self, path: Path, /) -> str:
+        if importlib.util.find_spec(ENGINE) is None:
+            raise NotTranscribed("transcription_model is set, but its engine is missing: install holdfast[audio]")
+        if not (self._model / "model.bin").is_file():
+            raise NotTranscribed(f"transcription_model: there is no Whisper model (model.bin) in {self._model}")
+        try:
+            async with asyncio.timeout(self._seconds), self._one_at_a_time:
+                return await self._run(path)
+        except TimeoutError:
+            raise NotTranscribed(f"it took longer than {self._seconds:g} s") from None
+
+    async def _run(self, path: Path) -> str:
+        environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", str(_CHILD), str(self._model), str(path)),
+            env={**environment, "HF_HUB_OFFLINE": "1"},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            out, err = await process.communicate()
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        if process.returncode:
+            lines = err.decode("utf-8", "replace").strip().splitlines()
+            said = lines[-1][:_MOST_WORDS] if lines else f"it ended with {process.returncode}"
+            raise NotTranscribed(f"speech recognition failed: {said}")
+        return out.decode("utf-8", "replace")

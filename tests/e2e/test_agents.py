@@ -1,0 +1,113 @@
+"""Real agents behind a real daemon: it is killed in the middle of a turn, and nothing in the sandbox knows the key."""
+
+import asyncio
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from anyio.from_thread import start_blocking_portal
+
+from holdfast.protocol.turn_events import Kind
+from holdfast.sdk import Client, Thread, ThreadEvent
+from support.daemon import DaemonProcess, unusable_driver
+from support.installed_agents import missing
+from support.machine import processes_of
+from support.model_server import ModelServer, model_server
+from support.secrets import ENVIRONMENTS, FILES, counting, in_memory
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+
+PATIENCE = 150.0
+AGENTS = ("pi", "opencode", "sandbox-agent", "opencode-acp", "codex", "pi-acp", "claude", "gemini")
+GO = "/workspace/go"
+TURN = f"say first part\nrun echo made-$((40 + 2))\nwait-for {GO}\nsay last part"
+
+
+@dataclass(frozen=True)
+class Lab:
+    daemon: DaemonProcess
+    models: ModelServer
+    key: str
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A daemon whose only models are a server of ours, which wants a key that nobody else knows."""
+    if reason := unusable_driver():
+        pytest.skip(reason)
+    key, key_file = f"sk-{secrets.token_hex(20)}", tmp_path_factory.mktemp("keys") / "key"
+    key_file.write_text(key)
+    key_file.chmod(0o600)
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(model_server()) as models:
+        providers = _providers(models.url, key_file)
+        with DaemonProcess(providers=providers, agents=list(AGENTS), default_agent="pi", max_sessions=20) as daemon:
+            daemon.keep_port()
+            yield Lab(daemon, models, key)
+
+
+def _providers(url: str, key_file: Path) -> dict[str, object]:
+    base = f"{url}/llm/lab"
+    urls = {"openai": f"{base}/v1", "anthropic": base, "gemini": base}
+    return {
+        f"lab-{kind}": {
+            "kind": kind,
+            "base_url": where,
+            "key": {"file": str(key_file)},
+            "models": [{"name": "demo-1", "price": {"input": 1.0, "output": 2.0}}],
+        }
+        for kind, where in urls.items()
+    }
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+async def test_the_daemon_is_killed_in_the_middle_of_a_turn(lab: Lab, agent: str) -> None:
+    if reason := missing(agent):
+        pytest.skip(reason)
+    async with Client(lab.daemon.url, lab.daemon.key) as client, asyncio.timeout(PATIENCE):
+        thread = client.thread(f"lab:{agent}")
+        await thread.send(TURN, id="m1", options={"agent": agent})
+        await _until_it_waits(thread)
+        await asyncio.to_thread(lab.daemon.kill)
+        await asyncio.to_thread(lab.daemon.start)
+        session = await client.get_session(str((await thread.info()).session_id))
+        await session.write(GO, b"")
+        result = await thread.send(TURN, id="m1").result()  # the same message: what became of it
+        assert (result.reason, result.error) == ("end_turn", None), lab.daemon.tail()
+        assert (result.text.count("first part"), result.text.count("last part")) == (1, 1), result.text
+        events = [event async for event in thread.events(follow=False)]
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+        assert [event.kind for event in events].count(Kind.FINALIZE) == 1
+        assert "made-42" in _outputs(events)
+        usage = events[-1].data["usage"]
+        assert usage["calls"] >= 2 and usage["cost_usd"] > 0, usage
+        await _nothing_knows_the_key(lab, client, session.id)
+        await thread.delete()
+
+
+async def _until_it_waits(thread: Thread) -> None:
+    """The tool that waits is running, and the model is not being asked."""
+    async for event in thread.events():
+        assert event.kind != Kind.FINALIZE, event
+        if event.kind == Kind.TOOL_UPDATE and GO in str(event.data) and event.data["state"] == "running":
+            return
+
+
+def _outputs(events: list[ThreadEvent]) -> str:
+    return "".join(str(event.data.get("output")) for event in events if event.kind == Kind.TOOL_UPDATE)
+
+
+async def _nothing_knows_the_key(lab: Lab, client: Client, session_id: str) -> None:
+    """It was used, and is in no file, environment or memory of the sandbox; the search itself finds what is there."""
+    assert {seen.key for seen in lab.models.seen} == {lab.key}
+    session, mark = await client.get_session(session_id), f"mark-{secrets.token_hex(8)}"
+    await session.processes.start(cmd=f"export MARK={mark}; echo $MARK > /workspace/mark; exec sleep 1000")
+    while not (await session.exec("test -s /workspace/mark")).ok:  # noqa: ASYNC110 - in a sandbox
+        await asyncio.sleep(0.05)
+    pids = await asyncio.to_thread(processes_of, lab.daemon, session_id)
+    for secret, is_there in ((mark, True), (lab.key, False)):
+        for place in (FILES, ENVIRONMENTS):
+            found = await session.exec(counting(place, secret), timeout_ms=60_000)
+            assert (int(found.stdout) > 0) is is_there, place
+        assert bool(await asyncio.to_thread(in_memory, pids, secret.encode())) is is_there

@@ -1,0 +1,54 @@
+"""Git through the broker on a real daemon: a thread's private repository is cloned, and the token is not inside."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.broker.git.environment import git_environment
+from holdfast.broker.git.hosts import GitHost, GitSettings
+from holdfast.sdk import Client
+from support.daemon import DaemonProcess, unusable_driver
+from support.git_server import GitServer, git, git_server
+
+pytestmark = pytest.mark.anyio
+TOKEN = "ghp_e2ethisisthesecrettoken"
+PATIENCE = 90.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def usable() -> None:
+    reason = unusable_driver()
+    if reason:
+        pytest.skip(reason)
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[GitServer]:
+    async with git_server(tmp_path, TOKEN) as server:
+        server.make("acme/tool.git")
+        yield server
+
+
+async def test_a_private_repository_without_a_network(server: GitServer, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    here = {"key": {"file": str(tmp_path / "token")}, "url": server.url, "paths": ["acme/*"]}
+    with DaemonProcess(git_credentials={"git.example.com": here}, git_user_name="Acme Bot") as daemon:
+        async with Client(daemon.url, daemon.key) as client, asyncio.timeout(PATIENCE):
+            repo = {"url": "https://git.example.com/acme/tool.git"}
+            found = await client.thread("web:git").resolve(options={"repo": repo})
+            session = await client.get_session(found.session_id)
+            environment = git_environment(
+                GitSettings({"git.example.com": GitHost("git.example.com")}, "Acme Bot", "a@b")
+            )
+            done = await session.exec(
+                "cd /workspace/tool && echo more >> README && git commit -qam second && git push -q",
+                env=dict(environment),
+            )
+            assert done.exit_code == 0, done
+            assert git("log", "-1", "--format=%s %an", "main", cwd=tmp_path / "acme/tool.git") == "second Acme Bot\n"
+            stranger = await client.create_session(image="host")
+            lost = await stranger.exec("git ls-remote https://git.example.com/acme/tool.git", env=dict(environment))
+            assert lost.exit_code == 128  # only threads have this way out
+        assert TOKEN not in daemon.log.read_text()

@@ -1,0 +1,207 @@
+"""When a provider fails, in each of the ways in which they do and in each dialect, the next one answers instead."""
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from holdfast.broker.models.breaker import BreakerSettings
+from holdfast.broker.models.keys import FixedKey
+from holdfast.broker.models.providers import Kind, Provider
+from holdfast.broker.models.settings import ProxySettings
+from holdfast.protocol.models import Wire
+from holdfast.protocol.turn_events import Kind as Told
+from support.house import until
+from support.model_door import ACCOUNT, Door, MemoryBooks, key_of, model_door
+from support.model_server import Cut, Fault, Garbage, Silent, Status, events_of, model_server
+
+pytestmark = pytest.mark.anyio
+
+QUICK = ProxySettings(first_byte_seconds=0.5, answer_seconds=30.0)
+FAULTS: Mapping[str, Callable[[], Fault]] = {
+    **{str(code): partial(Status, code) for code in (401, 402, 403, 429, 500, 503, 529)},
+    "silent": Silent,
+    "garbage": Garbage,
+    "cut": partial(Cut, 0),
+}
+
+
+@pytest.mark.parametrize("wire", list(Wire))
+@pytest.mark.parametrize("fault", list(FAULTS))
+async def test_the_next_candidate_gets_the_same_question(wire: Wire, fault: str) -> None:
+    async with model_server() as server, model_door(server, wire, settings=QUICK) as door:
+        server.break_("one", FAULTS[fault]())
+        said = await door.ask("say hello from the second")
+        assert said.status == 200
+        assert b"second" in said.body and b"broke" not in said.body
+        first, second = server.asked("one")[-1], server.asked("two")[-1]
+        assert (first.key, second.key) == (key_of("one"), key_of("two"))
+        if wire is Wire.GEMINI:
+            assert second.path.startswith("/v1beta/models/m2:streamGenerateContent")
+            assert json.loads(first.body) == json.loads(second.body)
+        else:
+            assert json.loads(second.body) == {**json.loads(first.body), "model": "m2"}
+        await until(lambda: len(door.books.calls) == 2 and bool(door.books.told), "both calls are written down")
+        assert [(call.provider, call.error is None) for call in door.books.calls] == [("one", False), ("two", True)]
+        event = door.books.told[0]
+        assert event.kind is Told.MODEL_SWITCHED
+        assert (event.data["from"], event.data["to"]) == ("one/m1", "two/m2")
+
+
+@pytest.mark.parametrize("wire", list(Wire))
+async def test_nobody_listens(wire: Wire) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    kind = {Wire.MESSAGES: Kind.ANTHROPIC, Wire.GEMINI: Kind.GEMINI}.get(wire, Kind.OPENAI)
+    gone = Provider("gone", kind, f"http://127.0.0.1:{port}", FixedKey("k"), (), frozenset({wire}))
+    async with model_server() as server, model_door(server, wire, more=[gone]) as door:
+        said = await door.ask("say hello from the second", provider="gone", model="m0")
+        assert said.status == 200 and b"second" in said.body
+        books = door.books
+        books.the_account = replace(ACCOUNT, preferences=())
+        alone = await door.ask(provider="gone", model="m0")
+        assert alone.status == 502
+        assert "cannot be reached" in json.dumps(json.loads(alone.body))
+
+
+@pytest.mark.parametrize("wire", list(Wire))
+async def test_where_all_fail_the_last_ones_words_are_passed_on(wire: Wire) -> None:
+    async with model_server() as server, model_door(server, wire) as door:
+        server.break_("one", Status(503))
+        server.break_(
+            "two", Status(429, {"retry-after": "7", "set-cookie": "a=b", "openai-organization": "org-secret"})
+        )
+        said = await door.ask()
+        assert (said.status, said.headers["retry-after"]) == (429, "7")
+        assert b"Rate limit reached" in said.body
+        assert "org-secret" not in str(said.headers) and "set-cookie" not in said.headers
+        assert not door.books.told
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_refused_key_is_told_in_our_own_words(status: int) -> None:
+    async with (
+        model_server() as server,
+        model_door(server, books=MemoryBooks(replace(ACCOUNT, preferences=()))) as door,
+    ):
+        server.break_("one", Status(status))
+        said = await door.ask()
+        assert said.status == status
+        message = json.loads(said.body)["error"]["message"]
+        assert "does not accept the key that the daemon has" in message
+        assert "Incorrect" not in message, "the provider's own words may name the account"
+
+
+@pytest.mark.parametrize("status", [400, 404, 413, 422])
+async def test_what_is_wrong_with_the_question_itself_is_nobody_elses_to_answer(status: int) -> None:
+    async with model_server() as server, model_door(server) as door:
+        server.break_("one", Status(status))
+        said = await door.ask()
+        assert said.status == status
+        assert not server.asked("two")
+
+
+async def test_a_switch_is_told_once_per_turn() -> None:
+    async with model_server() as server, model_door(server) as door:
+        server.break_("one", Status(429))
+        for _ in range(3):
+            await door.ask()
+        await until(lambda: len(door.books.calls) == 6, "all calls are written down")
+        assert len(door.books.told) == 1
+        door.books.the_account = replace(ACCOUNT, turn_id="trn_2")
+        await door.ask()
+        await until(lambda: len(door.books.told) == 2, "it is told in the next turn")
+
+
+async def test_only_models_that_may_be_used_are_candidates() -> None:
+    account = replace(ACCOUNT, allowed_models=("one/*",))
+    async with model_server() as server, model_door(server, books=MemoryBooks(account)) as door:
+        server.break_("one", Status(500))
+        assert (await door.ask()).status == 500
+        assert not server.asked("two")
+
+
+async def test_a_provider_that_keeps_failing_is_left_alone_and_then_tried_with_one_call() -> None:
+    settings = ProxySettings(breaker=BreakerSettings(failures=3, open_seconds=0.5))
+    async with model_server() as server, model_door(server, settings=settings) as door:
+        server.break_("one", Status(500))
+        for _ in range(5):
+            assert (await door.ask()).status == 200
+        assert len(server.asked("one")) == 3
+        assert door.metric("holdfast_model_breaker_open", provider="one") == 1.0
+        door.books.the_account = replace(ACCOUNT, preferences=())
+        alone = await door.ask()
+        assert alone.status == 503 and int(alone.headers["retry-after"]) >= 1
+        server.mend("one")
+        await eventually(door)
+        assert door.metric("holdfast_model_breaker_open", provider="one") == 0.0
+        assert len(server.asked("one")) == 4
+
+
+async def test_a_key_that_was_changed_a_moment_ago_is_read_again() -> None:
+    class Changing(FixedKey):
+        def __init__(self) -> None:
+            super().__init__("old-key")
+
+        def refused(self) -> None:
+            self._key = "new-key"
+
+    async with model_server() as server:
+        url = server.base_url("three") + "/v1"
+        three = Provider("three", Kind.OPENAI, url, Changing(), (), frozenset({Wire.CHAT}))
+        async with model_door(server, more=[three]) as door:
+            server.break_("three", Status(401), times=1)
+            assert (await door.ask(provider="three", model="m3")).status == 200
+            assert [seen.key for seen in server.asked("three")] == ["old-key", "new-key"]
+            assert not server.asked("two")
+
+
+async def eventually(door: Door) -> None:
+    """Ask until there is an answer."""
+    async with asyncio.timeout(30):
+        while (await door.ask()).status != 200:  # noqa: ASYNC110  # only asking tells
+            await asyncio.sleep(0.1)
+
+
+# -- streams that break ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wire", list(Wire))
+async def test_a_stream_that_breaks_ends_with_an_error_and_not_as_if_it_were_whole(wire: Wire) -> None:
+    async with model_server() as server, model_door(server, wire) as door:
+        pieces = len(list(events_of((await door.ask("say one two three four five six")).body)))
+        assert pieces > 5
+        server.break_("one", Cut(pieces // 2))
+        said = await door.ask("say one two three four five six")
+        assert said.status == 200
+        name, last = list(events_of(said.body))[-1]
+        match wire:
+            case Wire.CHAT:
+                assert isinstance(last, dict) and "broke off" in last["error"]["message"]
+            case Wire.RESPONSES:
+                assert isinstance(last, dict) and (name, last["type"]) == ("response.failed", "response.failed")
+                assert "broke off" in last["response"]["error"]["message"]
+            case Wire.MESSAGES:
+                assert isinstance(last, dict) and (name, last["type"]) == ("error", "error")
+                assert "broke off" in last["error"]["message"]
+            case Wire.GEMINI:
+                assert isinstance(last, dict) and last["error"]["status"] == "UNAVAILABLE"
+        assert b"[DONE]" not in said.body and b"message_stop" not in said.body
+        assert not server.asked("two"), "what the agent has seen of it cannot be taken back"
+        await until(lambda: len(door.books.calls) == 2, "it is written down")
+        assert door.books.calls[-1].error is not None
+        assert door.books.calls[-1].tokens.output > 0, "what was said of it is not free"
+
+
+@pytest.mark.parametrize("wire", [Wire.CHAT, Wire.RESPONSES, Wire.MESSAGES])
+async def test_a_stream_that_breaks_before_its_first_word_can_be_asked_again(wire: Wire) -> None:
+    books = MemoryBooks(replace(ACCOUNT, retry_broken_streams=True, preferences=()))
+    async with model_server() as server, model_door(server, wire, books=books) as door:
+        server.break_("one", Cut(1), times=1)
+        said = await door.ask("say hello again")
+        assert said.status == 200 and b"again" in said.body and b"broke" not in said.body
+        assert len(server.asked("one")) == 2

@@ -1,0 +1,106 @@
+"""Spoken attachments of a thread: the agent reads what is said; where nobody can listen, the turn runs all the same."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import AgentDown, NotTranscribed
+from holdfast.protocol.turn_events import Kind
+from support.house import until
+from support.threads import REF, Desk, Street
+
+pytestmark = pytest.mark.anyio
+
+
+class Ear:
+    """Hears what is written in the file."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.gate: asyncio.Event | None = None
+
+    async def transcribe(self, path: Path, /) -> str:
+        self.heard.append(path.name)
+        if self.gate is not None:
+            await self.gate.wait()
+        said = path.read_text()
+        if said == "noise":
+            raise NotTranscribed("there is nothing but noise in it")
+        return said
+
+
+async def pieces(said: str) -> AsyncIterator[bytes]:
+    yield said.encode()
+
+
+async def send(desk: Desk, text: str, **files: str) -> list[str]:
+    ids = []
+    for name, said in files.items():
+        ids.append((await desk.threads.upload(REF, name.replace("_", "."), pieces(said))).id)
+    await desk.say(text, "m1", attachments=ids)
+    return ids
+
+
+async def test_what_is_said_comes_after_the_text(street: Street) -> None:
+    street.transcriber = ear = Ear()
+    async with street.daemon() as desk:
+        audio, plain = await send(desk, "look at this", memo_ogg="buy more tea", list_txt="tea")
+        turn = await desk.ended("m1")
+        assert turn.prompt == "look at this"
+    path = f"/workspace/uploads/{audio}/memo.ogg"
+    assert f'look at this\n\n<audio-transcript file="{path}">\nbuy more tea\n</audio-transcript>' in str(turn.answer)
+    assert ear.heard == [audio]
+    assert plain not in str(turn.answer)
+
+
+async def test_a_turn_runs_without_it_and_says_why(street: Street) -> None:
+    async with street.daemon() as desk:
+        await send(desk, "look at this", memo_ogg="buy more tea")
+        turn = await desk.ended("m1")
+        told = [event.data for event in await desk.events() if event.kind == Kind.ERROR]
+    assert turn.reason == "end_turn"
+    assert "It was not transcribed: no speech recognition is set up" in str(turn.answer)
+    assert [(data["code"], "memo.ogg was not transcribed" in str(data["message"])) for data in told] == [
+        ("not_transcribed", True)
+    ]
+
+
+async def test_one_that_cannot_be_understood_does_not_spoil_the_others(street: Street) -> None:
+    street.transcriber = Ear()
+    async with street.daemon() as desk:
+        await send(desk, "and?", a_ogg="noise", b_wav="hello")
+        turn = await desk.ended("m1")
+    assert "nothing but noise" in str(turn.answer)
+    assert "\nhello\n</audio-transcript>" in str(turn.answer)
+
+
+async def test_a_turn_can_be_aborted_while_somebody_listens(street: Street) -> None:
+    street.transcriber = ear = Ear()
+    ear.gate = asyncio.Event()
+    async with street.daemon() as desk:
+        await send(desk, "and?", a_ogg="hello")
+        await until(lambda: bool(ear.heard), "it is listened to")
+        await desk.threads.abort(REF)
+        assert (await desk.ended("m1")).reason == "canceled"
+
+
+async def test_the_next_daemon_tells_it_no_second_time(street: Street) -> None:
+    async with street.daemon() as desk:
+        desk.agent.inject("start", hang=True, times=None)
+        await send(desk, "and?", a_ogg="hello")
+        await desk.wait_for(Kind.ERROR)
+    async with street.daemon() as desk:
+        assert "It was not transcribed" in str((await desk.ended("m1")).answer)
+        assert len([event for event in await desk.events() if event.kind == Kind.ERROR]) == 1
+
+
+async def test_who_is_asked_twice_listens_once(street: Street) -> None:
+    street.transcriber = ear = Ear()
+    async with street.daemon() as desk:
+        desk.agent.inject("prompt", error=AgentDown("gone"))
+        audio = await send(desk, "and?", a_ogg="hello")
+        turn = await desk.ended("m1")
+    assert (turn.reason, turn.attempts) == ("end_turn", 2)
+    assert ear.heard == audio

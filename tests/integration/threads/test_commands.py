@@ -1,0 +1,212 @@
+"""Commands on a thread's agent: a new session, models, slash commands, diffs and reviews."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from holdfast.agents.base import Abilities, Command
+from holdfast.errors import BadInput, ThreadNotFound, TurnNotFound, WrongState
+from holdfast.protocol.models import Model, Wire
+from holdfast.protocol.turn_events import Kind
+from holdfast.threads.keys import ThreadRef
+from holdfast.threads.types import MessageView, NewMessage
+from support.threads import QUICK, REF, Desk, Street, text_of
+
+pytestmark = pytest.mark.anyio
+
+BIG, SMALL = Model("acme", "big", (Wire.CHAT,)), Model("acme", "small", (Wire.CHAT,))
+ELSEWHERE = ThreadRef(REF.owner, "web:nobody")
+
+
+@pytest.fixture
+async def desk(street: Street) -> AsyncIterator[Desk]:
+    street.models[:] = [BIG, SMALL]
+    street.abilities = Abilities(revert=True, diff=True, models=("own-1",))
+    async with street.daemon() as desk:
+        yield desk
+
+
+async def said(desk: Desk, message: MessageView) -> str:
+    turn = await desk.ended(message.id)
+    return text_of(await desk.events(), turn.id)
+
+
+# -- a new session -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_new_session_knows_nothing_of_what_was_said(desk: Desk) -> None:
+    await desk.talk("say the password is kelp", "m1")
+    before = (await desk.threads.resolve(REF)).agent_session_id
+    seq = await desk.threads.commands.new_session(REF)
+    (told,) = [event for event in await desk.events() if event.kind == Kind.NEW_SESSION]
+    assert (told.seq, told.channel) == (seq, "default")
+    found = await desk.threads.resolve(REF)
+    assert found.agent_session_id != before
+    assert (await desk.talk("recall kelp", "m2")).answer == "no\n"
+    assert len(await desk.threads.transcript(REF)) == 4, "the transcript is for people, and stays"
+
+
+async def test_who_loses_a_session_later_is_told_only_what_came_after(desk: Desk, street: Street) -> None:
+    await desk.talk("say the password is kelp", "m1")
+    await desk.threads.commands.new_session(REF)
+    await desk.talk("say the colour is green", "m2")
+    found = await desk.threads.resolve(REF)
+    street.agents.home(found.session_id, "default").sessions.clear()
+    assert (await desk.talk("recall kelp", "m3")).answer == "no\n"
+    assert (await desk.talk("recall green", "m4")).answer == "yes\n"
+
+
+async def test_other_channels_keep_their_sessions(desk: Desk, street: Street) -> None:
+    await desk.say("say the password is kelp", "m1", channel="other")
+    await desk.ended("m1")
+    await desk.talk("say x", "m2")
+    await desk.threads.commands.new_session(REF)
+    found = await desk.threads.resolve(REF, channel="other")
+    street.agents.home(found.session_id, "other").sessions.clear()
+    await desk.say("recall kelp", "m3", channel="other")
+    assert (await desk.ended("m3")).answer == "yes\n"
+
+
+async def test_no_new_session_while_a_turn_is_running(desk: Desk) -> None:
+    await desk.say("wait-for /never", "m1")
+    await desk.wait_for(Kind.STATUS)
+    with pytest.raises(WrongState, match="running"):
+        await desk.threads.commands.new_session(REF)
+    await desk.threads.abort(REF)
+    await desk.ended("m1")
+    await desk.threads.commands.new_session(REF)
+
+
+async def test_a_thread_that_is_not_there(desk: Desk) -> None:
+    commands = desk.threads.commands
+    with pytest.raises(ThreadNotFound):
+        await commands.new_session(ELSEWHERE)
+    with pytest.raises(ThreadNotFound):
+        await commands.diff(ELSEWHERE)
+    with pytest.raises(ThreadNotFound):
+        await commands.models(ELSEWHERE)
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_model_holds_from_the_next_turn_on(desk: Desk) -> None:
+    assert (await desk.talk("model", "m1")).answer == "no model was asked for\n"
+    offers = await desk.threads.commands.models(REF)
+    assert [one.id for one in offers.models] == ["acme/big", "acme/small", "own-1"]
+    assert offers.current == "acme/big"
+    assert (await desk.threads.commands.use_model(REF, "acme/small")).current == "acme/small"
+    assert (await desk.talk("model", "m2")).answer == "acme/small\n"
+    (told,) = [event for event in await desk.events() if event.kind == Kind.MODEL_CHOSEN]
+    assert told.data == {"model": "acme/small"}
+    assert (await desk.threads.commands.use_model(REF, None)).current == "acme/big"
+    assert (await desk.threads.get(REF)).options.model is None
+
+
+async def test_only_what_is_offered(desk: Desk) -> None:
+    with pytest.raises(BadInput, match="acme/big, acme/small, own-1"):
+        await desk.threads.commands.use_model(REF, "acme/huge")
+    assert (await desk.threads.commands.use_model(ELSEWHERE, "own-1")).current == "own-1", "it makes the thread"
+
+
+async def test_what_a_new_thread_would_use(desk: Desk) -> None:
+    assert desk.threads.commands.all_models("ann").current == "acme/big"
+
+
+# -- slash commands, diffs, reviews ------------------------------------------------------------------------------------
+
+
+async def test_a_slash_command_is_a_turn(desk: Desk) -> None:
+    desk.agent.slash = [Command("compact", "forget the details")]
+    message = await desk.threads.commands.command(REF, NewMessage("m1", " now "), "/compact")
+    assert (message.text, message.id) == ("/compact now", "m1")
+    assert "/compact now" in await said(desk, message)
+    offered = await desk.threads.commands.commands(REF)
+    assert (offered.agent, [one.name for one in offered.commands]) == ("fake", ["compact"])
+
+
+async def test_a_command_that_the_agent_does_not_have(desk: Desk) -> None:
+    desk.agent.slash = [Command("compact")]
+    with pytest.raises(BadInput, match="has no /init; it has /compact"):
+        await desk.threads.commands.command(REF, NewMessage("m1", ""), "init")
+    assert (await desk.threads.messages(REF))[0] == []
+
+
+async def test_the_same_command_again_is_the_same_message(desk: Desk) -> None:
+    desk.agent.slash = [Command("compact")]
+    first = await desk.threads.commands.command(REF, NewMessage("m1", ""), "compact")
+    await desk.ended("m1")
+    desk.agent.slash = ()
+    again = await desk.threads.commands.command(REF, NewMessage("m1", ""), "compact")
+    assert (again.id, again.text) == (first.id, first.text)
+    assert len((await desk.threads.messages(REF))[0]) == 1
+
+
+async def test_the_diff_of_a_turn_is_the_agents_own(desk: Desk) -> None:
+    first = await desk.talk("say one", "m1")
+    await desk.talk("say two", "m2")
+    diff = await desk.threads.commands.diff(REF)
+    assert (diff.source, diff.text.splitlines()[-1]) == ("agent", "+say two")
+    assert "+say one" in (await desk.threads.commands.diff(REF, first.id)).text
+    with pytest.raises(TurnNotFound):
+        await desk.threads.commands.diff(REF, "trn_none")
+
+
+async def test_a_review_by_a_prompt_of_ours(desk: Desk) -> None:
+    await desk.talk("say one", "m1")
+    message = await desk.threads.commands.review(REF, NewMessage("m2", "the second line"))
+    assert "In particular: the second line" in message.text
+    assert "```diff\n--- a\n+++ b\n+say one\n```" in message.text
+    assert (await desk.ended("m2")).reason == "end_turn"
+    again = await desk.threads.commands.review(REF, NewMessage("m2", "the second line"))
+    assert again.text == message.text
+
+
+async def test_a_review_by_the_agents_own_command(desk: Desk) -> None:
+    desk.agent.slash = [Command("review")]
+    message = await desk.threads.commands.review(REF, NewMessage("m1", ""))
+    assert message.text == "/review"
+
+
+# -- idle agents -------------------------------------------------------------------------------------------------------
+
+
+async def test_the_agent_of_an_idle_channel_is_stopped_and_comes_back(street: Street) -> None:
+    async with street.daemon(replace(QUICK, agent_idle_seconds=0.01)) as desk:
+        await desk.talk("say the password is kelp", "m1")
+        session = (await desk.threads.resolve(REF)).session_id
+        home = street.agents.home(session, "default")
+        assert home.alive
+        await desk.threads.janitor.tick()
+        assert not home.alive
+        stops = desk.agent.calls.count(("stop", session))
+        await desk.threads.janitor.tick()
+        assert desk.agent.calls.count(("stop", session)) == stops, "once is enough"
+        found = await desk.threads.resolve(REF)
+        assert (found.how, found.session_id) == ("resumed", session)
+        assert (await desk.talk("recall kelp", "m2")).answer == "yes\n"
+        await desk.threads.janitor.tick()
+        assert not home.alive, "it was used since"
+
+
+async def test_an_agent_in_a_turn_is_left_alone(street: Street) -> None:
+    async with street.daemon(replace(QUICK, agent_idle_seconds=0.01)) as desk:
+        await desk.say("say idle", "m1", channel="other")
+        await desk.ended("m1")
+        await desk.say("wait-for /never", "m2")
+        await desk.wait_for(Kind.STATUS, after=(await desk.threads.get(REF)).last_seq)
+        session = (await desk.threads.resolve(REF)).session_id
+        await desk.threads.janitor.tick()
+        assert street.agents.home(session, "default").alive
+        assert not street.agents.home(session, "other").alive, "each channel for itself"
+        await desk.threads.abort(REF)
+        assert (await desk.ended("m2")).reason == "canceled"
+
+
+async def test_one_that_is_not_idle_for_long_enough(street: Street) -> None:
+    async with street.daemon(replace(QUICK, agent_idle_seconds=600.0)) as desk:
+        await desk.talk("say x", "m1")
+        session = (await desk.threads.resolve(REF)).session_id
+        await desk.threads.janitor.tick()
+        assert street.agents.home(session, "default").alive

@@ -1,0 +1,141 @@
+"""A thread's repository, with real git in a real sandbox: cloned once, whole, and never over what is there."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+
+import pytest
+
+from holdfast.errors import RepoFailed
+from holdfast.protocol.turn_events import Kind
+from holdfast.sessions.processes import ProcessRequest
+from holdfast.sessions.types import ExecRequest
+from holdfast.threads import repos
+from holdfast.threads.keys import ThreadRef
+from holdfast.threads.types import EventView, How, Repo, ThreadOptions
+from support.daemon import unusable_driver
+from support.real_threads import REAL, RealDesk, Town, open_town
+from support.threads import REF
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+
+SECONDS = 120.0
+SEED = """
+git config --global user.name t && git config --global user.email t@example.com
+git init -q -b main seed && cd seed
+echo one > file && git add file && git commit -qm one && git tag first
+git checkout -qb side && echo two > file && git commit -qam two
+git checkout -q main && echo three > file && git commit -qam three
+cd .. && git clone -q --bare seed seed.git && rm -rf seed
+"""
+URL = "file:///workspace/seed.git"
+
+
+@pytest.fixture(scope="module")
+def town() -> Iterator[Town]:
+    reason = unusable_driver()
+    if reason:
+        pytest.skip(f"NO REPOSITORY IS CLONED: {reason}")
+    with open_town() as town:
+        yield town
+
+
+@pytest.fixture
+async def desk(town: Town) -> AsyncIterator[RealDesk]:
+    async with town.daemon(replace(REAL, retry_seconds=0.05)) as desk:
+        yield desk
+
+
+async def sh(desk: RealDesk, session_id: str, command: str) -> str:
+    done = await desk.sessions.exec(session_id, ExecRequest(f"cd /workspace; {command}"), idempotency_key=None)
+    assert done.exit_code == 0, done.output
+    return done.output.decode()
+
+
+async def _events(desk: RealDesk, text: str) -> list[EventView]:
+    turn = await desk.talk(text)
+    return [event for event in await desk.events() if event.turn_id == turn.id and event.kind == Kind.TOOL_UPDATE]
+
+
+async def clone(desk: RealDesk, session_id: str, repo: Repo, seconds: float = SECONDS) -> None:
+    await repos.clone(desk.sessions.processes, session_id, repo, {}, seconds=seconds)
+
+
+async def test_a_thread_gets_its_repository(desk: RealDesk, town: Town) -> None:
+    """The origin is in the sandbox itself, so the first try cannot find it."""
+    options = ThreadOptions(repo=Repo(URL))
+    with pytest.raises(RepoFailed, match=r"could not be cloned: fatal: .*/workspace/seed\.git"):
+        await desk.threads.resolve(REF, options)
+    thread = await desk.threads.get(REF)
+    assert thread.session_id is not None
+    assert thread.last_error is not None and thread.last_error.startswith("repo_failed: ")
+    assert await sh(desk, thread.session_id, "ls -A") == "output\n"  # nothing is left of three tries
+    await sh(desk, thread.session_id, SEED)
+    assert (await desk.threads.resolve(REF)).how is How.RESUMED  # its agent was never started
+    assert await sh(desk, thread.session_id, "cat seed/file; ls -A | grep clone || true") == "three\n"
+    row = await desk.tools.store.threads.get(thread.id)
+    assert row.workspace == {"session_id": thread.session_id, "workdir": "/workspace/seed", "repo": URL}
+    running = await desk.sessions.processes.list(thread.session_id)
+    assert not [view for view in running if "holdfast-clone" in view.cmd]
+
+    # The agent works there. It was given once: what became of it is the user's, and no reason not to start again.
+    assert "/workspace/seed" in str([event.data for event in await _events(desk, "run pwd")])
+    await sh(desk, thread.session_id, "rm -r seed")
+    await desk.threads.resolve(REF)
+    assert "seed\n" not in await sh(desk, thread.session_id, "ls")
+    await town.kill_agent(desk, thread.session_id)
+    await desk.threads.resolve(REF)
+    assert await sh(desk, thread.session_id, "ls -A seed") == ""
+
+    town.delete(thread.session_id)
+    with pytest.raises(RepoFailed):  # a new sandbox is given it anew
+        await desk.threads.resolve(REF)
+    assert (await desk.threads.get(REF)).session_id != thread.session_id
+    await desk.threads.delete(REF)
+
+
+async def test_cloning(desk: RealDesk) -> None:
+    ref = ThreadRef(REF.owner, "dm:clones")
+    session = (await desk.threads.resolve(ref)).session_id
+    assert (await sh(desk, session, "ls -d output/display")) == "output/display\n"
+    await sh(desk, session, SEED)
+
+    # At a branch, a tag, and a branch that begins at a tag.
+    for repo, head in [
+        (Repo(URL, "side"), "two side"),
+        (Repo(URL, ref="first"), "one HEAD"),
+        (Repo(URL, "main", "first"), "one main"),
+    ]:
+        await clone(desk, session, repo)
+        told = await sh(desk, session, "cd seed; echo $(cat file) $(git rev-parse --abbrev-ref HEAD); rm -rf ../seed")
+        assert told == f"{head}\n"
+
+    # What is there is left alone, whatever it is.
+    await sh(desk, session, "mkdir seed; echo mine > seed/file")
+    await clone(desk, session, Repo(URL))
+    assert await sh(desk, session, "cat seed/file; rm -r seed") == "mine\n"
+
+    # What a crash has left is cleared away, and git that still runs is waited for.
+    await sh(desk, session, "mkdir .holdfast-clone.1; echo half > .holdfast-clone.1/file")
+    slow = ProcessRequest(argv=["/bin/sh", "-c", "while [ ! -e go ]; do sleep 0.1; done", "holdfast-clone"])
+    await desk.sessions.processes.start(session, slow, idempotency_key=None)
+    waiting = asyncio.create_task(clone(desk, session, Repo(URL)))
+    await sh(desk, session, "sleep 0.5; ls -d .holdfast-clone.1; touch go")
+    await waiting
+    assert await sh(desk, session, "cat seed/file; ls -A | grep clone || true; rm -r seed") == "three\n"
+
+    # A commit that is not there, a host that is not there, and a clone that takes too long.
+    with pytest.raises(RepoFailed, match="could not be cloned"):
+        await clone(desk, session, Repo(URL, ref="no-such-tag"))
+    with pytest.raises(RepoFailed, match=r"http://127\.0\.0\.1:1/seed\.git could not be cloned: fatal: unable"):
+        await clone(desk, session, Repo("http://127.0.0.1:1/seed.git"))
+    await sh(desk, session, "mkfifo /tmp/never; git config --global core.hooksPath /tmp")
+    await sh(desk, session, "printf '#!/bin/sh\\ncat /tmp/never\\n' > /tmp/post-checkout; chmod +x /tmp/post-checkout")
+    with pytest.raises(RepoFailed, match="took longer than 2 s"):
+        await clone(desk, session, Repo(URL), seconds=2.0)
+    assert not [view for view in await desk.sessions.processes.list(session) if "holdfast-clone" in view.cmd]
+    assert await sh(desk, session, "ls -d seed || true") in (
+        "",
+        "ls: cannot access 'seed': No such file or directory\n",
+    )
+    await desk.threads.delete(ref)

@@ -1,0 +1,165 @@
+"""What OpenCode's recorder writes, as turn events."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from holdfast.agents.opencode.mapper import Mapper, decision
+from holdfast.agents.permissions import Action, parse
+from holdfast.protocol.turn_events import Kind, TurnEvent, check
+
+Json = Mapping[str, object]
+PROMPT = {"type": "prompt", "message": "msg_1"}
+SETTLED = {"type": "settled", "aborted": False}
+
+
+def events(*records: Json, rules: Sequence[str] = ()) -> list[TurnEvent]:
+    mapper = Mapper("m", parse(rules))
+    return [check(event) for record in records for event in mapper.feed(record)]
+
+
+def end(*records: Json) -> Mapping[str, object]:
+    told = events(PROMPT, *records)
+    assert told[-1].kind is Kind.FINALIZE
+    assert [event.kind for event in told].count(Kind.FINALIZE) == 1
+    return told[-1].data
+
+
+def of(kind: Kind, told: Sequence[TurnEvent]) -> list[Mapping[str, object]]:
+    return [event.data for event in told if event.kind is kind]
+
+
+def test_text_and_thoughts_in_their_order() -> None:
+    told = events(
+        PROMPT,
+        {"type": "delta", "part": "prt_1", "thought": True, "text": "hm"},
+        {"type": "delta", "part": "prt_2", "text": "hello "},
+        {"type": "delta", "part": "prt_2", "text": "you"},
+        SETTLED,
+    )
+    assert [(event.kind, event.data.get("text")) for event in told] == [
+        (Kind.MESSAGE_CREATE, None),
+        (Kind.STATUS, None),
+        (Kind.TEXT_DELTA, "hm"),
+        (Kind.STATUS, None),
+        (Kind.TEXT_DELTA, "hello "),
+        (Kind.TEXT_DELTA, "you"),
+        (Kind.FINALIZE, None),
+    ]
+    assert [data["status"] for data in of(Kind.STATUS, told)] == ["thinking", "streaming"]
+    assert [data.get("thought") for data in of(Kind.TEXT_DELTA, told)] == [True, None, None]
+    assert told[-1].data == {"message_id": "m", "reason": "end_turn"}
+
+
+def test_a_tool_from_pending_to_its_exit_code() -> None:
+    base = {"type": "tool", "id": "call_1", "name": "bash"}
+    running = {**base, "state": "running", "input": {"command": "ls"}, "output": "a\n"}
+    told = events(
+        {**base, "state": "pending", "input": {}},
+        running,
+        running,
+        {**base, "state": "completed", "input": {"command": "ls"}, "output": "a\nb\n", "exit": 3, "title": "ls"},
+    )
+    updates = of(Kind.TOOL_UPDATE, told)
+    assert [data["state"] for data in updates] == ["pending", "running", "error"]
+    assert updates[-1]["output"] == "a\nb\n"
+    assert updates[-1]["exit_code"] == 3
+
+
+@pytest.mark.parametrize(
+    ("records", "reason", "code"),
+    [
+        ([{"type": "ended", "finish": "stop"}, SETTLED], "end_turn", None),
+        ([{"type": "error", "error": {"name": "APIError", "message": "no", "status": 401}}, SETTLED], "error", "model"),
+        ([{"type": "error", "error": {"name": "UnknownError", "message": "oops"}}, SETTLED], "error", "agent_error"),
+        ([{"type": "error", "error": {"name": "MessageAbortedError"}}, SETTLED], "canceled", None),
+        ([{"type": "settled", "aborted": True}], "canceled", None),
+        ([{"type": "ended", "finish": "tool-calls"}, {"type": "settled", "aborted": True}], "canceled", None),
+        ([{"type": "ended", "finish": "stop"}, {"type": "settled", "aborted": True}], "end_turn", None),
+        ([{"type": "error", "error": {"name": "E"}}, {"type": "ended", "finish": "stop"}, SETTLED], "end_turn", None),
+        ([{"type": "ended", "finish": "stop", "error": {"name": "E"}}, SETTLED], "error", "agent_error"),
+        ([{"type": "settled", "died": True}], "error", "agent_died"),
+        ([{"type": "settled", "died": True, "aborted": True}], "canceled", None),
+        ([{"type": "settled", "lost": True}], "error", "prompt_lost"),
+    ],
+)
+def test_every_way_to_end(records: Sequence[Json], reason: str, code: str | None) -> None:
+    data = end(*records)
+    assert data["reason"] == reason
+    error = data.get("error")
+    assert (error is None) if code is None else (isinstance(error, dict) and error["code"].startswith(code))
+
+
+def test_an_error_of_the_model_has_its_status() -> None:
+    error = end({"type": "error", "error": {"name": "APIError", "message": "no credit", "status": 402}}, SETTLED)[
+        "error"
+    ]
+    assert error == {"code": "model_error", "message": "no credit (status 402)", "status": 402}
+
+
+def test_a_retry_is_seen() -> None:
+    told = events(PROMPT, {"type": "retry", "attempt": 2, "message": "Rate limit", "next": 1_700_000_000_500})
+    assert of(Kind.ERROR, told) == [
+        {"code": "model_retried", "message": "Rate limit", "attempt": 2, "retry_at": 1_700_000_000.5}
+    ]
+
+
+def test_nothing_comes_after_the_end() -> None:
+    told = events(PROMPT, SETTLED, {"type": "delta", "part": "p", "text": "late"}, SETTLED)
+    assert told[-1].kind is Kind.FINALIZE
+
+
+@pytest.mark.parametrize("record", [{}, {"type": "delta"}, {"type": "tool", "id": 1}, {"type": "brand-new", "x": 1}])
+def test_what_makes_no_sense_is_skipped(record: Json) -> None:
+    assert events(PROMPT, record, SETTLED) == events(PROMPT, SETTLED)
+
+
+ASKED = {"type": "asked", "id": "per_1", "permission": "bash", "patterns": ["git push"], "metadata": {"command": "x"}}
+
+
+def test_a_permission_that_a_person_gives() -> None:
+    told = events(PROMPT, ASKED, {"type": "replied", "id": "per_1", "reply": "always"}, rules=["ask bash:git push*"])
+    (question,) = of(Kind.QUESTION, told)
+    assert question["question_id"] == "per_1"
+    assert question["default"] == "deny"
+    assert isinstance(question["options"], list)
+    assert [option["id"] for option in question["options"]] == ["allow", "allow_always", "deny"]
+    assert of(Kind.QUESTION_CLOSED, told) == [{"question_id": "per_1", "answer": "allow_always"}]
+
+
+@pytest.mark.parametrize(("rule", "action"), [("allow bash", Action.ALLOW), ("deny bash:git *", Action.DENY)])
+def test_a_permission_that_the_rules_decide(rule: str, action: Action) -> None:
+    mapper = Mapper("m", parse([rule]))
+    assert mapper.feed(ASKED) == []
+    assert mapper.decided == {"per_1": action}
+    assert mapper.feed({"type": "replied", "id": "per_1", "reply": "once"}) == []
+    assert mapper.decided == {}
+
+
+def test_a_question_that_nobody_answered_is_closed_at_the_end() -> None:
+    question = {"question": "Shall I?", "options": [{"label": "yes"}, {"label": "no"}]}
+    told = events(PROMPT, {"type": "question", "id": "que_1", "questions": [question]}, {**SETTLED, "aborted": True})
+    assert of(Kind.QUESTION, told)[0]["options"] == [{"id": "yes", "label": "yes"}, {"id": "no", "label": "no"}]
+    assert [event.kind for event in told[-2:]] == [Kind.QUESTION_CLOSED, Kind.FINALIZE]
+
+
+def test_the_strictest_rule_for_any_part_of_a_command_counts() -> None:
+    rules = parse(["deny bash:rm *", "ask bash:git push*", "allow *"])
+    assert decision(rules, "bash", ["ls && rm -r x", "ls", "rm -r x"]) is Action.DENY
+    assert decision(rules, "bash", ["ls && git push", "ls", "git push"]) is Action.ASK
+    assert decision(rules, "bash", ["ls"]) is Action.ALLOW
+    assert decision(parse(["deny edit"]), "write", ["/etc/passwd"]) is Action.DENY
+    assert decision(parse(["deny other:skill"]), "skill", ["anything"]) is Action.DENY
+
+
+def test_title_plan_and_changed_files() -> None:
+    told = events(
+        {"type": "title", "title": "A talk"},
+        {"type": "plan", "entries": [{"text": "one", "status": "pending"}]},
+        {"type": "patch", "files": ["/workspace/a"]},
+    )
+    assert [event.data for event in told] == [
+        {"title": "A talk"},
+        {"entries": [{"text": "one", "status": "pending"}]},
+        {"paths": ["/workspace/a"]},
+    ]

@@ -1,0 +1,198 @@
+"""The git proxy between a real git and a real git server that wants a token."""
+
+import asyncio
+import base64
+import contextlib
+import os
+import subprocess
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from holdfast.broker.git.hosts import GitHost, GitSettings
+from holdfast.broker.git.proxy import GitProxy
+from holdfast.broker.models.accounts import Account
+from holdfast.broker.models.keys import EnvKey, FileKey, FixedKey
+from holdfast.broker.models.no_books import NoBooks
+from holdfast.broker.models.visit import Visit
+from support.git_server import GitServer, git, git_server
+
+pytestmark = pytest.mark.anyio
+TOKEN = "ghp_thisisthesecrettoken"
+HOST = "git.example.com"
+
+
+class OneThread(NoBooks):
+    async def account(self, session_id: str, _channel_tag: str | None, /) -> Account | None:
+        return Account("thr_1", "root", "default", None) if session_id == "ses_1" else None
+
+
+class Broker:
+    """The proxy on a port of its own, as a sandbox would see it."""
+
+    def __init__(self, host: GitHost) -> None:
+        self.host = host
+        self.session_id = "ses_1"
+        self.url = ""
+        self.proxy = GitProxy(GitSettings({HOST: host}), OneThread())
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        rest = request.rel_url.raw_path.removeprefix("/git/")
+        return await self.proxy(Visit(self.session_id, request, rest))
+
+
+@contextlib.asynccontextmanager
+async def broker(host: GitHost) -> AsyncIterator[Broker]:
+    found = Broker(host)
+    server = web.Server(found.handle, auto_decompress=False, handler_cancellation=True)
+    runner = web.ServerRunner(server)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        found.url = f"http://127.0.0.1:{runner.addresses[0][1]}/git"
+        yield found
+    finally:
+        await found.proxy.close()
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[GitServer]:
+    root = tmp_path / "server"
+    root.mkdir()
+    async with git_server(root, TOKEN) as server:
+        server.make("acme/tool.git")
+        yield server
+
+
+@pytest.fixture
+def host(server: GitServer) -> GitHost:
+    return GitHost(HOST, FixedKey(TOKEN), url=server.url)
+
+
+async def run(*words: str, cwd: Path | None = None) -> str:
+    return await asyncio.to_thread(git, *words, cwd=cwd, GIT_TERMINAL_PROMPT="0")
+
+
+async def complaint(*words: str, cwd: Path | None = None) -> str:
+    with pytest.raises(AssertionError) as caught:
+        await run(*words, cwd=cwd)
+    return str(caught.value)
+
+
+async def test_clone_fetch_and_push(server: GitServer, host: GitHost, tmp_path: Path) -> None:
+    async with broker(host) as here:
+        one, two = tmp_path / "one", tmp_path / "two"
+        for place in (one, two):
+            await run("clone", "-q", f"{here.url}/{HOST}/acme/tool.git", str(place))
+        (one / "large").write_bytes(os.urandom(3 << 20))  # more than git sends at once: chunked, and streamed on
+        await run("add", ".", cwd=one)
+        await run("commit", "-q", "-m", "second", cwd=one)
+        await run("push", "-q", "origin", "main", cwd=one)
+        await run("pull", "-q", "origin", "main", cwd=two)
+        assert (two / "large").read_bytes() == (one / "large").read_bytes()
+    assert git("log", "-1", "--format=%s", "main", cwd=server.root / "acme/tool.git") == "second\n"
+
+
+async def test_what_a_sandbox_says_of_itself_stays_here(server: GitServer, host: GitHost) -> None:
+    given = {"Authorization": "Bearer mine", "Cookie": "a=b", "X-Forwarded-For": "1.2.3.4"}
+    async with broker(host) as here, aiohttp.ClientSession() as client:
+        path = f"{HOST}/acme/tool.git/info/refs?service=git-upload-pack"
+        async with client.get(f"{here.url}/{path}", headers=given) as answer:
+            assert answer.status == 200
+            assert answer.content_type == "application/x-git-upload-pack-advertisement"
+    wanted = base64.b64encode(f"x-access-token:{TOKEN}".encode()).decode()
+    assert [seen[2] for seen in server.seen] == [f"Basic {wanted}"]
+
+
+async def test_hosts_that_are_not_configured_are_refused_in_words(host: GitHost, tmp_path: Path) -> None:
+    async with broker(host) as here:
+        said = await complaint("clone", f"{here.url}/github.com/acme/tool.git", str(tmp_path / "x"))
+        assert "remote: Holdfast knows no git server github.com" in said
+        assert f"git_credentials) has {HOST}" in said
+        assert "403" in said
+
+
+async def test_only_paths_that_are_allowed(server: GitServer, host: GitHost, tmp_path: Path) -> None:
+    server.make("other/tool.git")
+    async with broker(replace(host, paths=("acme/*",))) as here:
+        await run("clone", "-q", f"{here.url}/{HOST}/acme/tool", str(tmp_path / "a"))
+        for path in ("other/tool.git", "acme/%2e%2e/other/tool.git"):
+            assert "403" in await complaint("clone", f"{here.url}/{HOST}/{path}", str(tmp_path / "b"))
+    assert not [seen for seen in server.seen if "other" in seen[1]]
+
+
+async def test_a_server_to_read_from_only(host: GitHost, tmp_path: Path) -> None:
+    async with broker(replace(host, push=False)) as here:
+        await run("clone", "-q", f"{here.url}/{HOST}/acme/tool", str(tmp_path / "a"))
+        await run("commit", "-q", "--allow-empty", "-m", "x", cwd=tmp_path / "a")
+        assert "does not allow to push" in await complaint("push", "origin", "main", cwd=tmp_path / "a")
+
+
+async def test_a_sandbox_of_no_thread_gets_nothing(server: GitServer, host: GitHost, tmp_path: Path) -> None:
+    async with broker(host) as here:
+        here.session_id = "ses_2"
+        said = await complaint("clone", f"{here.url}/{HOST}/acme/tool", str(tmp_path / "a"))
+        assert "belongs to no thread" in said
+    assert server.seen == []
+
+
+async def test_a_token_that_is_refused_is_looked_up_again(server: GitServer, host: GitHost, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("old")
+    async with broker(replace(host, key=FileKey(file))) as here:
+        clone = ("clone", "-q", f"{here.url}/{HOST}/acme/tool", str(tmp_path / "a"))
+        assert "has refused the token" in await complaint(*clone)
+        file.write_text(TOKEN)
+        await run(*clone)
+
+
+async def test_no_token_at_the_moment(host: GitHost, tmp_path: Path) -> None:
+    async with broker(replace(host, key=EnvKey("HOLDFAST_TEST_NO_SUCH_VARIABLE"))) as here:
+        said = await complaint("clone", f"{here.url}/{HOST}/acme/tool", str(tmp_path / "a"))
+        assert "no token" in said
+        assert "HOLDFAST_TEST_NO_SUCH_VARIABLE" not in said  # where it would be is the operator's business
+
+
+async def test_without_a_token_the_server_says_that_it_wants_one(host: GitHost, tmp_path: Path) -> None:
+    async with broker(replace(host, key=None)) as here:
+        assert "wants a token" in await complaint("clone", f"{here.url}/{HOST}/acme/tool", str(tmp_path / "a"))
+
+
+async def test_a_repository_that_is_not_there(host: GitHost, tmp_path: Path) -> None:
+    async with broker(host) as here:
+        said = await complaint("clone", f"{here.url}/{HOST}/acme/nothing", str(tmp_path / "a"))
+        assert "Repository not found." in said
+
+
+async def test_a_repository_that_has_moved(server: GitServer, host: GitHost, tmp_path: Path) -> None:
+    server.moved["/acme/old"] = "/acme/tool"
+    async with broker(host) as here:
+        await run("clone", "-q", f"{here.url}/{HOST}/acme/old.git", str(tmp_path / "a"))
+        server.moved["/acme/old"] = "http://127.0.0.2:1/acme/tool"  # the token does not go there
+        said = await complaint("clone", f"{here.url}/{HOST}/acme/old.git", str(tmp_path / "b"))
+        assert "is now at http://127.0.0.2:1/acme/tool" in said
+
+
+async def test_a_server_that_is_not_there(host: GitHost, tmp_path: Path) -> None:
+    async with broker(replace(host, url="http://127.0.0.1:1")) as here:
+        said = await complaint("clone", f"{here.url}/{HOST}/acme/tool", str(tmp_path / "a"))
+        assert f"the git server {HOST} cannot be reached" in said
+
+
+async def test_who_waits_for_leave_to_send_gets_it(host: GitHost) -> None:
+    async with broker(host) as here:
+        url = f"{here.url}/{HOST}/acme/tool.git/git-upload-pack"
+        kind = "Content-Type: application/x-git-upload-pack-request"
+        words = ["curl", "-s", "-m", "30", "--expect100-timeout", "60", "-H", "Expect: 100-continue", "-H", kind]
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [*words, "-w", "%{http_code}", "--data-binary", "0000", url],
+            capture_output=True,
+            timeout=60,
+        )
+        assert done.stdout.endswith(b"200")

@@ -1,0 +1,128 @@
+"""Which requests are forwarded, where to, and what their bodies become."""
+
+import json
+
+import pytest
+
+from holdfast.broker.models import endpoints
+from holdfast.broker.models.endpoints import Operation
+from holdfast.broker.models.providers import WIRES, Kind, Provider
+from holdfast.broker.models.question import BadQuestion, Question
+from holdfast.protocol.models import Wire
+
+
+def provider(kind: Kind) -> Provider:
+    return Provider("p", kind, "https://p.example", None, (), frozenset(WIRES[kind]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "rest", "wire", "operation", "path"),
+    [
+        (Kind.OPENAI, "POST", "v1/chat/completions", Wire.CHAT, Operation.ANSWER, "/chat/completions"),
+        (Kind.OPENAI, "POST", "chat/completions", Wire.CHAT, Operation.ANSWER, "/chat/completions"),
+        (Kind.OPENAI, "POST", "v1/responses/compact", Wire.RESPONSES, Operation.ANSWER, "/responses/compact"),
+        (Kind.COMPATIBLE, "POST", "v1/embeddings", Wire.CHAT, Operation.EMBED, "/embeddings"),
+        (Kind.COMPATIBLE, "GET", "v1/models", Wire.CHAT, Operation.LIST, "/models"),
+        (Kind.ANTHROPIC, "POST", "v1/messages", Wire.MESSAGES, Operation.ANSWER, "/v1/messages"),
+        (Kind.ANTHROPIC, "GET", "v1/models/claude-x", Wire.MESSAGES, Operation.LIST, "/v1/models/claude-x"),
+        (
+            Kind.GEMINI,
+            "POST",
+            "v1beta/models/m:countTokens",
+            Wire.GEMINI,
+            Operation.COUNT,
+            "/v1beta/models/m:countTokens",
+        ),
+        (
+            Kind.GEMINI,
+            "POST",
+            "v1/models/m:generateContent",
+            Wire.GEMINI,
+            Operation.ANSWER,
+            "/v1/models/m:generateContent",
+        ),
+        (Kind.DEMO, "POST", "v1/chat/completions", Wire.CHAT, Operation.ANSWER, "/v1/chat/completions"),
+    ],
+)
+def test_endpoints(kind: Kind, method: str, rest: str, wire: Wire, operation: Operation, path: str) -> None:
+    found = endpoints.find(provider(kind), method, rest)
+    assert found is not None
+    assert (found.wire, found.operation) == (wire, operation)
+    assert found.path_at(provider(kind), found.model or "x") == path
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "rest"),
+    [
+        (Kind.COMPATIBLE, "POST", "v1/responses"),
+        (Kind.OPENAI, "POST", "v1/chat/completions/../files"),
+        (Kind.OPENAI, "POST", "v1/chat/completions/"),
+        (Kind.OPENAI, "PUT", "v1/chat/completions"),
+        (Kind.OPENAI, "GET", "v1/models/a/b"),
+        (Kind.OPENAI, "GET", "v1/models/%2e%2e"),
+        (Kind.ANTHROPIC, "POST", "v1/chat/completions"),
+        (Kind.GEMINI, "POST", "v1beta/models/a/b:generateContent"),
+        (Kind.GEMINI, "POST", "v1beta/models/m:generateContent:x"),
+        (Kind.OPENAI, "POST", ""),
+    ],
+)
+def test_no_endpoints(kind: Kind, method: str, rest: str) -> None:
+    assert endpoints.find(provider(kind), method, rest) is None
+
+
+def test_a_model_in_the_path_is_quoted_again() -> None:
+    found = endpoints.find(provider(Kind.GEMINI), "POST", "v1beta/models/a%2F..%2Fb:generateContent")
+    assert found is not None and found.model == "a/../b"
+    assert found.path_at(provider(Kind.GEMINI), "x/../y") == "/v1beta/models/x%2F..%2Fy:generateContent"
+
+
+def question(body: object, kind: Kind = Kind.OPENAI, rest: str = "v1/chat/completions") -> Question:
+    endpoint = endpoints.find(provider(kind), "POST", rest)
+    assert endpoint is not None
+    return Question(endpoint, body if isinstance(body, bytes) else json.dumps(body).encode())
+
+
+def test_the_same_question_for_another_model() -> None:
+    asked = question({"messages": [{"content": "ä \U0001f600"}], "model": "a", "stream": True, "n": 1.5})
+    assert (asked.model, asked.streamed, asked.must_ask_for_usage()) == ("a", True, True)
+    told = json.loads(asked.put_to("b", with_usage=True))
+    options = {"include_usage": True}
+    assert told == {
+        "messages": [{"content": "ä \U0001f600"}],
+        "model": "b",
+        "stream": True,
+        "n": 1.5,
+        "stream_options": options,
+    }
+    assert "stream_options" not in json.loads(asked.put_to("b", with_usage=False))
+    assert not question({"model": "a", "stream": True, "stream_options": options}).must_ask_for_usage()
+    assert not question({"model": "a"}).must_ask_for_usage()
+
+
+def test_where_the_path_names_the_model_the_body_is_left_alone() -> None:
+    asked = question({"contents": [], "model": "x"}, Kind.GEMINI, "v1beta/models/m:streamGenerateContent")
+    assert asked.model == "m" and asked.streamed
+    assert json.loads(asked.put_to("other", with_usage=True)) == {"contents": [], "model": "x"}
+
+
+def test_what_could_mean_two_things_means_one() -> None:
+    asked = question(b'{"model": "cheap", "model": "dear"}')
+    assert asked.model == "dear"
+    assert asked.put_to("dear", with_usage=False) == b'{"model":"dear"}'
+
+
+def test_half_of_a_character_passes() -> None:
+    asked = question(b'{"model": "a", "text": "cut \\ud83d"}')
+    assert json.loads(asked.put_to("a", with_usage=False)) == {"model": "a", "text": "cut \ud83d"}
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"1", b"\xff", b'{"a": Infinity}', b"[" * 100_000])
+def test_no_question(body: bytes) -> None:
+    with pytest.raises(BadQuestion):
+        question(body)
+
+
+@pytest.mark.parametrize("model", [None, "", 3, ["a"]])
+def test_no_model(model: object) -> None:
+    with pytest.raises(BadQuestion, match="names no model"):
+        _ = question({"model": model}).model

@@ -1,0 +1,52 @@
+"""The setting ``git_credentials``: what it takes, and what it says of what it does not take."""
+
+import pytest
+from pydantic import ValidationError
+
+from holdfast.broker.models.keys import CommandKey, EnvKey, FileKey
+from holdfast.daemon.config import Config
+from holdfast.daemon.git_setting import git_settings
+
+
+def test_each_server_has_its_own() -> None:
+    config = Config.model_validate(
+        {
+            "git_credentials": {
+                "GitHub.com": {"key": {"env": "GITHUB_TOKEN"}, "paths": ["acme/*"]},
+                "a.example:8443": {"key": {"file": "/run/token"}, "username": "me", "push": False},
+                "b.example": {"key": {"command": ["print", "it"]}, "url": "http://10.0.0.1:3000/"},
+                "c.example": {},
+            }
+        }
+    )
+    found = git_settings(config.git_credentials, config.git_user_name, config.git_user_email)
+    kinds = [type(host.key) for host in found.hosts.values()]
+    assert list(found.hosts) == ["github.com", "a.example:8443", "b.example", "c.example"]
+    assert kinds == [EnvKey, FileKey, CommandKey, type(None)]
+    assert found.hosts["github.com"].base_url == "https://github.com"
+    assert found.hosts["b.example"].base_url == "http://10.0.0.1:3000"
+    assert (found.hosts["a.example:8443"].username, found.hosts["a.example:8443"].push) == ("me", False)
+    assert (found.user_name, found.user_email) == ("Holdfast", "holdfast@localhost")
+
+
+def test_the_environment_has_it_as_json() -> None:
+    config = Config.model_validate({"git_credentials": '{"github.com": {"key": {"env": "T"}}}'})
+    assert config.git_credentials["github.com"].key is not None
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("github.com", "must be JSON"),
+        (["github.com"], "must map hosts"),
+        ({"https://github.com": {}}, "must be a host"),
+        ({"github.com/acme": {}}, "must be a host"),
+        ({"github.com": {"key": {"env": "A", "file": "/b"}}}, "exactly one of"),
+        ({"github.com": {"token": "secret"}}, "not permitted"),
+        ({"github.com": {"url": "ftp://x"}}, "must be a URL"),
+        ({"github.com": {"url": "https://me:secret@x"}}, "must be a URL"),
+    ],
+)
+def test_what_it_does_not_take(value: object, why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        Config.model_validate({"git_credentials": value})

@@ -1,0 +1,114 @@
+"""The process that listens, with an engine of our own in place of the real one; and the errors where there is none."""
+
+import asyncio
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import NotTranscribed
+from holdfast.threads import whisper
+from holdfast.threads.voice import NoTranscriber
+from holdfast.threads.whisper import Whisper
+
+pytestmark = pytest.mark.anyio
+ENGINE = """
+import os, time
+class Segment:
+    def __init__(self, text): self.text = text
+class WhisperModel:
+    def __init__(self, model, device, compute_type, local_files_only):
+        assert local_files_only and os.path.isfile(model + "/model.bin")
+    def transcribe(self, path, vad_filter):
+        said = open(path).read()
+        if said == "hang": time.sleep(600)
+        if said == "break": raise ValueError("this is no audio")
+        if said == "env": said = " ".join(sorted(os.environ))
+        return (Segment(" " + part) for part in said.split("|")), None
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "model.bin").write_bytes(b"")
+    return model
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "engine").mkdir()
+    (tmp_path / "engine" / f"{whisper.ENGINE}.py").write_text(ENGINE)
+    monkeypatch.syspath_prepend(tmp_path / "engine")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "engine"))
+    importlib.invalidate_caches()
+
+
+def file(tmp_path: Path, said: str) -> Path:
+    path = tmp_path / "memo.ogg"
+    path.write_text(said)
+    return path
+
+
+@pytest.mark.usefixtures("engine")
+async def test_what_is_said(model: Path, tmp_path: Path) -> None:
+    assert await Whisper(model).transcribe(file(tmp_path, "one two|three")) == "one two\nthree\n"
+
+
+@pytest.mark.usefixtures("engine")
+async def test_it_does_not_have_the_daemons_keys(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "secret")
+    names = (await Whisper(model).transcribe(file(tmp_path, "env"))).split()
+    assert "PATH" in names
+    assert "ANTHROPIC_API_KEY" not in names
+
+
+@pytest.mark.usefixtures("engine")
+async def test_a_file_that_is_no_audio(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(NotTranscribed, match="this is no audio"):
+        await Whisper(model).transcribe(file(tmp_path, "break"))
+
+
+@pytest.mark.usefixtures("engine")
+async def test_it_has_a_deadline_and_leaves_nothing_behind(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(NotTranscribed, match="longer than"):
+        await Whisper(model, seconds=2).transcribe(file(tmp_path, "hang"))
+    assert [path for path in Path("/proc").glob("[0-9]*/cmdline") if _is_ours(path, tmp_path)] == []
+
+
+@pytest.mark.usefixtures("engine")
+async def test_who_gives_up_waiting_ends_it(model: Path, tmp_path: Path) -> None:
+    listening = asyncio.ensure_future(Whisper(model).transcribe(file(tmp_path, "hang")))
+    await asyncio.sleep(0.3)
+    listening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await listening
+    assert [path for path in Path("/proc").glob("[0-9]*/cmdline") if _is_ours(path, tmp_path)] == []
+
+
+@pytest.mark.usefixtures("engine")
+async def test_no_model_at_that_place(tmp_path: Path) -> None:
+    with pytest.raises(NotTranscribed, match=r"no Whisper model .* in /nowhere"):
+        await Whisper(Path("/nowhere")).transcribe(file(tmp_path, "x"))
+
+
+@pytest.mark.skipif(importlib.util.find_spec(whisper.ENGINE) is not None, reason="the extra is installed here")
+async def test_without_the_extra(model: Path, tmp_path: Path) -> None:
+    assert whisper.ENGINE not in sys.modules
+    with pytest.raises(NotTranscribed, match=r"install holdfast\[audio\]"):
+        await Whisper(model).transcribe(file(tmp_path, "x"))
+
+
+async def test_without_any_setting(tmp_path: Path) -> None:
+    with pytest.raises(NotTranscribed, match="set transcription_model"):
+        await NoTranscriber().transcribe(tmp_path)
+
+
+def _is_ours(cmdline: Path, tmp_path: Path) -> bool:
+    try:
+        return str(tmp_path).encode() in cmdline.read_bytes()
+    except OSError:
+        return False
