@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from holdfast.broker.models import room
-from holdfast.broker.models.accounts import Limits
+from holdfast.broker.models.accounts import Account, Limits, Spent
 from holdfast.broker.models.keys import FileKey
 from holdfast.broker.models.prices import FREE
 from holdfast.broker.models.providers import Kind, Offer, Provider
@@ -226,6 +226,42 @@ async def test_requests_per_minute(wire: Wire, whose: str) -> None:
         assert "2 requests a minute" in json.loads(refused.body)["error"]["message"]
         assert len(server.asked("one")) == 2
         assert door.metric("holdfast_model_refused_total", why="requests_per_minute") == 2
+
+
+class SlowBooks(MemoryBooks):
+    """Whoever looks waits until all have looked."""
+
+    async def spent(self, account: Account, /) -> Spent:
+        before = await super().spent(account)
+        await asyncio.sleep(0.05)
+        return before
+
+
+async def test_limits_hold_when_many_come_at_once() -> None:
+    account = replace(ACCOUNT, limits=Limits(requests_per_minute=3, spend_usd=1.0))
+    async with model_server() as server, model_door(server, books=SlowBooks(account)) as door:
+        said = await asyncio.gather(*(door.ask() for _ in range(30)))
+        assert sorted(one.status for one in said) == [200] * 3 + [429] * 27
+        assert len(server.asked("one")) == 3
+
+
+async def test_what_calls_under_way_may_cost_counts_as_spent() -> None:
+    books = SlowBooks(replace(ACCOUNT, preferences=(), limits=Limits(spend_usd=0.001)))
+    async with model_server() as server, model_door(server, Wire.MESSAGES, books=books) as door:
+        gate = Gated(pieces=8)  # each may have 100 tokens: $0.001
+        server.break_("one", gate)
+        asked = [asyncio.create_task(door.ask()) for _ in range(5)]
+        done, waiting = await asyncio.wait(asked, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+        refused = [one.result() for one in done]
+        while len(refused) < 4:
+            done, waiting = await asyncio.wait(waiting, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+            refused += [one.result() for one in done]
+        assert {(one.status, one.headers["retry-after"]) for one in refused} == {(429, "5")}
+        assert all(b"under way" in one.body for one in refused)
+        for _ in range(50):
+            gate.gate.release()
+        assert [one.status for one in await asyncio.gather(*waiting)] == [200]
+        assert (await door.ask()).status == 200, "it has cost less than it might have"
 
 
 async def test_tokens_per_minute() -> None:

@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 
-from holdfast.broker.models.accounts import Account
+from holdfast.broker.models.accounts import Account, Tokens
 from holdfast.broker.models.endpoints import Endpoint, Operation
 from holdfast.broker.models.gate import has_budget, is_allowed
 from holdfast.broker.models.prices import Price
 from holdfast.broker.models.providers import Catalogue, Provider
+from holdfast.broker.models.question import Question
+from holdfast.broker.models.reading import guessed
 from holdfast.protocol.models import Model
 
 
@@ -15,6 +17,12 @@ class Candidate:
     provider: Provider
     model: Model
     price: Price | None
+
+    def most_usd(self, question: Question) -> float:
+        """What an answer to this may cost at most, roughly; 0 where no price is known."""
+        if self.price is None:
+            return 0.0
+        return self.price.cost(Tokens(guessed(question.size), question.most_output(self.model.output_tokens)))
 
 
 def candidates(catalogue: Catalogue, account: Account, endpoint: Endpoint, asked: Candidate) -> list[Candidate]:

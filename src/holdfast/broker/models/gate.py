@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from holdfast.broker.models.accounts import Account, Books, Limits
+from holdfast.broker.models.holds import Hold, Holds
 from holdfast.broker.models.prices import Price
 from holdfast.broker.models.windows import Windows
 
@@ -29,22 +30,45 @@ def has_budget(account: Account) -> bool:
     return account.limits.spend_usd is not None or account.owner_limits.spend_usd is not None
 
 
+_AGAIN_SECONDS = 5
+"""When to ask again where calls under way may use up what is left of a budget."""
+
+
 class Gate:
-    """Counts what it lets in. What is under way is not in the sums of tokens and money yet, so a few calls at the same
-    time can overshoot those by what they cost."""
+    """Counts what it lets in. What is under way is not in the sum of tokens yet, so a few calls at the same time can
+    overshoot that by what they use. Money is held for them, as much as they may cost."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._requests = Windows(clock)
         self._tokens = Windows(clock)
+        self._holds = Holds()
 
-    async def admit(self, account: Account, model_id: str | None, price: Price | None, books: Books) -> Refusal | None:
-        """None, and the call is counted; or why not. ``model_id`` is None for what is about no model."""
-        refusal = self._model(account, model_id, price) if model_id is not None else None
-        refusal = refusal or self._rates(account) or await self._money(account, books)
+    def enter(self, account: Account) -> Refusal | None:
+        """Before anything is read: None, and the request is counted; or why not. There must be no await between the
+        look and the count, or any number comes through at once."""
+        refusal = self._rates(account)
         if refusal is None:
             for key, _limits, _whose in _both(account):
                 self._requests.add(key)
         return refusal
+
+    async def admit(
+        self, account: Account, model_id: str | None, price: Price | None, books: Books, *, most_usd: float = 0.0
+    ) -> Refusal | Hold:
+        """A hold of ``most_usd``, to be released when the call is over; or why it may not be made. ``model_id`` is None
+        for what is about no model."""
+        refusal = self._model(account, model_id, price) if model_id is not None else None
+        refusal = refusal or await self._money(account, books)
+        return refusal or self.hold(account, most_usd)
+
+    def hold(self, account: Account, usd: float) -> Hold:
+        """Takes so much of its budgets until it is released. Costs that are not written down yet are held, too."""
+        return self._holds.add(
+            [key for key, _limits, _whose in _both(account)] if usd and has_budget(account) else (), usd
+        )
+
+    def release(self, hold: Hold) -> None:
+        self._holds.release(hold)
 
     def requests(self, account: Account) -> int:
         """Of this thread, in the last minute."""
@@ -81,6 +105,7 @@ class Gate:
     async def _money(self, account: Account, books: Books) -> Refusal | None:
         if not has_budget(account):
             return None
+        before = {key: self._holds.of(key) for key, _limits, _whose in _both(account)}
         spent = await books.spent(account)
         thread, owner = account.limits.spend_usd, account.owner_limits.spend_usd
         if thread is not None and spent.thread_usd >= thread:
@@ -89,6 +114,14 @@ class Gate:
         if owner is not None and spent.owner_usd >= owner:
             message = f"the owner of this thread has spent this month's budget of ${owner:g}; raise it, or wait"
             return Refusal(403, "budget_spent", message)
+        for (key, limits, whose), usd in zip(_both(account), (spent.thread_usd, spent.owner_usd), strict=True):
+            # A call that has ended while we looked may be in neither the sum nor the holds that are left.
+            held = sum(hold.usd for hold in before[key] | self._holds.of(key))
+            if limits.spend_usd is not None and usd + held >= limits.spend_usd:
+                message = (
+                    f"calls under way may use up what is left of the budget of {whose}; try again when they are done"
+                )
+                return Refusal(429, "budget_under_way", message, _AGAIN_SECONDS)
         return None
 
 

@@ -11,6 +11,7 @@ import structlog
 from holdfast.broker.models.accounts import Account, Books, Call
 from holdfast.broker.models.alarms import Alarms
 from holdfast.broker.models.gate import Gate, Refusal, has_budget
+from holdfast.broker.models.holds import Hold
 from holdfast.broker.models.metrics import ModelMetrics
 from holdfast.protocol.turn_events import Kind, TurnEvent
 
@@ -52,15 +53,19 @@ class Ledger:
         if events:
             self._spawn(self._books.tell(account, events))
 
-    async def ended(self, account: Account, call: Call) -> None:
-        """Returns when it is written, or soon after."""
-        self._note(account, call)
-        await asyncio.wait([self._spawn(self._write(account, call))], timeout=PATIENCE_SECONDS)
+    async def ended(self, account: Account, call: Call, held: Hold | None = None) -> None:
+        """Returns when it is written, or soon after. What was held for it gives way to what it has cost."""
+        await asyncio.wait([self.cut_off(account, call, held)], timeout=PATIENCE_SECONDS)
 
-    def cut_off(self, account: Account, call: Call) -> None:
+    def cut_off(self, account: Account, call: Call, held: Hold | None = None) -> asyncio.Task[None]:
         """As ``ended``, for who cannot wait."""
         self._note(account, call)
-        self._spawn(self._write(account, call))
+        hold = self._gate.hold(account, call.cost_usd or 0.0)
+        if held is not None:
+            self._gate.release(held)
+        task = self._spawn(self._write(account, call, hold))
+        task.add_done_callback(lambda _task: self._gate.release(hold))
+        return task
 
     def _note(self, account: Account, call: Call) -> None:
         tokens = call.tokens
@@ -90,8 +95,9 @@ class Ledger:
             error=call.error,
         )
 
-    async def _write(self, account: Account, call: Call) -> None:
+    async def _write(self, account: Account, call: Call, hold: Hold) -> None:
         await self._books.record(account, call)
+        self._gate.release(hold)
         if call.cost_usd and has_budget(account):
             events = self._alarms.spent(account, await self._books.spent(account), call.cost_usd)
             self.tell(account, events)

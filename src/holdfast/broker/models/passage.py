@@ -13,6 +13,7 @@ from holdfast.broker.models.accounts import Account, Call
 from holdfast.broker.models.attempt import Failed, Opened
 from holdfast.broker.models.candidates import Candidate
 from holdfast.broker.models.endpoints import Endpoint
+from holdfast.broker.models.holds import Hold
 from holdfast.broker.models.ledger import Ledger
 from holdfast.broker.models.reading import Reading
 from holdfast.broker.models.upstream import Broken
@@ -26,12 +27,21 @@ _GOODBYE_SECONDS = 1.0
 class Passage:
     """Of one answer. ``error`` says afterwards what went wrong, if anything did."""
 
-    def __init__(self, request: web.BaseRequest, opened: Opened, endpoint: Endpoint, account: Account, ledger: Ledger):
+    def __init__(
+        self,
+        request: web.BaseRequest,
+        opened: Opened,
+        endpoint: Endpoint,
+        account: Account,
+        ledger: Ledger,
+        hold: Hold | None,
+    ) -> None:
         self._request = request
         self._opened = opened
         self._endpoint = endpoint
         self._account = account
         self._ledger = ledger
+        self._hold = hold
         self._recorded = False
         self.error: str | None = None
 
@@ -59,7 +69,7 @@ class Passage:
             if not self._recorded:
                 self._recorded = True
                 if self._endpoint.is_billed:
-                    self._ledger.cut_off(self._account, self._call())
+                    self._ledger.cut_off(self._account, self._call(), self._hold)
         return response
 
     # -- streams -----------------------------------------------------------------------------------------------------
@@ -145,7 +155,7 @@ class Passage:
         if not self._recorded:
             self._recorded = True
             if self._endpoint.is_billed:
-                await self._ledger.ended(self._account, self._call())
+                await self._ledger.ended(self._account, self._call(), self._hold)
 
     def _call(self) -> Call:
         opened = self._opened

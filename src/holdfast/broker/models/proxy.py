@@ -7,6 +7,7 @@ anything has been sent back: the agent never sees the first failure. See ``docs/
 import asyncio
 import math
 from collections import OrderedDict
+from collections.abc import Sequence
 from functools import partial
 
 import structlog
@@ -22,6 +23,7 @@ from holdfast.broker.models.candidates import Candidate, candidates
 from holdfast.broker.models.dialects import DIALECTS
 from holdfast.broker.models.endpoints import Endpoint, Operation
 from holdfast.broker.models.gate import Gate, Refusal
+from holdfast.broker.models.holds import Hold
 from holdfast.broker.models.ledger import Ledger
 from holdfast.broker.models.metrics import ModelMetrics
 from holdfast.broker.models.passage import Passage, failed_call
@@ -87,7 +89,7 @@ class ModelProxy:
         assert task is not None
         self._tasks.add(task)
         self._metrics.under_way.inc()
-        taken = _Taken(self._room, visit.session_id)
+        taken = _Taken(self._room, self._gate, visit.session_id)
         try:
             return await self._answer(visit, taken)
         finally:
@@ -109,6 +111,10 @@ class ModelProxy:
         if refusal is not None:
             return self._refuse(visit, wire, account, name, refusal)
         assert account is not None and provider is not None and endpoint is not None
+        refusal = self._gate.enter(account)
+        if refusal is not None:
+            return self._refuse(visit, wire, account, name, refusal)
+        self._ledger.begun(account)
         try:
             question = await _question(visit.request, endpoint, taken)
             model_name = question.model if question is not None else ""
@@ -117,15 +123,31 @@ class ModelProxy:
         except NoRoom as error:
             return self._refuse(visit, wire, account, name, Refusal(429, "too_much_at_once", str(error), 1))
         asked = self._asked(provider, endpoint, model_name)
-        price = asked.price if endpoint.is_billed else FREE
-        refusal = await self._gate.admit(account, asked.model.id if question is not None else None, price, self._books)
+        found = candidates(self._catalogue, account, endpoint, asked)
+        refusal = await self._admit(account, endpoint, question, found, taken)
         if refusal is not None:
             return self._refuse(visit, endpoint.wire, account, asked.model.id, refusal)
-        self._ledger.begun(account)
         headers = passing.asked(visit.request.headers.items())
         query = passing.query(pairs)
         ask = Ask(endpoint, visit.request.method, question, headers, query, account.retry_broken_streams)
-        return await self._ask_around(visit.request, account, ask, asked)
+        return await self._ask_around(visit.request, account, ask, found, taken.hold)
+
+    async def _admit(
+        self,
+        account: Account,
+        endpoint: Endpoint,
+        question: Question | None,
+        found: Sequence[Candidate],
+        taken: "_Taken",
+    ) -> Refusal | None:
+        most = max(one.most_usd(question) for one in found) if question is not None and endpoint.is_billed else 0.0
+        model_id = found[0].model.id if question is not None else None
+        price = found[0].price if endpoint.is_billed else FREE
+        admitted = await self._gate.admit(account, model_id, price, self._books, most_usd=most)
+        if isinstance(admitted, Refusal):
+            return admitted
+        taken.hold = admitted
+        return None
 
     def _no_way(
         self, account: Account | None, name: str, provider: Provider | None, endpoint: Endpoint | None, what: str
@@ -152,9 +174,9 @@ class ModelProxy:
     # -- who answers -------------------------------------------------------------------------------------------------
 
     async def _ask_around(
-        self, request: web.BaseRequest, account: Account, ask: Ask, asked: Candidate
+        self, request: web.BaseRequest, account: Account, ask: Ask, found: Sequence[Candidate], hold: Hold | None
     ) -> web.StreamResponse:
-        found = candidates(self._catalogue, account, ask.endpoint, asked)
+        asked = found[0]
         failures: list[Failed] = []
         for at, candidate in enumerate(found):
             if not self._breakers[candidate.provider.name].lets_through():
@@ -164,7 +186,7 @@ class ModelProxy:
             if isinstance(outcome, Opened):
                 reason = failures[-1].reason if failures else f"{asked.provider.name} is left alone for a while"
                 self._tell_switch(account, asked, candidate, reason)
-                return await self._pass_on(request, outcome, ask.endpoint, account)
+                return await self._pass_on(request, outcome, ask.endpoint, account, hold)
             failures.append(outcome)
         return self._give_up(ask.endpoint.wire, asked, failures)
 
@@ -190,9 +212,9 @@ class ModelProxy:
         return outcome
 
     async def _pass_on(
-        self, request: web.BaseRequest, opened: Opened, endpoint: Endpoint, account: Account
+        self, request: web.BaseRequest, opened: Opened, endpoint: Endpoint, account: Account, hold: Hold | None
     ) -> web.StreamResponse:
-        passage = Passage(request, opened, endpoint, account, self._ledger)
+        passage = Passage(request, opened, endpoint, account, self._ledger, hold)
         try:
             return await passage.run()
         finally:
@@ -234,10 +256,12 @@ def _openness(breaker: Breaker) -> float:
 
 
 class _Taken:
-    """What one call has taken of the room."""
+    """What one call has taken: of the room, and of its budgets."""
 
-    def __init__(self, room: Room, session_id: str) -> None:
+    def __init__(self, room: Room, gate: Gate, session_id: str) -> None:
         self._room = room
+        self._gate = gate
+        self.hold: Hold | None = None
         self._session_id = session_id
         self._size = 0
 
@@ -247,6 +271,8 @@ class _Taken:
 
     def give_back(self) -> None:
         self._room.give_back(self._session_id, self._size)
+        if self.hold is not None:
+            self._gate.release(self.hold)
 
 
 async def _question(request: web.BaseRequest, endpoint: Endpoint, taken: _Taken) -> Question | None:

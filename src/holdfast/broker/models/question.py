@@ -10,7 +10,10 @@ from collections.abc import Mapping
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from holdfast.broker.models.endpoints import Endpoint
+from holdfast.broker.models.reading import number
 from holdfast.protocol.models import Wire
+
+_MOST_OUTPUT = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 
 class BadQuestion(Exception):
@@ -22,6 +25,7 @@ class Question:
         """Raises ``BadQuestion``."""
         self._endpoint = endpoint
         self._data = _parsed(body)
+        self.size = len(body)
         if self._data.get("background") is True:
             raise BadQuestion("background answers are not offered here: nobody would see what they cost")
         self._told: dict[tuple[str, bool], bytes] = {}
@@ -37,6 +41,14 @@ class Question:
     @property
     def streamed(self) -> bool:
         return self._endpoint.streams_by_path() or self._data.get("stream") is True
+
+    def most_output(self, otherwise: int) -> int:
+        """How many tokens its answer may have; ``otherwise``, where it does not say."""
+        options = self._data.get("generationConfig")
+        options = options if isinstance(options, dict) else {}
+        said = [self._data.get(name) for name in _MOST_OUTPUT] + [options.get("maxOutputTokens")]
+        each = max((number(one) for one in said), default=0) or otherwise
+        return each * max(number(self._data.get("n")), number(options.get("candidateCount")), 1)
 
     @property
     def wants_usage(self) -> bool:

@@ -9,6 +9,11 @@ _CHARACTERS_PER_TOKEN = 4
 """Roughly, for text that nobody has counted."""
 
 
+def guessed(characters: int) -> int:
+    """Tokens, of so much text."""
+    return characters // _CHARACTERS_PER_TOKEN
+
+
 @dataclass(slots=True)
 class Reading:
     """Of one answer."""
@@ -33,10 +38,10 @@ class Reading:
     def tokens(self, asked_bytes: int) -> Tokens:
         """As the provider has counted; guessed for an answer that was broken off, since that is not free either."""
         guess = self.begun or self.output is not None
-        read = self.input if self.input is not None else asked_bytes // _CHARACTERS_PER_TOKEN * guess
+        read = self.input if self.input is not None else guessed(asked_bytes) * guess
         written = self.output if self.output is not None else 0
         if not self.complete:
-            written = max(written, self.characters // _CHARACTERS_PER_TOKEN)
+            written = max(written, guessed(self.characters))
         return Tokens(read, written, min(self.cached, read))
 
 
