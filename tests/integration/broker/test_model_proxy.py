@@ -157,6 +157,30 @@ async def test_a_large_question_that_waits_to_be_let_in() -> None:
         assert len(server.asked("one")[0].body) > 3 << 20
 
 
+async def test_a_question_of_too_many_values() -> None:
+    async with model_server() as server, model_door(server) as door:
+        body = b'{"model": "m1", "x": [' + b"[]," * 300_000 + b"1]}"
+        said = await door.send("POST", "/llm/one/v1/chat/completions", data=body)
+        assert said.status == 400 and "250000 values" in json.loads(said.body)["error"]["message"]
+        assert not server.seen
+
+
+async def test_nothing_is_read_of_who_has_used_up_its_requests() -> None:
+    account = replace(ACCOUNT, limits=Limits(requests_per_minute=1))
+    async with model_server() as server, model_door(server, books=MemoryBooks(account)) as door:
+        assert (await door.send("POST", "/llm/one/v1/chat/completions", data=b"{")).status == 400
+        assert (await door.send("POST", "/llm/one/v1/chat/completions", data=b"{")).status == 429
+        assert not server.seen
+
+
+async def test_small_values_take_more_room_than_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "SESSION_BYTES", 1_000_000)
+    async with model_server() as server, model_door(server) as door:
+        body = b'{"model": "m1", "x": [' + b"[]," * 20_000 + b"1]}"
+        said = await door.send("POST", "/llm/one/v1/chat/completions", data=body)
+        assert said.status == 429 and "one after the other" in json.loads(said.body)["error"]["message"]
+
+
 async def test_too_much_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "SESSION_BYTES", 100_000)
     async with model_server() as server, model_door(server) as door:

@@ -34,6 +34,7 @@ from holdfast.broker.models.room import NoRoom, Room
 from holdfast.broker.models.settings import ProxySettings
 from holdfast.broker.models.upstream import Upstream
 from holdfast.broker.models.visit import Visit
+from holdfast.broker.models.weight import PART_BYTES, TooHeavy, parts_of
 from holdfast.protocol.models import Model, Wire
 from holdfast.protocol.turn_events import Kind, TurnEvent
 
@@ -42,6 +43,8 @@ log = structlog.get_logger(__name__)
 MOST_BYTES = 48 << 20
 """Of a question."""
 BODY_SECONDS = 60.0
+_BIG_BYTES = 256 << 10
+"""More is looked through in a thread."""
 _CLOSE_SECONDS = 3.0
 _MOST_SWITCHES = 10_000
 
@@ -259,18 +262,18 @@ class _Taken:
     """What one call has taken: of the room, and of its budgets."""
 
     def __init__(self, room: Room, gate: Gate, session_id: str) -> None:
-        self._room = room
+        self.room = room
         self._gate = gate
         self.hold: Hold | None = None
         self._session_id = session_id
         self._size = 0
 
     def take(self, size: int) -> None:
-        self._room.take(self._session_id, size)
+        self.room.take(self._session_id, size)
         self._size += size
 
     def give_back(self) -> None:
-        self._room.give_back(self._session_id, self._size)
+        self.room.give_back(self._session_id, self._size)
         if self.hold is not None:
             self._gate.release(self.hold)
 
@@ -290,7 +293,18 @@ async def _question(request: web.BaseRequest, endpoint: Endpoint, taken: _Taken)
                     raise BadQuestion(f"the request has more than {MOST_BYTES >> 20} MB")
     except TimeoutError:
         raise BadQuestion(f"the request was not complete within {BODY_SECONDS:.0f} s") from None
+    taken.take(await _parts(bytes(body), taken) * PART_BYTES)
     return Question(endpoint, bytes(body))
+
+
+async def _parts(body: bytes, taken: _Taken) -> int:
+    try:
+        if len(body) <= _BIG_BYTES:
+            return parts_of(body)
+        async with taken.room.one_by_one:
+            return await asyncio.to_thread(parts_of, body)
+    except TooHeavy as error:
+        raise BadQuestion(str(error)) from None
 
 
 def _failure(wire: Wire, refusal: Refusal) -> web.Response:

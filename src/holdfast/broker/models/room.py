@@ -1,5 +1,6 @@
 """How much memory questions may take: of one sandbox, and of all together. They are kept until they are answered."""
 
+import asyncio
 from collections import Counter
 
 SESSION_BYTES = 96 << 20
@@ -13,6 +14,8 @@ class NoRoom(Exception):
 class Room:
     def __init__(self) -> None:
         self._taken: Counter[str] = Counter()
+        self.one_by_one = asyncio.Semaphore(1)
+        """For work on large questions: threads that compute keep the loop from running."""
 
     def take(self, session_id: str, size: int) -> None:
         """Raises ``NoRoom``. Whatever was taken is to be given back."""
