@@ -18,7 +18,7 @@ from holdfast.broker.models.providers import Kind, Offer, Provider
 from holdfast.protocol.models import Model, Wire, placeholder
 from support.house import until
 from support.model_door import ACCOUNT, MemoryBooks, key_of, model_door
-from support.model_server import Gated, Huge, Status, events_of, model_server
+from support.model_server import Garbage, Gated, Huge, Silent, Status, events_of, model_server
 
 pytestmark = pytest.mark.anyio
 
@@ -349,6 +349,38 @@ async def test_a_program_that_hangs_up_ends_the_call_and_is_billed_for_what_was_
         await until(lambda: bool(door.books.calls), "it is written down")
         call = door.books.calls[0]
         assert call.error == "canceled" and call.tokens.input > 0 and call.tokens.output > 0
+
+
+async def test_a_program_that_hangs_up_before_the_first_word_is_billed_for_its_question() -> None:
+    async with model_server() as server, model_door(server) as door:
+        server.break_("one", Silent())
+        path, body = door.request("say " + "x" * 4000)
+        asking = asyncio.create_task(door.send("POST", f"/llm/one{path}", json=body))
+        await until(lambda: bool(server.asked("one")), "the provider is asked")
+        asking.cancel()
+        await until(lambda: bool(door.books.calls), "it is written down")
+        call = door.books.calls[0]
+        assert (call.status, call.error) == (0, "canceled")
+        assert call.tokens.input > 1000 and call.cost_usd is not None and call.cost_usd > 0
+
+
+@pytest.mark.parametrize("wire", list(Wire))
+@pytest.mark.parametrize("size", [400, 5 << 20], ids=["without-usage", "too-long-to-read"])
+async def test_a_document_that_does_not_say_its_usage_is_billed_by_its_size(wire: Wire, size: int) -> None:
+    async with model_server() as server, model_door(server, wire) as door:
+        server.break_("one", Garbage(b'{"x": "' + b"y" * size + b'"}', "application/json"))
+        assert (await door.ask("say hello there", stream=False)).status == 200
+        tokens = door.books.calls[0].tokens
+        assert tokens.input > 0
+        most = 100 if wire is Wire.MESSAGES else 16_000
+        assert tokens.output == min(102 if size == 400 else 1 << 30, most)
+
+
+async def test_no_parameter_leaves_the_usage_out() -> None:
+    async with model_server() as server, model_door(server, Wire.GEMINI) as door:
+        path, body = door.request("say hello")
+        await door.send("POST", f"/llm/one{path}&fields=candidates&%24fields=candidates&FIELDS=x", json=body)
+        assert server.asked("one")[0].path == path
 
 
 async def test_a_long_stream_does_not_pile_up() -> None:

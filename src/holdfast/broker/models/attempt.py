@@ -77,6 +77,8 @@ class Opened:
     dialect: Dialect
     since: float
     asked_bytes: int
+    most_output: int
+    """How many tokens the answer may have."""
     hides_bill: bool
     """The usage was asked for by us only: who asks does not expect it."""
     reading: Reading = field(default_factory=Reading)
@@ -142,10 +144,11 @@ class Attempts:
                     key = newer
                     reply = await self._sent(ask, candidate, key)
         question = ask.question
+        most = question.most_output(candidate.model.output_tokens) if question else 0
         asked = len(question.put_to(candidate.model.name, with_usage=_with_usage(candidate))) if question else 0
         hides = question is not None and question.must_ask_for_usage() and _with_usage(candidate)
         dialect = DIALECTS[ask.endpoint.wire]
-        return Opened(candidate, reply, reply.chunks(), dialect, since, asked, hides), key
+        return Opened(candidate, reply, reply.chunks(), dialect, since, asked, most, hides), key
 
     async def _sent(self, ask: Ask, candidate: Candidate, key: str | None) -> Reply:
         provider = candidate.provider

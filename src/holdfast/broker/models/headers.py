@@ -1,4 +1,4 @@
-"""Which headers pass, in either direction: those that are known to be harmless and of use. All others are dropped.
+"""Which headers and parameters pass, in either direction: those that are known to be harmless and of use. No others.
 
 So no key of the sandbox's reaches a provider, and nothing that says whose account it is reaches a sandbox.
 """
@@ -47,6 +47,10 @@ _ANSWERED = frozenset(
 _ANSWERED_PREFIXES = ("anthropic-ratelimit-", "x-ratelimit-")
 _KEY_HEADERS = ("x-api-key", "x-goog-api-key", "api-key")
 _KEY_QUERY = frozenset({"key", "api_key", "api-key", "access_token"})
+_QUERY = frozenset(
+    {"after", "after_id", "alt", "api-version", "before_id", "beta", "limit", "order", "pagesize", "pagetoken"}
+)
+"""None that leaves the usage out of an answer, as Google's ``fields`` does."""
 ANTHROPIC_VERSION = "2023-06-01"
 
 
@@ -63,7 +67,7 @@ def answered(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def query(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    return [(name, value) for name, value in pairs if name.lower() not in _KEY_QUERY]
+    return [(name, value) for name, value in pairs if name.lower() in _QUERY]
 
 
 def with_key(kind: Kind, key: str | None) -> dict[str, str]:

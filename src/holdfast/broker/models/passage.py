@@ -12,14 +12,14 @@ from holdfast.broker.models import headers as passing
 from holdfast.broker.models.accounts import Account, Call
 from holdfast.broker.models.attempt import Failed, Opened
 from holdfast.broker.models.candidates import Candidate
-from holdfast.broker.models.endpoints import Endpoint
+from holdfast.broker.models.endpoints import Endpoint, Operation
 from holdfast.broker.models.holds import Hold
 from holdfast.broker.models.ledger import Ledger
-from holdfast.broker.models.reading import Reading
+from holdfast.broker.models.reading import Reading, characters
 from holdfast.broker.models.upstream import Broken
 
 _READ_BYTES = 4 << 20
-"""Of an answer in one piece: what is longer passes, but nobody looks for its bill."""
+"""Of an answer in one piece: what is longer passes, and is billed by its size."""
 _BIG_BYTES = 256 << 10
 _GOODBYE_SECONDS = 1.0
 
@@ -141,13 +141,22 @@ class Passage:
             raise ConnectionResetError from None
         if opened.reply.status >= 400:
             self.error = f"HTTP {opened.reply.status}"
-        elif kept is not None and self._endpoint.is_billed:
-            body = b"".join(kept)
-            if len(body) > _BIG_BYTES:
-                await asyncio.to_thread(_read, opened, body)
-            else:
-                _read(opened, body)
+        elif self._endpoint.is_billed:
+            if kept is not None:
+                body = b"".join(kept)
+                if len(body) > _BIG_BYTES:
+                    await asyncio.to_thread(_read, opened, body)
+                else:
+                    _read(opened, body)
+            self._guess(size)
         await self._record()
+
+    def _guess(self, size: int) -> None:
+        """By its size, for a document that does not say what it cost, or was too long to be looked through."""
+        reading = self._opened.reading
+        reading.begun = True
+        if reading.output is None and not reading.characters and self._endpoint.operation is Operation.ANSWER:
+            reading.characters = min(size, characters(self._opened.most_output))
 
     # -- the bill ----------------------------------------------------------------------------------------------------
 
@@ -212,6 +221,12 @@ def call_of(
         seconds=seconds,
         error=error,
     )
+
+
+def canceled_call(candidate: Candidate, asked_bytes: int, seconds: float) -> Call:
+    """Whoever asked has gone before there was an answer. It was asked all the same, and is paid for."""
+    asked = Reading(begun=True)
+    return call_of(candidate, 0, asked, asked_bytes, first_byte_seconds=None, seconds=seconds, error="canceled")
 
 
 def failed_call(failed: Failed) -> Call:

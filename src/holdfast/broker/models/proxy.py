@@ -6,6 +6,7 @@ anything has been sent back: the agent never sees the first failure. See ``docs/
 
 import asyncio
 import math
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
@@ -26,7 +27,7 @@ from holdfast.broker.models.gate import Gate, Refusal
 from holdfast.broker.models.holds import Hold
 from holdfast.broker.models.ledger import Ledger
 from holdfast.broker.models.metrics import ModelMetrics
-from holdfast.broker.models.passage import Passage, failed_call
+from holdfast.broker.models.passage import Passage, canceled_call, failed_call
 from holdfast.broker.models.prices import FREE
 from holdfast.broker.models.providers import Catalogue, Provider
 from holdfast.broker.models.question import BadQuestion, Question
@@ -201,7 +202,14 @@ class ModelProxy:
     async def _try(self, ask: Ask, candidate: Candidate, patience: float, account: Account) -> Opened | Failed:
         breaker = self._breakers[candidate.provider.name]
         for may_repeat in (ask.holds, False):
-            outcome = await self._attempts.open(ask, candidate, patience)
+            since = time.monotonic()
+            try:
+                outcome = await self._attempts.open(ask, candidate, patience)
+            except asyncio.CancelledError:
+                if ask.question is not None and ask.endpoint.is_billed:
+                    call = canceled_call(candidate, ask.question.size, time.monotonic() - since)
+                    self._ledger.cut_off(account, call)
+                raise
             if isinstance(outcome, Opened):
                 breaker.succeeded()
                 return outcome

@@ -26,7 +26,10 @@ class Question:
         self._endpoint = endpoint
         self._data = _parsed(body)
         self.size = len(body)
-        if self._data.get("background") is True:
+        for name in ("stream", "background"):  # a word that others take for yes, we would not
+            if not isinstance(self._data.get(name), bool | None):
+                raise BadQuestion(f"{name} must be true or false")
+        if self._data.get("background"):
             raise BadQuestion("background answers are not offered here: nobody would see what they cost")
         self._told: dict[tuple[str, bool], bytes] = {}
 

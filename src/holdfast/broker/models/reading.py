@@ -14,6 +14,11 @@ def guessed(characters: int) -> int:
     return characters // _CHARACTERS_PER_TOKEN
 
 
+def characters(tokens: int) -> int:
+    """The reverse."""
+    return tokens * _CHARACTERS_PER_TOKEN
+
+
 @dataclass(slots=True)
 class Reading:
     """Of one answer."""
@@ -36,17 +41,21 @@ class Reading:
     """Of the answer, so far."""
 
     def tokens(self, asked_bytes: int) -> Tokens:
-        """As the provider has counted; guessed for an answer that was broken off, since that is not free either."""
+        """As the provider has counted. Guessed where it has not, or not yet: that is not free either."""
         guess = self.begun or self.output is not None
         read = self.input if self.input is not None else guessed(asked_bytes) * guess
         written = self.output if self.output is not None else 0
-        if not self.complete:
+        if self.output is None or not self.complete:
             written = max(written, guessed(self.characters))
         return Tokens(read, written, min(self.cached, read))
 
 
 def table(value: object) -> Mapping[str, object]:
     return value if isinstance(value, dict) else {}
+
+
+def tables(value: object) -> list[Mapping[str, object]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def first(value: object) -> Mapping[str, object]:

@@ -122,6 +122,22 @@ def test_no_question(body: bytes) -> None:
         question(body)
 
 
+@pytest.mark.parametrize("value", ["true", 1, [], {}])
+@pytest.mark.parametrize("name", ["stream", "background"])
+def test_what_might_mean_yes_is_refused(name: str, value: object) -> None:
+    with pytest.raises(BadQuestion, match=f"{name} must be true or false"):
+        question({"model": "a", name: value})
+
+
+def test_how_long_an_answer_may_be() -> None:
+    assert question({"model": "a"}).most_output(7) == 7
+    assert question({"model": "a", "max_tokens": 10, "n": 3}).most_output(7) == 30
+    assert question({"model": "a", "max_completion_tokens": 5, "max_tokens": "x"}).most_output(7) == 5
+    options = {"maxOutputTokens": 9, "candidateCount": 2}
+    asked = question({"generationConfig": options}, Kind.GEMINI, "v1beta/models/m:generateContent")
+    assert asked.most_output(7) == 18
+
+
 @pytest.mark.parametrize("model", [None, "", 3, ["a"]])
 def test_no_model(model: object) -> None:
     with pytest.raises(BadQuestion, match="names no model"):

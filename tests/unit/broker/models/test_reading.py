@@ -102,7 +102,14 @@ def test_junk_is_passed_over(wire: Wire, junk: str) -> None:
 def test_an_answer_that_nobody_has_counted_is_guessed() -> None:
     assert Reading().tokens(4000) == Tokens(), "nothing was answered"
     assert Reading(begun=True, characters=40).tokens(4000) == Tokens(1000, 10, 0)
+    complete = Reading(begun=True, finished=True, complete=True, characters=40)
+    assert complete.tokens(4000) == Tokens(1000, 10, 0), "a provider that never says"
     assert Reading(begun=True, input=3, output=0, characters=40, complete=True).tokens(4000) == Tokens(3, 0, 0)
+
+
+def test_all_choices_are_counted() -> None:
+    choices = [{"index": at, "delta": {"content": "word"}} for at in range(3)]
+    assert read(Wire.CHAT, {"choices": choices}, "[DONE]").tokens(0).output == 3
 
 
 @pytest.mark.parametrize("wire", list(Wire))

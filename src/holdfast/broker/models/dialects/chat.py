@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from holdfast.broker.models.dialects import openai_errors
 from holdfast.broker.models.dialects.base import Dialect, event
-from holdfast.broker.models.reading import Reading, amount, first, length, number, table
+from holdfast.broker.models.reading import Reading, amount, length, number, table, tables
 
 
 class Chat(Dialect):
@@ -17,14 +17,15 @@ class Chat(Dialect):
     def read(self, data: Mapping[str, object], reading: Reading) -> None:
         if data.get("error"):
             reading.failed = str(table(data["error"]).get("message") or "an error in the stream")
-        choice = first(data.get("choices"))
-        self._said(table(choice.get("delta")), reading)
-        if choice.get("finish_reason"):
-            reading.finished = True
+        for choice in tables(data.get("choices")):
+            self._said(table(choice.get("delta")), reading)
+            if choice.get("finish_reason"):
+                reading.finished = True
         _bill(data.get("usage"), reading)
 
     def read_whole(self, data: Mapping[str, object], reading: Reading) -> None:
-        self._said(table(first(data.get("choices")).get("message")), reading)
+        for choice in tables(data.get("choices")):
+            self._said(table(choice.get("message")), reading)
         reading.finished = reading.complete = True
         _bill(data.get("usage"), reading)
 

@@ -28,6 +28,8 @@ class Responses(Dialect):
             response = table(data.get("response"))
             if kind == "response.failed":
                 reading.failed = str(table(response.get("error")).get("message") or kind)
+            else:
+                reading.begun = True
             reading.finished = reading.complete = True
             _bill(response.get("usage"), reading)
         elif kind.startswith("response.") and kind not in _PROLOGUE:
