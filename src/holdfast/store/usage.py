@@ -31,6 +31,21 @@ class UsageLine:
     sum: UsageSum
 
 
+_COUNT = sa.text(
+    "INSERT INTO usage_totals (whose, month, cost_usd) VALUES (:whose, :month, :cost_usd)"
+    " ON CONFLICT (whose, month) DO UPDATE SET cost_usd = usage_totals.cost_usd + excluded.cost_usd"
+)
+_SPENT = sa.text(
+    "SELECT whose, month, cost_usd FROM usage_totals"
+    " WHERE (whose = :thread AND month = '') OR (whose = :owner AND month = :month)"
+)
+
+
+def _totals(thread_id: str, owner: str, day: str) -> tuple[tuple[str, str], tuple[str, str]]:
+    """The keys of the totals that a call on this day counts in."""
+    return (f"thread:{thread_id}", ""), (f"owner:{owner}", day[:7])
+
+
 def day_of(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
 
@@ -48,21 +63,22 @@ class UsageStore:
             if connection.scalar(sa.select(table.c.id).where(table.c.id == row.id)) is not None:
                 return False
             connection.execute(sa.insert(table).values(asdict(row)))
+            if row.cost_usd:
+                thread, owner = _totals(row.thread_id, row.owner, row.day)
+                for whose, month in (thread, owner):  # always in this order: nobody waits for who waits for them
+                    connection.execute(_COUNT, {"whose": whose, "month": month, "cost_usd": row.cost_usd})
             return True
 
         return await self._database.write(work)
 
     async def spent(self, thread_id: str, owner: str, *, now: float) -> tuple[float, float]:
         """In US dollars: by a thread in all, and by an owner in the calendar month (UTC) of ``now``."""
-        month = day_of(now)[:7]
-        cost = sa.func.coalesce(sa.func.sum(table.c.cost_usd), 0.0)
-        by_thread = sa.select(cost).where(table.c.thread_id == thread_id).scalar_subquery()
-        its = (table.c.owner == owner, table.c.day >= f"{month}-01", table.c.day <= f"{month}-31")
-        by_owner = sa.select(cost).where(*its).scalar_subquery()
+        of_thread, of_owner = _totals(thread_id, owner, day_of(now))
 
         def work(connection: sa.Connection) -> tuple[float, float]:
-            thread_usd, owner_usd = connection.execute(sa.select(by_thread, by_owner)).one()
-            return float(thread_usd), float(owner_usd)
+            found = connection.execute(_SPENT, {"thread": of_thread[0], "owner": of_owner[0], "month": of_owner[1]})
+            usd = {(whose, month): float(cost) for whose, month, cost in found}
+            return usd.get(of_thread, 0.0), usd.get(of_owner, 0.0)
 
         return await self._database.read(work)
 

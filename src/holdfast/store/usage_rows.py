@@ -28,11 +28,21 @@ usage = sa.Table(
     sa.Column("day", ID_TEXT, nullable=False),
     sa.Column("at", sa.Double, nullable=False),
     sa.Index(None, "turn_id"),
-    sa.Index(None, "thread_id", "cost_usd"),  # spent, asked before each call: from the index alone
-    sa.Index(None, "owner", "day", "cost_usd"),  # spent, and reports of an owner
+    sa.Index(None, "thread_id"),  # of_threads
+    sa.Index(None, "owner", "day"),  # reports of an owner
     sa.Index(None, "owner", "thread_key", "day"),  # reports of a thread
     sa.Index(None, "day"),  # reports of all
 )
+
+usage_totals = sa.Table(
+    "usage_totals",
+    metadata,
+    sa.Column("whose", ID_TEXT, nullable=False),  # thread:ID, or owner:NAME
+    sa.Column("month", ID_TEXT, nullable=False),  # of an owner, such as 2026-02; of a thread, it is empty
+    sa.Column("cost_usd", sa.Double, nullable=False),
+    sa.PrimaryKeyConstraint("whose", "month"),
+)
+"""What the rows of ``usage`` cost, kept with each that is added: asked for before each call, where sums are slow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

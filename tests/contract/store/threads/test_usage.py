@@ -1,8 +1,10 @@
 """Bills of calls to models: kept for ever, summed up every way that is asked for."""
 
+import asyncio
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from contract.store.threads.talk import THREAD, a_turn, finalize, leased
 from holdfast.protocol.turn_events import Kind
@@ -75,6 +77,22 @@ async def test_what_was_spent_is_of_the_thread_and_of_the_owners_month(store: St
     assert await store.usage.spent(THREAD, "root", now=MAR_1) == (0.5, 1.25)
     assert await store.usage.spent(THREAD, "root", now=FEB_28) == (0.5, 0.25)
     assert await store.usage.spent("thr_0009", "nobody", now=MAR_1) == (0.0, 0.0)
+
+
+async def test_what_was_spent_is_not_summed_up_when_it_is_asked_for(store: Store) -> None:
+    """It is asked for before each call, and bills are kept for ever."""
+    await add(store, a_call("use_1"))
+    assert not await store.usage.add(a_call("use_1"))
+    forget = sa.text("DELETE FROM usage")
+    await store.usage._database.write(lambda connection: connection.execute(forget))
+    assert await store.usage.spent(THREAD, "root", now=FEB_28) == (0.25, 0.25)
+
+
+async def test_calls_that_end_at_once_are_all_in_the_totals(store: Store) -> None:
+    calls = [a_call(f"use_{number}", thread_id=f"thr_{number % 2}") for number in range(40)]
+    assert all(await asyncio.gather(*(store.usage.add(call) for call in calls)))
+    assert await store.usage.spent("thr_0", "root", now=FEB_28) == (5.0, 10.0)
+    assert (await store.usage.total()).cost_usd == 10.0
 
 
 async def test_reports(store: Store) -> None:

@@ -34,13 +34,21 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name="pk_usage"),
     )
     op.create_index("ix_usage_turn_id", "usage", ["turn_id"])
-    op.create_index("ix_usage_thread_id_cost_usd", "usage", ["thread_id", "cost_usd"])
-    op.create_index("ix_usage_owner_day_cost_usd", "usage", ["owner", "day", "cost_usd"])
+    op.create_index("ix_usage_thread_id", "usage", ["thread_id"])
+    op.create_index("ix_usage_owner_day", "usage", ["owner", "day"])
     op.create_index("ix_usage_owner_thread_key_day", "usage", ["owner", "thread_key", "day"])
     op.create_index("ix_usage_day", "usage", ["day"])
+    op.create_table(
+        "usage_totals",
+        sa.Column("whose", ID_TEXT, nullable=False),
+        sa.Column("month", ID_TEXT, nullable=False),
+        sa.Column("cost_usd", sa.Double, nullable=False),
+        sa.PrimaryKeyConstraint("whose", "month", name="pk_usage_totals"),
+    )
     op.add_column("threads", sa.Column("workspace", sa.Text))
 
 
 def downgrade() -> None:
     op.drop_column("threads", "workspace")
+    op.drop_table("usage_totals")
     op.drop_table("usage")
