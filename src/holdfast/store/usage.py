@@ -11,6 +11,9 @@ from holdfast.store.database import Database
 from holdfast.store.usage_rows import SUMS, UsageRow, UsageSum, usage_sum
 from holdfast.store.usage_rows import usage as table
 
+_KNOWN = sa.select(table.c.id).where(table.c.id == sa.bindparam("known"))
+_ADD = sa.insert(table)
+
 
 class UsageBy(StrEnum):
     """What a report has one line for."""
@@ -45,9 +48,9 @@ class UsageStore:
         """Once per id: who is not sure whether it was added adds it again. Whether it was new."""
 
         def work(connection: sa.Connection) -> bool:
-            if connection.scalar(sa.select(table.c.id).where(table.c.id == row.id)) is not None:
+            if connection.scalar(_KNOWN, {"known": row.id}) is not None:
                 return False
-            connection.execute(sa.insert(table).values(asdict(row)))
+            connection.execute(_ADD, asdict(row))
             return True
 
         return await self._database.write(work)
