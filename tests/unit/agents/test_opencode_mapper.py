@@ -76,6 +76,8 @@ def test_a_tool_from_pending_to_its_exit_code() -> None:
         ([{"type": "settled", "aborted": True}], "canceled", None),
         ([{"type": "ended", "finish": "tool-calls"}, {"type": "settled", "aborted": True}], "canceled", None),
         ([{"type": "ended", "finish": "stop"}, {"type": "settled", "aborted": True}], "end_turn", None),
+        ([{"type": "error", "error": {"name": "E"}}, {"type": "ended", "finish": "stop"}, SETTLED], "end_turn", None),
+        ([{"type": "ended", "finish": "stop", "error": {"name": "E"}}, SETTLED], "error", "agent_error"),
         ([{"type": "settled", "died": True}], "error", "agent_died"),
         ([{"type": "settled", "died": True, "aborted": True}], "canceled", None),
         ([{"type": "settled", "lost": True}], "error", "prompt_lost"),

@@ -123,6 +123,20 @@ def test_a_turn_that_a_server_left_behind_is_over(tmp_path: Path) -> None:
     assert (tmp_path / "turns" / f"{KEY}.jsonl").read_bytes() == before
 
 
+def test_old_turns_are_shortened(tmp_path: Path) -> None:
+    folder = tmp_path / "turns" / "ses_1"
+    folder.mkdir(parents=True)
+    lines = ['{"type":"prompt","message":"msg_0"}', f'{{"type":"delta","text":"{"x" * 5000}"}}', '{"type":"settled"}']
+    for number in range(100):
+        file = folder / f"{number:040x}.jsonl"
+        file.write_text("\n".join(lines) + "\n")
+        os.utime(file, (1000 + number, 1000 + number))
+    play(tmp_path, f'await prompt("{NAME}")')
+    assert kinds(tmp_path, f"ses_1/{0:040x}") == ["prompt", "settled"]
+    assert kinds(tmp_path, f"ses_1/{1:040x}") == ["prompt", "delta", "settled"]
+    assert kinds(tmp_path) == ["prompt"]
+
+
 def test_an_abort_before_there_was_an_answer(tmp_path: Path) -> None:
     play(
         tmp_path,

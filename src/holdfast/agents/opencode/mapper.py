@@ -72,8 +72,9 @@ class Mapper:
         """What is told on the way."""
         match record:
             case {"type": "ended"}:
-                self._error = _object(record.get("error")) or self._error
-                self._finished = record.get("finish") in _WHOLE
+                error = _object(record.get("error"))
+                self._error = error or self._error
+                self._finished = error is None and record.get("finish") in _WHOLE
             case {"type": "error"}:
                 self._error = _object(record.get("error")) or {}
             case {"type": "retry", "attempt": int(attempt)}:
@@ -157,13 +158,15 @@ class Mapper:
         closed = [event for request in list(self.asked) for event in self._closed(request, "")]
         self.decided.clear()
         data: dict[str, object] = {"message_id": self.message_id}
-        aborted = self._error is not None and self._error.get("name") == _ABORTED
-        if aborted or (record.get("aborted") and not self._finished):
+        error = {} if self._error is None else self._error
+        if self._finished:  # whatever else went wrong, making a title, say
+            data["reason"] = StopReason.END_TURN.value
+        elif error.get("name") == _ABORTED or record.get("aborted"):
             data["reason"] = StopReason.CANCELED.value
         elif record.get("died"):
             data |= _failed("agent_died", "the agent died in the middle of the turn")
         elif self._error is not None:
-            data |= _failure(self._error)
+            data |= _failure(error)
         elif record.get("lost"):
             data |= _failed("prompt_lost", "the agent took the prompt and did nothing about it; send it again")
         else:

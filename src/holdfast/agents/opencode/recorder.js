@@ -15,6 +15,8 @@ const OUTPUT_CHARACTERS = 30_000
 const OUTPUT_EVERY_MS = 150 // a chatty tool tells its whole output each time
 const LAST_WORD_MS = 5_000 // after idle, for a message that has not ended by itself
 const WAIT_MS = 20_000 // for the turn before, when a prompt comes early
+const KEPT_WHOLE = 100 // turns of a session
+const LONG_BYTES = 4_096
 const REFUSED = "holdfast: refused"
 
 const turns = new Map() // root session -> its newest turn
@@ -48,10 +50,27 @@ function open(session, prompt, message) {
   if (fs.existsSync(file)) throw new Error(`${REFUSED}: this prompt was accepted before`)
   fs.writeFileSync(path.join(OPEN, session), key, { mode: 0o600 })
   fs.closeSync(fs.openSync(file, "wx", 0o600))
+  shorten(folder)
   const turn = { key, file, size: 0, session, last: null, ours: new Set(), parts: new Map(), outputs: new Map(), settled: false }
   turn.over = new Promise((resolve) => (turn.resolve = resolve))
   turns.set(session, turn)
   put(turn, { type: "prompt", message })
+}
+
+// Of turns that nobody reads any more, only what they were and how they ended is kept.
+function shorten(folder) {
+  const names = fs.readdirSync(folder).filter((name) => name.endsWith(".jsonl"))
+  if (names.length <= KEPT_WHOLE) return
+  const files = names.map((name) => path.join(folder, name)).map((file) => ({ file, stat: fs.statSync(file) }))
+  files.sort((one, other) => other.stat.mtimeMs - one.stat.mtimeMs)
+  for (const { file, stat } of files.slice(KEPT_WHOLE)) {
+    if (stat.size < LONG_BYTES) continue
+    const lines = fs.readFileSync(file, "utf8").split("\n")
+    const kept = lines.filter((line) => /^\{"type":"(prompt|error|ended|settled)"/.test(line))
+    fs.writeFileSync(`${file}.new`, kept.join("\n") + "\n", { mode: 0o600 })
+    fs.renameSync(`${file}.new`, file)
+    fs.utimesSync(file, stat.atime, stat.mtime)
+  }
 }
 
 function settle(turn, more = {}) {
@@ -257,6 +276,7 @@ export const Holdfast = async () => {
         XDG_CACHE_HOME: `${home}/.cache`,
         OPENCODE_SERVER_PASSWORD: "",
         OPENCODE_CONFIG_CONTENT: "",
+        npm_config_fetch_retries: "2", // as npm has it
       })
     },
   }

@@ -63,6 +63,7 @@ def launch(place: Place, directory: str) -> Launch:
         "OPENCODE_MODELS_PATH": f"{directory}/{_CATALOGUE}",
         "OPENCODE_DISABLE_AUTOUPDATE": "1",
         "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+        "npm_config_fetch_retries": "0",  # for a project's own plugins; without a network it would try for a minute
         "XDG_CONFIG_HOME": f"{xdg}/config",
         "XDG_DATA_HOME": f"{xdg}/data",
         "XDG_STATE_HOME": f"{xdg}/state",
