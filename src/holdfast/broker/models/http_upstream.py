@@ -25,7 +25,6 @@ class HttpUpstream(Upstream):
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS, ttl_dns_cache=60),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=idle_seconds),
-            auto_decompress=False,
             read_bufsize=READ_BUFFER,
             headers={"user-agent": "holdfast"},
         )
