@@ -97,7 +97,7 @@ def test_where_keys_come_from(key: object, kind: type) -> None:
         ({"openai": {"key": {}}}, "exactly one of env, file and command"),
         ({"openai": {"key": {"env": "A", "file": "/b"}}}, "exactly one of env, file and command"),
         ({"openai": {"key": {"file": "b"}}}, "absolute path"),
-        ({"openai": {"key": "sk-1234"}}, "KeyConfig"),
+        ({"openai": {"key": "sk-1234"}}, "must say where the key is"),
         ({"openai": {"base_url": "ftp://x"}}, "must be a URL"),
         ({"openai": {"base_url": "https://u:p@x/"}}, "must be a URL"),
         ({"openai": {"base_url": "http://a.example/v1", "key": {"env": "A"}}}, "must be https"),
