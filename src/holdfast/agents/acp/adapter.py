@@ -22,7 +22,7 @@ from holdfast.agents.acp.words import (
     update_of,
 )
 from holdfast.agents.base import Abilities, Agent, AgentSessionId, Command, Cursor, Place, Prompt, Said, Told
-from holdfast.agents.supervisor import Found, Json, Launch, Patience, Supervisor
+from holdfast.agents.supervisor import Found, Json, Launch, Patience, Supervisor, record
 from holdfast.agents.supervisor.journal import Delivery
 from holdfast.agents.supervisor.preamble import preamble
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing
@@ -67,6 +67,7 @@ class AcpAgent(Agent):
             ready=lambda found: self._initialize(place, found),
             alive=lambda found: self._ping(place, found),
         )
+        await record.prune(place, await self._supervisor.directory(place))
 
     async def health(self, place: Place) -> None:
         await self._ping(place, await self._running(place))
@@ -221,7 +222,8 @@ class AcpAgent(Agent):
             if await self.accepted(place, session, prompt.id):
                 return
             raise
-        note = await self._known(place, session, found)
+        # Which model was chosen last may be another daemon's doing; what else a note says holds with the process.
+        note = await self._known(place, session, found if self._preset.model_option is None else None)
         if note.process_id != found.view.process_id:
             note = await self._load(place, found, note)
         note = await self._choose_model(place, found, note, prompt.model)
