@@ -65,7 +65,7 @@ class AcpAgent(Agent):
             place,
             await self._launch(place),
             ready=lambda found: self._initialize(place, found),
-            alive=lambda found: self._ping(place, found),
+            alive=lambda found: self._ping(place, found, self._supervisor.patience.hung),
         )
         await record.prune(place, await self._supervisor.directory(place))
 
