@@ -6,22 +6,20 @@ turn's end, and leaves a record in the sandbox: what was told of a turn can be t
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from typing import ClassVar, Final
 
 from holdfast.agents.acp.adapter import AcpAgent
 from holdfast.agents.acp.conversations import Conversations
-from holdfast.agents.acp.permission import CANCELED
-from holdfast.agents.acp.position import Position, position_of
 from holdfast.agents.acp.presets import PRESETS
 from holdfast.agents.acp.turn import Turn, request_id
 from holdfast.agents.acp.words import is_answer, update_of
 from holdfast.agents.base import START, AgentSessionId, Cursor, Place, Prompt, Told
-from holdfast.agents.sandbox_agent import server
-from holdfast.agents.sandbox_agent.wire import LAST, SENT, HttpSupervisor
+from holdfast.agents.sandbox_agent import remains, server
+from holdfast.agents.sandbox_agent.wire import SENT, HttpSupervisor
 from holdfast.agents.supervisor import Launch, Line, Patience, record
 from holdfast.errors import AgentDown, AgentFailed, HoldfastError, ProcessNotFound
-from holdfast.protocol.turn_events import Kind, StopReason, ToolState, TurnEvent
+from holdfast.protocol.turn_events import Kind, StopReason
 from holdfast.sessions.processes import ProcessView
 
 _HOME: Final = "home"
@@ -100,7 +98,7 @@ class SandboxAgent(AcpAgent):
         if view is None or not view.running:
             known = await self._recorded(turn)
             if known is not None:
-                for told in _after(known, after):
+                for told in remains.after(known, after):
                     yield told
                 if known[-1].event.kind is not Kind.FINALIZE:
                     raise AgentDown("the agent died in the middle of the turn; start it")
@@ -109,7 +107,16 @@ class SandboxAgent(AcpAgent):
             await self._make_sure(turn)
         async with contextlib.aclosing(super().events(place, session, prompt_id, after)) as events:
             async for told in events:
+                if told.event.kind is Kind.FINALIZE:
+                    await self._wait_for_scribe(turn)
                 yield told
+
+    async def _wait_for_scribe(self, turn: Turn) -> None:
+        """So that nobody is left in the sandbox when the turn is over."""
+        scribe = self._scribes.get(turn.name)
+        if scribe is not None:
+            await asyncio.wait([scribe], timeout=_RECORD_SECONDS)
+        await self._http.let_go(turn.name)
 
     async def _make_sure(self, turn: Turn) -> None:
         """A daemon may have died while it sent the prompt. If it was not heard, nothing would ever come of it."""
@@ -135,9 +142,7 @@ class SandboxAgent(AcpAgent):
 
     async def _recorded(self, turn: Turn) -> list[Told] | None:
         """Of a turn whose server is gone: as it was told, with its end."""
-        scribe = self._scribes.get(turn.name)
-        if scribe is not None:
-            await asyncio.wait([scribe], timeout=_RECORD_SECONDS)
+        await self._wait_for_scribe(turn)
         directory = await self._supervisor.directory(turn.place)
         known = await record.load(turn.place, directory, turn.name)
         if not known:
@@ -148,7 +153,7 @@ class SandboxAgent(AcpAgent):
         if now is None or not now.view.running or now.view.process_id == turn.delivery.process_id:
             return known
         reason = StopReason.ERROR if await turn.aborted() is None else StopReason.CANCELED
-        known += _ending(known, reason, turn)
+        known += remains.ending(known, reason, turn.mapper().message_id)
         await record.save(turn.place, directory, turn.name, known)
         return known
 
@@ -166,42 +171,3 @@ async def _process(turn: Turn) -> ProcessView | None:
         return await turn.place.sandbox.processes.get(turn.place.session_id, turn.delivery.process_id)
     except ProcessNotFound:
         return None
-
-
-def _order(cursor: Cursor) -> tuple[int, int, int]:
-    at = position_of(cursor)
-    return at.line, at.events, len(at.closed)
-
-
-def _after(known: Sequence[Told], after: Cursor) -> list[Told]:
-    return [told for told in known if not after or _order(told.cursor) > _order(after)]
-
-
-def _ending(known: Sequence[Told], reason: StopReason, turn: Turn) -> list[Told]:
-    """Of a turn whose server died: what was open is closed."""
-    tools: dict[object, TurnEvent] = {}
-    questions: dict[object, TurnEvent] = {}
-    for told in known:
-        event = told.event
-        if event.kind is Kind.TOOL_UPDATE:
-            tools[event.data["tool_id"]] = event
-        elif event.kind is Kind.QUESTION:
-            questions[event.data["question_id"]] = event
-        elif event.kind is Kind.QUESTION_CLOSED:
-            questions.pop(event.data["question_id"], None)
-    events = [TurnEvent(Kind.QUESTION_CLOSED, {"question_id": name, "answer": CANCELED}) for name in questions]
-    over = (ToolState.COMPLETED, ToolState.ERROR)
-    events += [
-        TurnEvent(Kind.TOOL_UPDATE, {**tool.data, "state": ToolState.ERROR.value})
-        for tool in tools.values()
-        if tool.data["state"] not in over
-    ]
-    end: dict[str, object] = {"message_id": turn.mapper().message_id, "reason": reason.value}
-    if reason is StopReason.ERROR:
-        message = "the agent's process ended in the middle of the turn; what it said until then is kept"
-        end["error"] = {"code": "agent_failed", "message": message}
-    closed = position_of(known[-1].cursor).closed
-    return [
-        Told(Position(LAST, number, closed).cursor, event)
-        for number, event in enumerate([*events, TurnEvent(Kind.FINALIZE, end)], start=1)
-    ]

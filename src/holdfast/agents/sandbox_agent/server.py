@@ -54,7 +54,7 @@ class AcpServer:
     async def post(self, message: Json, seconds: float) -> None:
         """Say something that is answered at once, if at all by events; the answer here is not looked at."""
         reply = await ask(self.place, self.server, "POST", self._path, message, seconds=seconds)
-        _check(reply.status, reply.fields)
+        check_reply(reply.status, reply.fields)
 
     @contextlib.asynccontextmanager
     async def posted(self, message: Json) -> AsyncGenerator["asyncio.Future[None]", None]:
@@ -64,7 +64,7 @@ class AcpServer:
 
             async def replied() -> None:
                 reply = await connection.reply()
-                _check(reply.status, reply.fields)
+                check_reply(reply.status, reply.fields)
 
             answer = asyncio.ensure_future(replied())
             try:
@@ -86,7 +86,7 @@ class AcpServer:
         return f"/v1/acp/{_ID}?agent={self.agent}"
 
 
-def _check(status: int, told: Json) -> None:
+def check_reply(status: int, told: Json) -> None:
     if status in _TAKEN:
         return
     detail = str(told.get("detail") or told.get("title") or f"status {status}")[:1000]

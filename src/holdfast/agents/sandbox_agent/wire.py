@@ -46,7 +46,7 @@ class HttpSupervisor(Supervisor):
         self._behind = behind
         self._servers: dict[Key, Server] = {}
         self._seen: dict[Key, int] = {}
-        self._held: set[asyncio.Task[None]] = set()
+        self._held: dict[str, asyncio.Task[None]] = {}
 
     def journal(self, kind: str) -> Journal:
         return PostJournal(self, kind)
@@ -177,8 +177,11 @@ class HttpSupervisor(Supervisor):
             pass
         raise AgentDown(f"{self.agent} does not answer; start it again")
 
-    async def send(self, place: Place, view: ProcessView, line: bytes, heard: Callable[[], Awaitable[None]]) -> None:
-        """A request whose answer comes with the events. Returns when it is sent; held until it is answered."""
+    async def send(
+        self, place: Place, view: ProcessView, line: bytes, name: str, heard: Callable[[], Awaitable[None]]
+    ) -> None:
+        """A request whose answer comes with the events. Returns when it is sent; it is held, as ``name``, until it is
+        answered or let go."""
         acp = await self._server(place, view)
         sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -194,9 +197,16 @@ class HttpSupervisor(Supervisor):
                     sent.set_exception(error)
 
         task = asyncio.ensure_future(hold())
-        self._held.add(task)
-        task.add_done_callback(self._held.discard)
+        self._held[name] = task
+        task.add_done_callback(lambda _task: self._held.pop(name, None))
         await sent
+
+    async def let_go(self, name: str) -> None:
+        """Its answer has come."""
+        task = self._held.get(name)
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
 
     async def close(self, place: Place, view: ProcessView, seconds: float) -> None:
         with contextlib.suppress(HoldfastError, TimeoutError):
@@ -264,14 +274,16 @@ class PostJournal(Journal):
             path = await self._path(place, key)
             await write_file(place, path, delivery.to_bytes())
             try:
-                await self._say(place, view, line, path, delivery)
+                await self._say(place, view, line, self.name(*key), path, delivery)
             except AgentDown:  # nobody was there to hear it
                 with contextlib.suppress(FileMissing):
                     await place.sandbox.files.remove(place.session_id, path, recursive=False)
                 raise
             return delivery
 
-    async def _say(self, place: Place, view: ProcessView, line: bytes, path: str, delivery: Delivery) -> None:
+    async def _say(
+        self, place: Place, view: ProcessView, line: bytes, name: str, path: str, delivery: Delivery
+    ) -> None:
         if "method" not in message_of(line) or "id" not in message_of(line):
             await self._supervisor.write_to(place, view.process_id, line)
             return
@@ -279,7 +291,7 @@ class PostJournal(Journal):
         async def heard() -> None:
             await write_file(place, path, replace(delivery, note={**delivery.note, SENT: "yes"}).to_bytes())
 
-        await self._supervisor.send(place, view, line, heard)
+        await self._supervisor.send(place, view, line, name, heard)
 
 
 def _new_id() -> str:
