@@ -8,7 +8,7 @@ import pytest
 from holdfast.agents.acp.adapter import Gemini
 from holdfast.agents.conformance import AgentConformance, Harness
 from holdfast.agents.conformance.essentials import EssentialConformance
-from support.agent_harness import PATIENCE, real_agent
+from support.agent_harness import PATIENCE, real_agent, traces
 
 pytestmark = pytest.mark.anyio
 
@@ -34,3 +34,7 @@ else:
 
     class TestEssentially(EssentialConformance):
         pass
+
+
+async def test_nothing_of_it_is_among_the_users_files(harness: Harness) -> None:
+    assert await traces(harness) == []
