@@ -22,6 +22,8 @@ from holdfast.agents.supervisor.home import write_file
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, FileMissing
 from holdfast.sessions.processes import ProcessView
 
+START_SECONDS = 120.0
+"""Three of a processor, that is; sandboxes have a part of one, and machines are busy."""
 _ABORT_AGAIN_SECONDS = 2.0
 
 
@@ -31,7 +33,7 @@ class OpenCodeAgent(Agent):
     name = settings.NAME
 
     def __init__(self, patience: Patience | None = None) -> None:
-        self._patience = patience or Patience()
+        self._patience = patience or Patience(start=START_SECONDS)
         # A server in its first turn may stand still for seconds on a busy machine. Before a turn it counts as down
         # then; but it is not ended, with all that it does, before it was silent for longer.
         longer = max(self._patience.health, self._patience.quiet)
