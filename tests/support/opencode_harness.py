@@ -8,7 +8,6 @@ from holdfast.agents.conformance.harness import Wishes
 from holdfast.agents.opencode.adapter import OpenCodeAgent
 from holdfast.agents.supervisor import Patience, Supervisor
 from holdfast.errors import HoldfastError
-from holdfast.sessions.processes import ProcessRequest
 from support.agent_harness import AgentHarness, DemoWishes, open_agents
 
 PATIENCE = Patience(start=90, health=4, request=60, quiet=5)
@@ -38,14 +37,10 @@ class OpenCodeHarness(AgentHarness):
     long_words = 60_000
 
     async def new_session(self) -> Place:
-        """The first has a repository, or no turn could be taken back; and one with settings for OpenCode itself."""
+        """The first has settings for OpenCode itself among the user's files."""
         is_first = not self.sessions
         place = await super().new_session()
         if is_first:
-            request = ProcessRequest(cmd="git init -q /workspace")
-            started = await self.service.processes.start(place.session_id, request, idempotency_key=None)
-            done = await self.service.processes.get(place.session_id, started.process_id, wait_ms=20_000)
-            assert done.exit_code == 0
             folder = "/workspace/.opencode/command"
             await self.service.files.mkdir(place.session_id, folder, parents=True, mode=None)
             command = b"---\ndescription: Greets\n---\nsay hello $ARGUMENTS\n"

@@ -122,7 +122,7 @@ async def test_nothing_of_it_is_among_the_users_files_or_in_his_environment(harn
         assert ".holdfast-agents" not in env["XDG_CONFIG_HOME"]
         entries, _ = await one.place.sandbox.files.list(one.place.session_id, Search("/workspace"))
         names = {entry.path.rpartition("/")[2] for entry in entries}
-        assert names == {".git", ".opencode", *(name for name in names if re.fullmatch("t[0-9]+", name))}
+        assert names == {".opencode", *(name for name in names if re.fullmatch("t[0-9]+", name))}
         home = await Supervisor("opencode").directory(one.place)
         secret = await one.place.sandbox.files.stat(one.place.session_id, f"{home}/password", follow=False)
         assert secret.mode & 0o777 == 0o600

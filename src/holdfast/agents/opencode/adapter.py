@@ -19,7 +19,7 @@ from holdfast.agents.opencode.server import Servers, check_session
 from holdfast.agents.opencode.turn_log import TurnLog
 from holdfast.agents.supervisor import Found, Line, Patience, Supervisor, follow_lines
 from holdfast.agents.supervisor.home import write_file
-from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, FileMissing
+from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, AgentUnsupported, FileMissing
 from holdfast.sessions.processes import ProcessView
 
 START_SECONDS = 120.0
@@ -229,6 +229,8 @@ class OpenCodeAgent(Agent):
         await log.rest()
         if not log.ended:
             raise AgentFailed("the turn is still running; abort it first")
+        if not mapper.has_snapshots:
+            raise AgentUnsupported("OpenCode made no snapshots in that turn: it needs git, which the image must have")
         return mapper.prompt_message
 
 

@@ -33,6 +33,8 @@ class Mapper:
     ended: bool = False
     prompt_message: str = ""
     """OpenCode's own name for the prompt."""
+    has_snapshots: bool = True
+    """Whether it could tell what the files were before each step."""
     decided: dict[str, Action] = field(default_factory=dict)
     """Permission requests that wait for an answer which no person need give."""
     asked: dict[str, Json] = field(default_factory=dict)
@@ -75,6 +77,8 @@ class Mapper:
                 error = _object(record.get("error"))
                 self._error = error or self._error
                 self._finished = error is None and record.get("finish") in _WHOLE
+            case {"type": "step", "snapshot": False}:
+                self.has_snapshots = False
             case {"type": "error"}:
                 self._error = _object(record.get("error")) or {}
             case {"type": "retry", "attempt": int(attempt)}:
