@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 
 from bench import (
+    agents,
     concurrency,
     create,
     exec,
@@ -50,6 +51,7 @@ _MODULES = (
     threads,
     races,
     models,
+    agents,
 )
 BENCHMARKS: dict[str, Callable[[Plan], Coroutine[None, None, list[Figure]]]] = {
     module.NAME: module.measure for module in _MODULES

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from anyio.from_thread import start_blocking_portal
 
+from holdfast.agents.known import KNOWN
 from holdfast.protocol.turn_events import Kind
 from holdfast.sdk import Client, Thread, ThreadEvent
 from support.daemon import DaemonProcess, unusable_driver
-from support.installed_agents import missing
+from support.installed import need_agent
 from support.machine import processes_of
 from support.model_server import ModelServer, model_server
 from support.secrets import ENVIRONMENTS, FILES, counting, in_memory
@@ -63,8 +64,7 @@ def _providers(url: str, key_file: Path) -> dict[str, object]:
 
 @pytest.mark.parametrize("agent", AGENTS)
 async def test_the_daemon_is_killed_in_the_middle_of_a_turn(lab: Lab, agent: str) -> None:
-    if reason := missing(agent):
-        pytest.skip(reason)
+    need_agent(str(KNOWN[agent].program))
     async with Client(lab.daemon.url, lab.daemon.key) as client, asyncio.timeout(PATIENCE):
         thread = client.thread(f"lab:{agent}")
         await thread.send(TURN, id="m1", options={"agent": agent})

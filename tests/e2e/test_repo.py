@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import RepoFailed
+from holdfast.protocol.turn_events import Kind
 from holdfast.sdk import Client
 from support.daemon import DaemonProcess, unusable_driver
-from support.git_server import git, git_server
+from support.git_server import GitServer, git, git_server
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -28,15 +30,35 @@ async def test_a_private_repository(tmp_path: Path) -> None:
         (work / "README").write_text("newer\n")
         git("commit", "-qam", "second", cwd=work)
         git("push", "-q", str(bare), "main", cwd=work)
-        credentials = {"git.test": {"file": str(tmp_path / "token"), "url": server.url}}
+        credentials = {"git.test": {"key": {"file": str(tmp_path / "token")}, "url": server.url}}
         daemon = DaemonProcess(git_credentials=credentials, agents=["scripted"], thread_retry_seconds=0.1)
         try:
             await asyncio.to_thread(daemon.start)
+            daemon.keep_port()
             async with Client(daemon.url, daemon.key) as client:
                 await _talk(client, first)
+                await _crash(client, daemon, server)
         finally:
             await asyncio.to_thread(daemon.__exit__, None, None, None)
     assert server.seen and all(TOKEN not in path for _method, path, _given in server.seen)
+
+
+async def _crash(client: Client, daemon: DaemonProcess, server: GitServer) -> None:
+    """The daemon dies while git is at it: the next one brings the clone, and the answer, about."""
+    server.gate.clear()
+    before = len(server.seen)
+    options = {"repo": {"url": "https://git.test/acme/tool.git"}}
+    reply = await client.thread("repo:3").send("run pwd; cat README", options=options)
+    await until(lambda: len(server.seen) > before, "git is at it")
+    await asyncio.to_thread(daemon.kill)
+    server.gate.set()
+    await asyncio.to_thread(daemon.start)
+    events = [event async for event in reply]
+    told = [event.data.get("output") for event in events if event.kind == Kind.TOOL_UPDATE]
+    assert told and told[-1] == "/workspace/tool\nnewer\n", events
+    info = await client.thread("repo:3").info()
+    session = await client.get_session(str(info.session_id))
+    assert (await session.exec("ls -A /workspace | grep clone; true")).stdout == ""
 
 
 async def _talk(client: Client, first: str) -> None:

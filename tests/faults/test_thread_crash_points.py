@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.protocol.turn_events import Kind
+from holdfast.sessions.machine import Status
 from holdfast.sessions.sleep import PausedAs
 from holdfast.store import Store
 from support.crash_points import CuttingFuse, wire, wire_store
@@ -44,7 +45,7 @@ async def died(street: Street, desk: Desk) -> None:
     await desk.talk("say hello", "m0")
     session = await session_of(desk)
     await desk.driver.kill(session)
-    await until(lambda: street.house.is_in(session, "error"), "dead")  # type: ignore[arg-type]
+    await until(lambda: street.house.is_in(session, Status.ERROR), "dead")
 
 
 async def forgetful(street: Street, desk: Desk) -> None:

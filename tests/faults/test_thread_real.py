@@ -1,10 +1,10 @@
 """Faults under a thread on real sandboxes: what the user sees, what the row says, which sandboxes there are."""
 
-import asyncio
 import signal
 
 import pytest
 
+from holdfast.agents.base import Place
 from holdfast.keys.types import ROOT
 from holdfast.sessions.sleep import PausedAs
 from holdfast.threads.types import How
@@ -72,9 +72,18 @@ async def test_a_runner_that_is_killed_in_mid_turn(town: Town, desk: RealDesk) -
 async def test_a_runner_that_hangs(town: Town, desk: RealDesk) -> None:
     """SIGSTOP: it accepts, and never answers. No proof of absence, so nothing is made anew."""
     before = await sandbox_of(desk)
+    agent = desk.tools.agents.get("scripted")
+    tries: list[Place] = []
+    start = agent.start
+
+    async def counted(place: Place) -> None:
+        tries.append(place)
+        await start(place)
+
+    agent.start = counted  # type: ignore[method-assign]  # the same, counted
     town.signal_runner(before, signal.SIGSTOP)
     await desk.say("say back again", "m1")
-    await asyncio.sleep(4)  # a few tries
+    await until(lambda: len(tries) > 0, "nobody answered, so the agent is to be started again")
     assert (await desk.threads.message(REF, "m1")).status in ("queued", "in_turn")
     assert town.sandboxes() == [before]
     town.signal_runner(before, signal.SIGCONT)

@@ -1,7 +1,7 @@
 """kill -9 of a daemon with real sandboxes, at the N-th step of a resolve and of a send, from each state of a thread.
 
 The next daemon finds the same sandbox, runs the prompt once, and tells every word once. In CI at a few steps; at all of
-them with TEST_CRASH_POINTS=all.
+them with TEST_CRASH_POINTS=all; with a number N there, at every N-th, and with N+M from the M-th on.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ from support.threads import REF, text_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(3600)]
 
-ALL = os.environ.get("TEST_CRASH_POINTS") == "all"
+CHOSEN = os.environ.get("TEST_CRASH_POINTS", "").replace("all", "1")
 
 
 async def new(_town: Town, _desk: RealDesk) -> None:
@@ -95,11 +95,18 @@ POINTS: dict[Before, int] = {new: 3, live: 2, asleep: 1, gone: 1, forgetful: 1}
 """At how many steps of a send in CI. It begins with a resolve, so those steps are among its own."""
 
 
-@pytest.mark.parametrize("work", ["send", "resolve"] if ALL else ["send"])
+def chosen(before: Before, steps: int) -> Sequence[int]:
+    if not CHOSEN:
+        return [steps * number // (POINTS[before] + 1) for number in range(1, POINTS[before] + 1)]
+    stride, _, first = CHOSEN.partition("+")
+    return range(int(first or "1"), steps, int(stride))
+
+
+@pytest.mark.parametrize("work", ["send", "resolve"] if CHOSEN else ["send"])
 @pytest.mark.parametrize("before", POINTS, ids=lambda before: before.__name__)
 async def test_a_daemon_killed_at_any_step(town: Town, before: Before, work: str) -> None:
     steps = await died(town, before, work, 0)
     assert steps > 2
-    few = [steps * number // (POINTS[before] + 1) for number in range(1, POINTS[before] + 1)]
-    for at in range(1, steps) if ALL else few:
+    for at in chosen(before, steps):
         await died(town, before, work, at)
+        print(f"{before.__name__}, {work}: killed at step {at} of {steps}")

@@ -21,7 +21,7 @@ from holdfast.agents.conformance import Harness
 from holdfast.agents.conformance.harness import Wishes
 from holdfast.agents.conformance.permissions import RULES
 from holdfast.agents.permissions import parse
-from holdfast.agents.supervisor import AGENT_BIN, Patience, Supervisor
+from holdfast.agents.supervisor import Patience, Supervisor, supervisor
 from holdfast.broker.models.broker import ModelBroker
 from holdfast.broker.models.visit import Visit
 from holdfast.drivers.base import Limits
@@ -35,10 +35,13 @@ from holdfast.sessions.service import SessionService
 from holdfast.sessions.sleep import PausedAs
 from holdfast.sessions.types import CreateRequest
 from support.daemon import unmount_below
+from support.installed import need_agent
 from support.model_server import ModelServer
 from support.scripted_harness import SETTINGS, open_service
 
-PATIENCE = Patience(start=90, health=5, request=60, quiet=1.0)
+PATIENCE = Patience(start=90, health=5, request=60, quiet=1.0, hung=12)
+TERM_MS = 1000
+"""For agents that are made to hang: five seconds each time would add up."""
 DEMO = Model("demo", "demo-1", tuple(Wire))
 OTHER = Model("demo", "demo-2", tuple(Wire))
 
@@ -65,7 +68,6 @@ class AgentHarness(Harness):
     wishes = DemoWishes()
     leaves_running = True
     several_sandboxes = False
-    replays = False
     long_words = 16_000  # more than a pipe takes at once, less than a command line may have
 
     def __init__(self, service: SessionService, server: ModelServer, make: Callable[[], Agent], agent: str) -> None:
@@ -129,8 +131,7 @@ class AgentHarness(Harness):
 @contextlib.asynccontextmanager
 async def open_agents(program: str, memory_mb: int = 768) -> AsyncIterator[tuple[SessionService, ModelServer]]:
     """A session service whose sandboxes have the agents, and the demo model. Skips where the program is not here."""
-    if not Path(AGENT_BIN, program).exists():
-        raise SkipTest(f"{program} is not installed: `scripts/agents` does that")
+    need_agent(program)
     root = Path(tempfile.mkdtemp(prefix="hf-", dir="/var/tmp"))
     root.chmod(0o711)  # sandboxes run under other ids and must be able to pass through
     (root / "s").mkdir(0o711)
@@ -166,9 +167,11 @@ async def real_agent(
     """For a fixture of module scope."""
     async with open_agents(program, memory_mb) as (service, server):
         harness = AgentHarness(service, server, make, agent)
+        usual, supervisor.TERM_MS = supervisor.TERM_MS, TERM_MS
         try:
             yield harness
         finally:
+            supervisor.TERM_MS = usual
             for session_id in harness.sessions:
                 with contextlib.suppress(HoldfastError):
                     await service.destroy(session_id)

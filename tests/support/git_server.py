@@ -37,6 +37,9 @@ class GitServer:
         self.seen: list[tuple[str, str, str]] = []
         self.moved: dict[str, str] = {}
         """By the beginning of a path: where it is now."""
+        self.gate = asyncio.Event()
+        """While it is clear, requests are seen and not answered."""
+        self.gate.set()
 
     def make(self, name: str) -> Path:
         bare, work = self.root / name, self.root / "work" / name
@@ -51,6 +54,7 @@ class GitServer:
     async def handle(self, request: web.Request) -> web.Response:
         given = request.headers.get("Authorization", "")
         self.seen.append((request.method, request.path_qs, given))
+        await self.gate.wait()
         for old, new in self.moved.items():
             if request.path_qs.startswith(old):
                 raise web.HTTPMovedPermanently(new + request.path_qs.removeprefix(old))

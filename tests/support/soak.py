@@ -19,7 +19,10 @@ from support.threads import text_of
 from support.waiting import until
 
 THREADS = 3
-FAULTS = ("nothing", "runner killed", "runner stopped", "agent killed", "agent forgets", "deleted", "slept", "restart")
+FAULTS = (
+    *("nothing", "link cut", "runner killed", "runner stopped", "agent killed", "agent forgets"),
+    *("deleted", "slept", "restart"),
+)
 _END_SECONDS = 180.0
 
 
@@ -85,6 +88,8 @@ class Soak:
             self.town.signal_runner(session, signal.SIGSTOP)
             await asyncio.sleep(self.random.uniform(0.5, 4.0))
             self.town.signal_runner(session, signal.SIGCONT)
+        elif fault == "link cut":
+            await asyncio.to_thread(self.town.cut_link, session)
         elif fault == "agent killed":
             await self.town.kill_agent(desk, session)
         elif fault == "agent forgets":

@@ -32,6 +32,9 @@ KNOWN: Final[Mapping[str, Known]] = {
     "sandbox-agent": Known(
         "holdfast.agents.sandbox_agent.adapter:SandboxAgent", "sandbox-agent", "sandbox-agent", True, 1536
     ),
+    "sandbox-agent-pi": Known(
+        "holdfast.agents.sandbox_agent.adapter:SandboxAgentPi", "sandbox-agent", "sandbox-agent", False, 768
+    ),
     "opencode-acp": Known(f"{_ACP}:OpencodeAcp", "opencode", "opencode-ai", True, 1536),
     "claude": Known(f"{_ACP}:Claude", "claude-agent-acp", "@agentclientprotocol/claude-agent-acp", False, 1024),
     "codex": Known(f"{_ACP}:Codex", "codex-acp", "@zed-industries/codex-acp", False, 768),

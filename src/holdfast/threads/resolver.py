@@ -155,6 +155,7 @@ class Resolver:
         try:
             await ask()
         except AgentDown as error:
+            await self._workspaces.keep(place)
             await agent.start(place)
             story.add(How.RESUMED, f"the agent was down: {error.message}")
             await ask()

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import structlog
 
-from holdfast.errors import RepoFailed
+from holdfast.agents.base import Place
+from holdfast.errors import FileMissing, RepoFailed
 from holdfast.store.thread_rows import Lease, ThreadRow
 from holdfast.threads import options as kept
 from holdfast.threads import repos
@@ -30,7 +31,7 @@ class Workspaces:
         """The sandbox, with all that it begins with. Raises ``RepoFailed``, and what the session service raises."""
         if workdir_of(ready.thread) is not None:
             return ready
-        await self._tools.sessions.files.mkdir(ready.session_id, DISPLAY, parents=True, mode=None)
+        await self._make_display(ready.session_id)
         repo = kept.from_json(ready.thread.settings).repo
         if repo is not None:
             await self._clone(ready.session_id, repo, environment)
@@ -38,6 +39,20 @@ class Workspaces:
         note = {"session_id": ready.session_id, "workdir": workdir, "repo": None if repo is None else repo.url}
         row = await self._tools.store.threads.change(lease, {"workspace": note})
         return replace(ready, thread=row)
+
+    async def _make_display(self, session_id: str) -> None:
+        """Where there is a workspace at all: a driver without isolation has none, and the host's root is not ours."""
+        files = self._tools.sessions.files
+        try:
+            await files.stat(session_id, repos.WORKSPACE, follow=True)
+        except FileMissing:
+            return
+        await files.mkdir(session_id, DISPLAY, parents=True, mode=None)
+
+    async def keep(self, place: Place) -> None:
+        """Before an agent is started: without the directory it works in, which somebody may have removed, it cannot."""
+        if place.brief.workdir != repos.WORKSPACE:
+            await self._tools.sessions.files.mkdir(place.session_id, place.brief.workdir, parents=True, mode=None)
 
     async def _clone(self, session_id: str, repo: Repo, environment: Mapping[str, str]) -> None:
         settings, processes = self._tools.settings, self._tools.sessions.processes

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.base import START, Place, Prompt, Told
+from holdfast.agents.base import START, Cursor, Place, Prompt, Told
 from holdfast.agents.conformance.harness import raises, reason_of, talk, text_of
 from holdfast.agents.scripted import process
 from holdfast.agents.scripted.adapter import Patience, ScriptedAgent
@@ -165,7 +165,7 @@ async def test_a_cursor_of_somebody_else_is_refused(harness: ScriptedHarness) ->
         await one.read(prompt_id)
         other: list[Told] = []
         with pytest.raises(AgentFailed):
-            other += [told async for told in one.agent.events(one.place, one.session, prompt_id, "nonsense")]  # type: ignore[arg-type]
+            other += [told async for told in one.agent.events(one.place, one.session, prompt_id, Cursor("nonsense"))]
         assert other == []
 
 

@@ -4,12 +4,15 @@ import asyncio
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import aiohttp
 import pytest
 import structlog
 
+from holdfast.broker.models import room
 from holdfast.broker.models.accounts import Limits
+from holdfast.broker.models.keys import FileKey
 from holdfast.broker.models.prices import FREE
 from holdfast.broker.models.providers import Kind, Offer, Provider
 from holdfast.protocol.models import Model, Wire, placeholder
@@ -128,13 +131,51 @@ async def test_a_sandbox_of_no_thread_gets_a_clear_no() -> None:
 
 @pytest.mark.parametrize(
     ("body", "what"),
-    [(b"{", "no JSON"), (b"[]", "no JSON object"), (b'{"a": 1}', "names no model"), (b'{"model": NaN}', "no JSON")],
+    [
+        (b"{", "no JSON"),
+        (b"[]", "no JSON object"),
+        (b'{"a": 1}', "names no model"),
+        (b'{"model": NaN}', "no JSON"),
+        (b'{"model": "m1", "background": true}', "background"),
+    ],
 )
 async def test_a_question_that_is_none(body: bytes, what: str) -> None:
     async with model_server() as server, model_door(server) as door:
         said = await door.send("POST", "/llm/one/v1/chat/completions", data=body)
         assert said.status == 400 and what in json.loads(said.body)["error"]["message"]
         assert not server.seen
+
+
+async def test_a_large_question_that_waits_to_be_let_in() -> None:
+    async with model_server() as server, model_door(server) as door:
+        path, body = door.request("say hello " + "x" * (3 << 20))
+        async with asyncio.timeout(30):
+            url = f"{door.url}/llm/one{path}"
+            async with door.client.post(url, json=body, expect100=True) as response:
+                assert response.status == 200
+                await response.read()
+        assert len(server.asked("one")[0].body) > 3 << 20
+
+
+async def test_too_much_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "SESSION_BYTES", 100_000)
+    async with model_server() as server, model_door(server) as door:
+        assert (await door.ask("say " + "x" * 90_000)).status == 200
+        refused = await door.ask("say " + "x" * 110_000)
+        assert refused.status == 429 and "one after the other" in json.loads(refused.body)["error"]["message"]
+        assert (await door.ask("say " + "x" * 90_000)).status == 200, "what was taken is given back"
+
+
+async def test_a_key_that_is_missing_is_the_operators_business() -> None:
+    async with model_server() as server:
+        key = FileKey(Path("/nowhere/at/all"))
+        three = Provider("three", Kind.OPENAI, server.base_url("three") + "/v1", key, (), frozenset({Wire.CHAT}))
+        books = MemoryBooks(replace(ACCOUNT, preferences=()))
+        async with model_door(server, books=books, more=[three]) as door:
+            with structlog.testing.capture_logs() as lines:
+                said = await door.ask(provider="three", model="m3")
+        assert said.status == 502 and b"no key for three" in said.body and b"nowhere" not in said.body
+        assert any("/nowhere/at/all" in str(line.get("why")) for line in lines)
 
 
 async def test_other_providers_and_other_paths() -> None:

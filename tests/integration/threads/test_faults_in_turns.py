@@ -1,13 +1,12 @@
 """What breaks in the middle of a turn: it is read on, or ends with an error; nothing runs twice, nothing is silent."""
 
-import asyncio
-
 import pytest
 
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, HoldfastError, SandboxLost, Unavailable
 from holdfast.protocol.turn_events import Kind
 from support.house import until
 from support.threads import REF, Desk, Street, text_of
+from support.waiting import linger
 
 pytestmark = pytest.mark.anyio
 
@@ -150,7 +149,10 @@ async def test_a_database_that_is_away_while_a_turn_runs_does_not_stop_it(street
         database = street.store._database
         real = database.read, database.write
 
-        async def away(_work: object) -> None:
+        asked: list[object] = []
+
+        async def away(work: object) -> None:
+            asked.append(work)
             raise Unavailable("the database restarts")
 
         database.read = database.write = away  # type: ignore[method-assign, assignment]
@@ -158,7 +160,7 @@ async def test_a_database_that_is_away_while_a_turn_runs_does_not_stop_it(street
         assert runner is not None
         runner.files["/workspace/go"] = b""
         desk.threads._office.ring(thread.id)
-        await asyncio.sleep(0.3)
+        await until(lambda: len(asked) > 5, "several were told that it is away")
         database.read, database.write = real  # type: ignore[method-assign]
         turn = await desk.ended("m1")
         await check_once(desk, street)
@@ -192,7 +194,7 @@ async def test_a_lost_lease_stops_the_turn_at_once_without_writing(street: Stree
         assert runner is not None
         runner.files["/workspace/go"] = b""
         await until(lambda: not desk.threads._office.works_on(thread.id), "the mailbox is gone")
-        await asyncio.sleep(0.1)
+        await linger(0.1)
         assert await street.store.thread_events.newest(thread.id) == seq
         await street.store.leases.release(taken.lease, if_done=False)
         turn = await desk.ended("m1")  # and is taken up again

@@ -8,6 +8,7 @@ from holdfast.errors import BadInput, ThreadNotFound
 from holdfast.protocol.turn_events import Kind
 from holdfast.threads.keys import ThreadRef
 from support.threads import REF, Desk, Street
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +36,8 @@ async def test_a_hundred_followers_cost_about_as_many_reads_as_one(street: Stree
         street.store.thread_events.page = counting  # type: ignore[method-assign, assignment]
         start = await street.store.thread_events.newest((await desk.threads.get(REF)).id)
         followers = [asyncio.create_task(follow(desk, start)) for _ in range(100)]
-        await asyncio.sleep(0.3)
+        tails = desk.threads._feed._tails
+        await until(lambda: sum(tail.followers for tail in tails.values()) == 100, "all of them follow")
         before = reads
         await desk.say("count 500", "m1")
         seen = await asyncio.gather(*followers)

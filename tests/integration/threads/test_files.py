@@ -14,6 +14,7 @@ from holdfast.threads import files
 from holdfast.threads.keys import ThreadRef
 from support.house import until
 from support.threads import REF, Desk, Street
+from support.waiting import linger
 
 pytestmark = pytest.mark.anyio
 
@@ -195,7 +196,7 @@ async def test_an_upload_that_is_cancelled_writes_nowhere_else(street: Street, m
         upload = asyncio.create_task(desk.threads.upload(REF, "a", pieces(b"1")))
         await asyncio.wait_for(began.wait(), 10)
         upload.cancel()
-        await asyncio.sleep(0.1)
+        await linger(0.1)
         go.set()
         with pytest.raises(asyncio.CancelledError):
             await upload

@@ -12,9 +12,10 @@ from holdfast.sessions.machine import Status
 from holdfast.store.thread_rows import SleepState
 from holdfast.threads import janitor
 from holdfast.threads.keys import ThreadRef
-from holdfast.threads.types import How, IdlePolicy, NewMessage, ThreadOptions
+from holdfast.threads.types import EventView, How, IdlePolicy, NewMessage, ThreadOptions
 from support.house import until
 from support.threads import QUICK, REF, Desk, Street
+from support.waiting import linger
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +33,13 @@ SOON = replace(
 async def at_rest(desk: Desk, ref: ThreadRef = REF) -> None:
     thread = await desk.threads.get(ref)
     await until(lambda: not desk.threads._office.works_on(thread.id), "at rest")
-    await asyncio.sleep(0.02)
+    await idle_soon(desk, ref)
+
+
+async def idle_soon(desk: Desk, ref: ThreadRef = REF) -> None:
+    """It has not been used for longer than ``SOON`` allows."""
+    used = (await desk.threads.get(ref)).last_activity_at
+    await until(lambda: time.time() > used + 0.02, "unused for a while")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +86,7 @@ async def test_a_thread_with_a_turn_is_not_idle(street: Street) -> None:
     async with street.daemon(SOON) as desk:
         await desk.say("wait-for /workspace/go", "m1")
         await until(lambda: len(street.agents.ran) == 1, "running")
-        await asyncio.sleep(0.05)
+        await idle_soon(desk)
         await desk.threads.janitor.tick()
         assert (await desk.threads.get(REF)).sleep_state == SleepState.AWAKE
         await desk.threads.abort(REF)
@@ -121,7 +128,7 @@ async def test_a_message_that_comes_while_the_janitor_works_is_answered_afterwar
         tick = asyncio.create_task(desk.threads.janitor.tick())
         await until(lambda: "destroy" in [call for call, _ in desk.driver.calls], "destroying")
         await desk.say("recall the password is kelp", "m2")
-        await asyncio.sleep(0.1)
+        await linger(0.1)
         desk.driver.release("destroy")
         await tick
         turn = await desk.ended("m2")
@@ -150,7 +157,6 @@ async def test_delete_removes_everything(street: Street) -> None:
             await desk.threads.get(REF)
         await desk.threads.delete(REF)
         await until(lambda: not desk.threads._office.works_on(old.id), "at rest")
-        await asyncio.sleep(0.02)
         await desk.threads.janitor.tick()
         assert street.sandboxes() == []
         assert [path for path in (street.root / "files").rglob("*") if path.is_file()] == []
@@ -177,13 +183,16 @@ async def test_a_follower_of_a_deleted_thread_is_let_go(street: Street) -> None:
     async with street.daemon() as desk:
         await desk.talk("say hello", "m1")
 
-        async def follow() -> int:
-            return len([event async for event in desk.threads.follow(REF)])
+        seen: list[EventView] = []
+
+        async def follow() -> None:
+            async for event in desk.threads.follow(REF):
+                seen.append(event)
 
         follower = asyncio.create_task(follow())
-        await asyncio.sleep(0.05)
+        await until(lambda: len(seen) > 0, "it follows")
         await desk.threads.delete(REF)
-        assert await asyncio.wait_for(follower, 5) > 0
+        await asyncio.wait_for(follower, 5)
 
 
 async def test_sandboxes_that_are_no_threads_own_are_removed(street: Street) -> None:

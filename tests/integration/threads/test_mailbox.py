@@ -11,6 +11,7 @@ from holdfast.threads.turn_run import TurnRun
 from holdfast.threads.types import Mode
 from support.house import until
 from support.threads import REF, Desk, Street
+from support.waiting import linger
 
 pytestmark = pytest.mark.anyio
 
@@ -87,7 +88,8 @@ async def test_a_turn_that_ends_while_the_store_is_read_lets_the_next_begin(
         await desk.say("wait-for /workspace/never", "o1", channel="other")  # so that the mailbox stays
         await until(lambda: len(street.agents.ran) == 1, "running")
         await begin(desk)
-        await asyncio.sleep(0.1)  # the bells of the beginning have rung out
+        await linger(0.1)  # the bells of the beginning ring out
+        box = desk.threads._office._boxes[(await desk.threads.get(REF)).id]
         real = street.store.thread_requests.open
 
         async def slow(thread_id: str) -> object:
@@ -95,7 +97,7 @@ async def test_a_turn_that_ends_while_the_store_is_read_lets_the_next_begin(
             monkeypatch.undo()
             go(street)
             await desk.ended("m1")
-            await asyncio.sleep(0.1)  # its task has ended, too
+            await until(lambda: "turn:default" not in box._tasks, "its task has ended, too")
             return found
 
         monkeypatch.setattr(street.store.thread_requests, "open", slow)

@@ -10,6 +10,7 @@ from holdfast.protocol.turn_events import Kind
 from holdfast.threads.types import Mode
 from support.house import until
 from support.threads import REF, Desk, Street, text_of
+from support.waiting import linger
 
 pytestmark = pytest.mark.anyio
 
@@ -98,7 +99,7 @@ async def test_a_steering_message_that_comes_as_the_turn_ends_is_the_next_turn(
         async def late(*args: object, **more: object) -> object:
             monkeypatch.undo()
             await desk.say("say not too late", "m2", mode=Mode.STEER)
-            await asyncio.sleep(0.2)  # the mailbox looks at it
+            await linger(0.2)  # the mailbox looks at it
             return await real(*args, **more)  # type: ignore[arg-type]
 
         monkeypatch.setattr(street.store.turns, "end", late)
@@ -277,7 +278,7 @@ async def test_no_turn_begins_while_one_is_taken_back(street: Street) -> None:
         back = asyncio.create_task(desk.threads.revert(REF))
         await until(lambda: any(call == "revert" for call, _ in desk.agent.calls), "reverting")
         await desk.say("recall first", "m2")
-        await asyncio.sleep(0.2)  # the mailbox looks at it
+        await linger(0.2)  # the mailbox looks at it
         assert (await desk.threads.message(REF, "m2")).status == "queued"
         desk.agent.release("revert")
         assert (await back).reverted

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from holdfast.errors import RepoFailed
+from holdfast.protocol.turn_events import Kind
 from holdfast.sessions.processes import ProcessRequest
 from holdfast.sessions.types import ExecRequest
 from holdfast.threads import repos
 from holdfast.threads.keys import ThreadRef
-from holdfast.threads.types import How, Repo, ThreadOptions
+from holdfast.threads.types import EventView, How, Repo, ThreadOptions
 from support.daemon import unusable_driver
 from support.real_threads import REAL, RealDesk, Town, open_town
 from support.threads import REF
@@ -51,6 +52,11 @@ async def sh(desk: RealDesk, session_id: str, command: str) -> str:
     return done.output.decode()
 
 
+async def _events(desk: RealDesk, text: str) -> list[EventView]:
+    turn = await desk.talk(text)
+    return [event for event in await desk.events() if event.turn_id == turn.id and event.kind == Kind.TOOL_UPDATE]
+
+
 async def clone(desk: RealDesk, session_id: str, repo: Repo, seconds: float = SECONDS) -> None:
     await repos.clone(desk.sessions.processes, session_id, repo, {}, seconds=seconds)
 
@@ -72,9 +78,14 @@ async def test_a_thread_gets_its_repository(desk: RealDesk, town: Town) -> None:
     running = await desk.sessions.processes.list(thread.session_id)
     assert not [view for view in running if "holdfast-clone" in view.cmd]
 
-    await sh(desk, thread.session_id, "rm -r seed; mkdir -p output/display")
+    # The agent works there. It was given once: what became of it is the user's, and no reason not to start again.
+    assert "/workspace/seed" in str([event.data for event in await _events(desk, "run pwd")])
+    await sh(desk, thread.session_id, "rm -r seed")
     await desk.threads.resolve(REF)
-    assert "seed\n" not in await sh(desk, thread.session_id, "ls")  # it was given once: what became of it is the user's
+    assert "seed\n" not in await sh(desk, thread.session_id, "ls")
+    await town.kill_agent(desk, thread.session_id)
+    await desk.threads.resolve(REF)
+    assert await sh(desk, thread.session_id, "ls -A seed") == ""
 
     town.delete(thread.session_id)
     with pytest.raises(RepoFailed):  # a new sandbox is given it anew

@@ -9,6 +9,7 @@ from holdfast.protocol.turn_events import Kind
 from holdfast.threads.types import EventView
 from support.house import until
 from support.threads import REF, Street, text_of
+from support.waiting import linger
 
 pytestmark = pytest.mark.anyio
 
@@ -82,7 +83,7 @@ async def test_daemons_that_change_every_moment(street: Street, state: str) -> N
     for number in range(10):
         async with street.daemon() as desk:
             await desk.say(script, "m1")
-            await asyncio.sleep(0.013 * number)
+            await linger(0.013 * number)
     async with street.daemon() as desk:
         turn = await desk.ended("m1")
         events = await desk.events()

@@ -67,6 +67,16 @@ def test_models_and_prices_of_ones_own() -> None:
     assert cost is not None and cost.cost(Tokens(1_000_000, 1_000_000, 400_000)) == pytest.approx(0.6 + 0.2 + 2)
 
 
+def test_a_model_of_some_day_costs_what_the_model_costs() -> None:
+    found = catalogue({"anthropic": None})
+    price = found.price(found.models[0])
+    for name in ("claude-sonnet-5-5-20261007", "claude-sonnet-5-5@2026-10-07", "claude-sonnet-5-5-latest"):
+        model = found.model(f"anthropic/{name}")
+        assert model is not None and found.price(model) == price
+    other = found.model("anthropic/claude-sonnet-5-50")
+    assert other is not None and found.price(other) is None
+
+
 @pytest.mark.parametrize(
     ("key", "kind"),
     [({"env": "A"}, EnvKey), ({"file": "/a/b"}, FileKey), ({"command": ["pass", "show", "x"]}, CommandKey)],

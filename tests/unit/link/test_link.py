@@ -5,6 +5,7 @@ import contextlib
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -355,3 +356,30 @@ async def test_callers_are_handed_to_who_takes_them(hub: LinkHub, link: Link) ->
         caller.say({**first, "listen": "egress"})
         assert await caller.hear() is None
     assert len(taken) == 1
+
+
+async def test_a_server_speaks_to_callers_from_their_first_byte(hub: LinkHub, link: Link) -> None:
+    class Echo(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.transport = cast(asyncio.Transport, transport)
+
+        def data_received(self, data: bytes) -> None:
+            self.transport.write(data)
+
+    full = False
+    link.speak_to_callers("models", lambda: None if full else Echo())
+    first = {"op": "stream", "v": VERSION, "token": TOKEN, "stream": "x", "listen": "models"}
+    async with dialled(hub) as caller:
+        caller.writer.write(frames.encode(first) + b"one")
+        assert await caller.reader.readexactly(3) == b"one"
+        caller.writer.write(b"two")
+        assert await caller.reader.readexactly(3) == b"two"
+    full = True
+    async with dialled(hub) as caller:
+        caller.say(first)
+        assert await caller.reader.read() == b""
+    full = False
+    link.lose(SessionGone("destroyed"))
+    async with dialled(hub) as caller:
+        caller.say(first)
+        assert await caller.reader.read() == b""

@@ -5,7 +5,7 @@ import json
 import secrets
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 from holdfast.agents.acp.conversations import Conversations, Note
 from holdfast.agents.acp.mapper import commands_of
@@ -22,14 +22,17 @@ from holdfast.agents.acp.words import (
     update_of,
 )
 from holdfast.agents.base import Abilities, Agent, AgentSessionId, Command, Cursor, Place, Prompt, Said, Told
-from holdfast.agents.supervisor import Found, Json, Launch, Patience, Supervisor
+from holdfast.agents.supervisor import Found, Json, Launch, Patience, Supervisor, record
 from holdfast.agents.supervisor.journal import Delivery
 from holdfast.agents.supervisor.preamble import preamble
-from holdfast.errors import AgentFailed, AgentSessionMissing
+from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing
 from holdfast.protocol.models import Model, channel_tag
 
 _HOME = "home"
 """Of the agent itself, below its own directory; beside it are our notes."""
+
+
+_MOST_PAGES = 100
 
 
 class AcpError(Exception):
@@ -64,6 +67,7 @@ class AcpAgent(Agent):
             ready=lambda found: self._initialize(place, found),
             alive=lambda found: self._ping(place, found),
         )
+        await record.prune(place, await self._supervisor.directory(place))
 
     async def health(self, place: Place) -> None:
         await self._ping(place, await self._running(place))
@@ -95,10 +99,10 @@ class AcpAgent(Agent):
         except AcpError as error:
             raise AgentFailed(f"{self.name} refuses to begin: {error}") from error
 
-    async def _ping(self, place: Place, found: Found) -> None:
+    async def _ping(self, place: Place, found: Found, seconds: float | None = None) -> None:
         """There is no such method in the protocol: so any agent that lives says at once that it does not know it."""
         with contextlib.suppress(AcpError):
-            await self._ask(place, found, "_holdfast/ping", {}, self._supervisor.patience.health)
+            await self._ask(place, found, "_holdfast/ping", {}, seconds or self._supervisor.patience.health)
 
     async def _ask(self, place: Place, found: Found, method: str, params: Json, seconds: float | None = None) -> Json:
         id = f"holdfast-{secrets.token_hex(8)}"
@@ -121,7 +125,7 @@ class AcpAgent(Agent):
         session = await self._begin(place, found)
         if text := preamble(history):
             await self._notes.keep_history(place, session, text)
-        await self._notes.keep(place, Note(session, session, found.view.process_id))
+        await self._notes.keep(place, Note(session, session, found.view.process_id, untold=bool(text)))
         return AgentSessionId(session)
 
     async def _begin(self, place: Place, found: Found) -> str:
@@ -161,70 +165,79 @@ class AcpAgent(Agent):
     async def _load(self, place: Place, found: Found, note: Note) -> Note:
         """Into a process that does not have it at hand. What it tells of the past is nobody's event."""
         if not note.spoken:
-            note = Note(note.session, await self._begin(place, found), found.view.process_id)
+            inner = await self._begin(place, found)
+            note = replace(note, inner=inner, process_id=found.view.process_id, model="")
             await self._notes.keep(place, note)
             return note
+        if self._preset.lists and not await self._is_listed(place, found, note.inner):
+            await self._lost(place, note)
         method = "session/resume" if self._preset.resumes else "session/load"
         params = {"sessionId": note.inner, "cwd": place.brief.workdir, "mcpServers": []}
         try:
             await self._ask(place, found, method, params)
         except AcpError as error:
-            if not await self._is_missing(place, found, note.inner, error):
-                raise AgentFailed(f"{self.name} cannot go on with its session: {error}") from error
-            await self._notes.forget(place, note.session)
-            raise AgentSessionMissing(f"{self.name} has lost the session {note.session}; make a new one") from error
+            if self._is_missing(error):
+                await self._lost(place, note)
+            raise AgentFailed(f"{self.name} cannot go on with its session: {error}") from error
         await self._choose_mode(place, found, note.inner)
         note = replace(note, process_id=found.view.process_id, model="")
         await self._notes.keep(place, note)
         return note
 
-    async def _is_missing(self, place: Place, found: Found, session: str, error: AcpError) -> bool:
+    def _is_missing(self, error: AcpError) -> bool:
         """Only what the agent certainly does not have is missing."""
         if isinstance(error.error, dict) and error.error.get("code") == RESOURCE_NOT_FOUND:
             return True
-        if self._preset.missing is not None:
-            return self._preset.missing.search(json.dumps(error.error)) is not None
-        if not self._preset.lists:
-            return False
-        try:
-            told = await self._ask(place, found, "session/list", {"cwd": place.brief.workdir})
-        except AcpError:
-            return False
-        sessions = told.get("sessions")
-        if not isinstance(sessions, list) or told.get("nextCursor"):
-            return False
-        return all(one.get("sessionId") != session for one in sessions if isinstance(one, dict))
+        missing = self._preset.missing
+        return missing is not None and missing.search(json.dumps(error.error)) is not None
+
+    async def _is_listed(self, place: Place, found: Found, session: str) -> bool:
+        """Some load what is not there and say that all is well; others fail in words that could mean anything."""
+        params: dict[str, object] = {"cwd": place.brief.workdir}
+        for _ in range(_MOST_PAGES):
+            try:
+                told = await self._ask(place, found, "session/list", params)
+            except AcpError as error:
+                raise AgentFailed(f"{self.name} does not tell its sessions: {error}") from error
+            sessions, following = told.get("sessions"), told.get("nextCursor")
+            if not isinstance(sessions, list):
+                raise AgentFailed(f"{self.name} tells its sessions in words that make no sense")
+            if any(isinstance(one, dict) and one.get("sessionId") == session for one in sessions):
+                return True
+            if not isinstance(following, str) or not following:
+                return False
+            params["cursor"] = following
+        return True  # too many to know
+
+    async def _lost(self, place: Place, note: Note) -> NoReturn:
+        await self._notes.forget(place, note.session)
+        raise AgentSessionMissing(f"{self.name} has lost the session {note.session}; make a new one")
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
     async def prompt(self, place: Place, session: AgentSessionId, prompt: Prompt) -> None:
-        if await self._prompts.arrived(place, session, prompt.id) is not None:
-            await self._known(place, session)
-            return
-        found = await self._running(place)
-        note = await self._known(place, session, found)
+        try:
+            found = await self._running(place)
+        except AgentDown:
+            if await self.accepted(place, session, prompt.id):
+                return
+            raise
+        # Which model was chosen last may be another daemon's doing; what else a note says holds with the process.
+        note = await self._known(place, session, found if self._preset.model_option is None else None)
         if note.process_id != found.view.process_id:
             note = await self._load(place, found, note)
         note = await self._choose_model(place, found, note, prompt.model)
         if not note.spoken:
             note = replace(note, spoken=True)
             await self._notes.keep(place, note)
-        history = await self._notes.history(place, session)
+        history = await self._notes.history(place, session) if note.untold else ""
         name = self._prompts.name(session, prompt.id)
-        line = request(
-            request_id(name), "session/prompt", {"sessionId": note.inner, "prompt": _blocks(prompt, history)}
-        )
-        await self._prompts.deliver(
-            place,
-            found.view,
-            found.generation,
-            line,
-            session,
-            prompt.id,
-            note={"session": session, "inner": note.inner},
-        )
+        params = {"sessionId": note.inner, "prompt": _blocks(prompt, history)}
+        line = request(request_id(name), "session/prompt", params)
+        told = {"session": session, "inner": note.inner}
+        await self._prompts.deliver(place, found.view, found.generation, line, session, prompt.id, note=told)
         if history:
-            await self._notes.history_told(place, session)
+            await self._notes.keep(place, replace(note, untold=False))
 
     async def _choose_model(self, place: Place, found: Found, note: Note, wanted: str | None) -> Note:
         setting = await self._setting(place)
@@ -261,7 +274,7 @@ class AcpAgent(Agent):
 
         async def alive() -> None:
             view = await turn.process()
-            await self._ping(place, Found(view, turn.delivery.generation, ""))
+            await self._ping(place, Found(view, turn.delivery.generation, ""), self._supervisor.patience.hung)
 
         reader = Reader(turn, after, self._supervisor.patience.quiet, alive)
         async with contextlib.aclosing(reader.read()) as events:

@@ -25,6 +25,8 @@ class Note:
     model: str = ""
     spoken: bool = False
     """Whether it was ever given a prompt. Before that many agents do not keep it."""
+    untold: bool = False
+    """Whether there is a history that it is still to be told."""
 
 
 class Conversations:
@@ -46,8 +48,9 @@ class Conversations:
                 "process": str(process),
                 "model": str(model),
                 "spoken": bool(spoken),
+                "untold": bool(untold),
             } if name == session:
-                return self._remember(place, Note(name, inner, process, model, spoken))
+                return self._remember(place, Note(name, inner, process, model, spoken, untold))
         return None
 
     async def keep(self, place: Place, note: Note) -> None:
@@ -57,6 +60,7 @@ class Conversations:
             "process": note.process_id,
             "model": note.model,
             "spoken": note.spoken,
+            "untold": note.untold,
         }
         await write_file(place, await self._path(place, "sessions", note.session), json.dumps(told).encode())
         self._remember(place, note)
@@ -81,9 +85,6 @@ class Conversations:
 
     async def keep_history(self, place: Place, session: str, text: str) -> None:
         await write_file(place, await self._path(place, "histories", session), text.encode(errors="replace"))
-
-    async def history_told(self, place: Place, session: str) -> None:
-        await self._remove(place, "histories", session)
 
     async def _remove(self, place: Place, kind: str, session: str) -> None:
         try:

@@ -32,7 +32,7 @@ class Preset:
     resumes: bool = False
     """It has ``session/resume``, which tells nothing of what was said before; else ``session/load``, which does."""
     lists: bool = False
-    """It has ``session/list``: what is not on it is not there."""
+    """It has ``session/list``: what is not on it is not there, whatever becomes of a try to load it."""
     missing: re.Pattern[str] | None = None
     """Of an error, as JSON, that means: there is no such session."""
 
@@ -73,6 +73,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         permissions=False,
         several_providers=True,
         model_option=lambda model: model.id,
+        lists=True,
         missing=re.compile(r"Unknown sessionId"),
     ),
     "claude": Preset(

@@ -5,7 +5,7 @@ line and leaves out what its cursor says was told. What needs an answer is answe
 """
 
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 
 from holdfast.agents.acp.mapper import Ended, Mapper, Refuse, Step
 from holdfast.agents.acp.permission import ALLOW, CANCELED, DENY, Asked
@@ -31,6 +31,8 @@ class Reader:
         self._mapper: Mapper = turn.mapper()
         self._position = position_of(after)
         self._open: dict[int, Asked] = {}
+        self._all: list[Told] = []  # also what is left out here, since it was told to another reader
+        self._whole = True
         self.ended = False
 
     async def read(self) -> AsyncGenerator[Told, None]:
@@ -82,7 +84,10 @@ class Reader:
                 self.ended = True
             else:
                 events += await self._take(step)
-        for told in self._tell(line.start, events):
+        news = list(self._tell(line.start, events))
+        if self.ended and self._whole:
+            await self._turn.keep(self._all)
+        for told in news:
             yield told
 
     async def _take(self, step: Step) -> list[TurnEvent]:
@@ -126,12 +131,15 @@ class Reader:
                 continue
             del self._open[number]
             if number in self._position.closed:
+                self._whole = False  # where among the others its end was told is not known here
                 continue
             before = self._position
             events = before.events if before.line == line else 0
             self._position = Position(max(line, before.line), events, before.closed | {number})
             data = {"question_id": self._turn.question_id(number), "answer": answer or CANCELED}
-            yield Told(self._position.cursor, TurnEvent(Kind.QUESTION_CLOSED, data))
+            told = Told(self._position.cursor, TurnEvent(Kind.QUESTION_CLOSED, data))
+            self._all.append(told)
+            yield told
 
     async def _how(self, ended: Ended, line: int) -> Ended:
         """Some answer a cancel as if they had come to their end, or with an error."""
@@ -142,13 +150,16 @@ class Reader:
 
     def _tell(self, line: int, events: Iterable[TurnEvent]) -> Iterator[Told]:
         for number, event in enumerate(events):
+            told = Told(Position(line, number + 1, self._position.closed).cursor, event)
+            self._all.append(told)
             if not self._position.has(line, number):
                 self._position = Position(line, number + 1, self._position.closed)
-                yield Told(self._position.cursor, event)
+                yield told
 
     # -- no line -------------------------------------------------------------------------------------------------------
 
     def _gap(self, line: int) -> Told:
+        self._whole = False
         self._position = Position(line, 0, self._position.closed)
         message = "a part of what the agent said in this turn is lost: nobody read it in time"
         return Told(self._position.cursor, TurnEvent(Kind.ERROR, {"code": "agent_failed", "message": message}))
@@ -160,8 +171,26 @@ class Reader:
                 view = await self._turn.process()
                 await self._turn.supervisor.write_to(self._turn.place, view.process_id, self._turn.cancel_line())
 
+    def _rest_of(self, kept: Sequence[Told]) -> Sequence[Told]:
+        """What comes after our place. Whoever had another order of closings than the record has only lines to go by."""
+        cursors = [told.cursor for told in kept]
+        here = self._position
+        if here.cursor in cursors:
+            return kept[cursors.index(here.cursor) + 1 :]
+        places = [position_of(cursor) for cursor in cursors]
+        return [
+            told
+            for told, place in zip(kept, places, strict=True)
+            if told.event.kind is not Kind.QUESTION_CLOSED and not here.has(place.line, place.events - 1)
+        ]
+
     async def _died(self, line: int) -> AsyncGenerator[Told, None]:
         """The process ended before the turn did. When another one has taken its place, that is how the turn ended."""
+        for told in self._rest_of(await self._turn.kept()) if line == END else ():
+            self.ended = self.ended or told.event.kind is Kind.FINALIZE
+            yield told
+        if self.ended:
+            return
         now = await self._turn.supervisor.find(self._turn.place)
         if now is None or not now.view.running or now.view.process_id == self._turn.delivery.process_id:
             raise AgentDown("the agent died in the middle of the turn; start it")

@@ -1,11 +1,13 @@
 """One turn in the agent's output: where it begins, what it asks, how it ended; and the way to answer."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.agents.acp.mapper import Ended, Mapper, Quirks, Refuse
 from holdfast.agents.acp.permission import CANCELED, Asked
 from holdfast.agents.acp.words import notification, refusal, result
-from holdfast.agents.base import Place
+from holdfast.agents.base import Place, Told
+from holdfast.agents.supervisor import record
 from holdfast.agents.supervisor.journal import Delivery
 from holdfast.agents.supervisor.supervisor import Supervisor
 from holdfast.errors import AgentDown, ProcessNotFound
@@ -33,6 +35,15 @@ class Turn:
 
     def question_id(self, number: int) -> str:
         return f"{self.name}.{number}"
+
+    # -- when it is over -----------------------------------------------------------------------------------------------
+
+    async def keep(self, told: Sequence[Told]) -> None:
+        """For those who ask again when the process is forgotten, with all that it said: after a sleep, say."""
+        await record.save(self.place, await self.supervisor.directory(self.place), self.name, told)
+
+    async def kept(self) -> Sequence[Told]:
+        return await record.load(self.place, await self.supervisor.directory(self.place), self.name) or ()
 
     # -- as it stands now ----------------------------------------------------------------------------------------------
 

@@ -2,8 +2,8 @@
 
 PyPI's ``agent-client-protocol`` has the same as pydantic models and a connection over a subprocess. Its connection does
 not fit: ours is the runner's pipes, which a daemon may leave in mid-turn and another one reads on from an offset. Its
-models refuse what a newer agent says; we read the few fields that matter, whatever else is there. The tests check what
-we say against its schema.
+models refuse what a newer agent says, and cost half a second to import; we read the few fields that matter, whatever
+else is there. So it is not used.
 """
 
 import json

@@ -12,7 +12,7 @@ from holdfast.agents.base import START, Agent, AgentSessionId, Cursor, Place, Pr
 from holdfast.errors import HoldfastError
 from holdfast.protocol.turn_events import Kind, StopReason
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 """How long a test waits for something that must happen. Only a failure takes that long."""
 
 

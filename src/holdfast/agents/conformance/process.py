@@ -40,8 +40,11 @@ class ProcessConformance:
             prompt_id = await one.prompt(harness.wishes.say("begun"), harness.wishes.wait_for(one.path("never")))
             await one.read_until(prompt_id, Kind.TEXT_DELTA)
             await one.agent.stop(one.place)
-            _seen, error = await one.breaks(prompt_id)
-            assert isinstance(error, AgentDown), error
+            try:
+                turn = await one.read(prompt_id)
+            except AgentDown:
+                return
+            assert reason_of(turn) in (StopReason.CANCELED, StopReason.ERROR)  # it took its leave
 
     async def test_one_that_hangs_is_found_out_and_replaced(self, harness: Harness) -> None:
         async with talk(harness) as one:

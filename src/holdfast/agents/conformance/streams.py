@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 from holdfast.agents.base import START, Told
-from holdfast.agents.conformance.harness import Harness, reason_of, talk
+from holdfast.agents.conformance.harness import PATIENCE_SECONDS, Harness, reason_of, talk, text_of
 from holdfast.protocol.turn_events import StopReason
 
 
@@ -28,7 +28,7 @@ class StreamConformance:
                 harness.wishes.say("one two three four"), harness.wishes.run("echo five; sleep 0.05; echo six")
             )
             seen: list[Told] = []
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while not seen or seen[-1].event.kind != "message.finalize":
                     after = seen[-1].cursor if seen else START
                     events = one.agent.events(one.place, one.session, prompt_id, after)
@@ -36,6 +36,26 @@ class StreamConformance:
                         seen.append(await anext(events))
             assert seen == await one.read(prompt_id)
             assert reason_of(seen) is StopReason.END_TURN
+
+    async def test_the_next_daemon_reads_on_in_mid_turn(self, harness: Harness) -> None:
+        """The first one is gone with all that it knew but the cursor."""
+        async with talk(harness) as one:
+            prompt_id = await one.prompt(
+                harness.wishes.say("one two three"),
+                harness.wishes.wait_for(one.path("go")),
+                harness.wishes.say("four five"),
+            )
+            seen: list[Told] = []
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                async with contextlib.aclosing(one.agent.events(one.place, one.session, prompt_id, START)) as events:
+                    while not text_of(seen):
+                        seen.append(await anext(events))
+            other = one.another_daemon()
+            await one.touch("go")
+            seen += await other.read(prompt_id, seen[-1].cursor)
+            assert text_of(seen).split() == ["one", "two", "three", "four", "five"]
+            assert reason_of(seen) is StopReason.END_TURN
+            assert seen == await one.another_daemon().read(prompt_id)
 
     async def test_two_readers_see_the_same(self, harness: Harness) -> None:
         async with talk(harness) as one:
@@ -53,7 +73,7 @@ class StreamConformance:
                 harness.wishes.say("before"), harness.wishes.wait_for(one.path("go")), harness.wishes.say("after")
             )
             text = ""
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 async for told in one.agent.events(one.place, one.session, prompt_id, START):
                     text += str(told.event.data.get("text", ""))
                     if text.strip() == "before":  # only now: had it been told late, we would wait for ever
@@ -64,7 +84,7 @@ class StreamConformance:
         async with talk(harness, free=True) as one:
             prompt_id = await one.prompt(harness.wishes.write(one.path("done"), "yes"), harness.wishes.say("done"))
 
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while await harness.read_file(one.place, one.path("done")) is None:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             assert reason_of(await one.another_daemon().read(prompt_id)) is StopReason.END_TURN

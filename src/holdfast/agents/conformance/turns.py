@@ -4,7 +4,17 @@ import asyncio
 from dataclasses import replace
 
 from holdfast.agents.base import START, AgentSessionId, Prompt
-from holdfast.agents.conformance.harness import Harness, eventually, need, raises, reason_of, script, talk, text_of
+from holdfast.agents.conformance.harness import (
+    PATIENCE_SECONDS,
+    Harness,
+    eventually,
+    need,
+    raises,
+    reason_of,
+    script,
+    talk,
+    text_of,
+)
 from holdfast.errors import AgentFailed, AgentSessionMissing
 from holdfast.protocol.turn_events import Kind, StopReason, ToolState, check
 
@@ -51,7 +61,7 @@ class TurnConformance:
         async with talk(harness) as one:
             prompt_id = await one.prompt(harness.wishes.run("echo early; sleep 60"))
             agent, place = one.agent, one.place
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 async for told in agent.events(place, one.session, prompt_id, START):
                     if told.event.kind is Kind.TOOL_UPDATE and "early" in str(told.event.data.get("output")):
                         await agent.abort(place, one.session, prompt_id)
@@ -159,7 +169,7 @@ class TurnConformance:
             busy = await one.prompt(harness.wishes.wait_for(one.path("go")))
             prompt = Prompt("trn_other", script(harness.wishes.say("meanwhile")))
             await one.agent.prompt(other, session, prompt)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 turn = [told async for told in one.agent.events(other, session, prompt.id, START)]
             assert reason_of(turn) is StopReason.END_TURN
             await one.agent.stop(other)

@@ -7,7 +7,7 @@ import contextlib
 import json
 import secrets
 
-from holdfast.agents.base import Place
+from holdfast.agents.base import Brief, Place
 from holdfast.agents.scripted import package
 from holdfast.agents.supervisor.home import write_file
 from holdfast.agents.supervisor.lines import Json, Lines
@@ -44,7 +44,9 @@ async def launch(place: Place, where: str, generation: int) -> ProcessView:
     await _put(place, archive)
     mark = package.mark(place.channel, generation)
     home = f"{where}/scripted/{channel_tag(place.channel)}"
-    request = ProcessRequest(cmd=package.start_line(archive, home, mark), stdin=True)
+    line, brief = package.start_line(archive, home, mark), place.brief
+    cwd = None if brief.workdir == Brief().workdir else brief.workdir  # the usual one is where it is anyway
+    request = ProcessRequest(cmd=line, stdin=True, cwd=cwd, env=brief.environment)
     try:
         return await place.sandbox.processes.start(place.session_id, request, idempotency_key=mark)
     except ShellUnavailable as error:

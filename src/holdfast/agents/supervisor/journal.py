@@ -24,6 +24,7 @@ from holdfast.agents.supervisor.lines import parse
 from holdfast.errors import AgentDown, AgentFailed, Conflict, HoldfastError, ProcessNotFound
 from holdfast.sessions.processes import ProcessView
 
+_REMEMBERED = 10_000
 _NAME = re.compile(r"[0-9a-f]{40}")
 _LOCKS: WeakValueDictionary[tuple[str, str, str], asyncio.Lock] = WeakValueDictionary()
 
@@ -75,6 +76,7 @@ class Journal:
         self._agent = agent
         self._kind = kind
         self._directory = directory
+        self._arrived: dict[tuple[str, str, str], Delivery] = {}  # what has arrived once has arrived
 
     @staticmethod
     def name(*key: str) -> str:
@@ -94,8 +96,19 @@ class Journal:
 
     async def arrived(self, place: Place, *key: str) -> Delivery | None:
         """The same, or None where it certainly has not arrived."""
+        known = self._arrived.get((place.session_id, place.channel, self.name(*key)))
+        if known is not None:
+            return known
         delivery = await self.find(place, *key)
-        return delivery if delivery is not None and await _has_arrived(place, delivery) else None
+        if delivery is None or not await _has_arrived(place, delivery):
+            return None
+        return self._remember(place, key, delivery)
+
+    def _remember(self, place: Place, key: tuple[str, ...], delivery: Delivery) -> Delivery:
+        if len(self._arrived) >= _REMEMBERED:
+            self._arrived.clear()
+        self._arrived[place.session_id, place.channel, self.name(*key)] = delivery
+        return delivery
 
     async def deliver(
         self,
@@ -123,7 +136,7 @@ class Journal:
                 await place.sandbox.processes.write(place.session_id, now.process_id, line, close=False)
             except (ProcessNotFound, Conflict) as error:
                 if await _has_arrived(place, delivery):
-                    return delivery
+                    return self._remember(place, key, delivery)
                 raise AgentDown(f"the agent takes no input: {error.message}; start it again") from error
             except HoldfastError:
                 # It may wait in a pipe that nobody reads: whoever could still take it up is ended, so that the
@@ -131,7 +144,7 @@ class Journal:
                 with contextlib.suppress(HoldfastError):
                     await place.sandbox.processes.signal(place.session_id, now.process_id, "KILL")
                 raise
-            return delivery
+            return self._remember(place, key, delivery)
 
     async def _path(self, place: Place, key: tuple[str, ...]) -> str:
         return f"{await self._directory(place)}/{self._kind}/{self.name(*key)}"

@@ -46,6 +46,8 @@ class Patience:
     request: float = 30.0
     quiet: float = 15.0
     """How long a turn may be silent before the agent is asked whether it lives."""
+    hung: float = 60.0
+    """How long it may then take to say so. Longer than ``health``: a turn is worth more, and a busy machine is slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class Supervisor:
         self._clock = clock
         self._roots: dict[str, str] = {}
         self._breakers: dict[tuple[str, str], Breaker] = {}
+        self._journals: dict[str, Journal] = {}
 
     # -- where ---------------------------------------------------------------------------------------------------------
 
@@ -85,7 +88,10 @@ class Supervisor:
         return home.agent_directory(known, self.agent, place.channel)
 
     def journal(self, kind: str) -> Journal:
-        return Journal(self.agent, kind, self.directory)
+        """What is known by it is remembered here; it is always the same."""
+        if kind not in self._journals:
+            self._journals[kind] = Journal(self.agent, kind, self.directory)
+        return self._journals[kind]
 
     async def find(self, place: Place) -> Found | None:
         """The newest of this channel, running or not."""

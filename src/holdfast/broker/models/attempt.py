@@ -6,6 +6,8 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import structlog
+
 from holdfast.broker.models import headers as passing
 from holdfast.broker.models.candidates import Candidate
 from holdfast.broker.models.dialects import DIALECTS, Dialect
@@ -16,6 +18,8 @@ from holdfast.broker.models.question import Question
 from holdfast.broker.models.reading import Reading
 from holdfast.broker.models.sse import EventSplitter
 from holdfast.broker.models.upstream import Broken, Outgoing, Reply, Stale, Unreachable, Upstream
+
+log = structlog.get_logger(__name__)
 
 _OTHERS_MAY_KNOW = frozenset({401, 402, 403, 408, 429})
 """And all of 5xx: another provider may well answer what this one did not."""
@@ -106,8 +110,11 @@ class Attempts:
                 failed = await self._refusal(opened, key)
                 if failed is None:
                     failed = await self._first_words(ask, opened)
-        except (Unreachable, KeyMissing) as error:
+        except Unreachable as error:
             failed = Failed(candidate, str(error))
+        except KeyMissing as missing:  # where it was looked for is not for sandboxes to know
+            log.error("models.key.missing", provider=candidate.provider.name, why=str(missing))
+            failed = Failed(candidate, f"there is no key for {candidate.provider.name} at the moment; the log says why")
         except TimeoutError:
             what = f"{candidate.provider.name} has not begun to answer within {patience:g} s"
             failed = Failed(candidate, what, timed_out=True)

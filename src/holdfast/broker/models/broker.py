@@ -94,6 +94,9 @@ class ModelBroker:
             offered = ", ".join(f"/{name}/" for name in sorted(self._handlers)) or "nothing"
             return json_error(404, f"there is nothing at {request.path}; the broker serves {offered}")
         try:
+            if request.headers.get("expect", "").lower() == "100-continue":
+                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                request.writer.output_size = 0
             return await handler(Visit(session_id, request, rest))
         except (web.HTTPException, ConnectionError):
             raise

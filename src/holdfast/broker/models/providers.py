@@ -1,5 +1,6 @@
 """Model providers: where one is, how it is spoken to, where its key comes from, and which models it has."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -8,6 +9,9 @@ from holdfast.broker.models.accounts import Account
 from holdfast.broker.models.keys import Key
 from holdfast.broker.models.prices import Price
 from holdfast.protocol.models import Model, Wire
+
+_DATE = re.compile(r"[-@]([0-9]{8}|[0-9]{4}-[0-9]{2}-[0-9]{2}|latest)$")
+"""Of a model as it was on some day: it costs what the model costs."""
 
 DEMO = "demo"
 """The provider that is this daemon itself."""
@@ -91,7 +95,9 @@ class Catalogue:
 
     def price(self, model: Model) -> Price | None:
         provider = self._providers.get(model.provider)
-        offer = provider.offer(model.name) if provider is not None else None
+        if provider is None:
+            return None
+        offer = provider.offer(model.name) or provider.offer(_DATE.sub("", model.name))
         return offer.price if offer is not None else None
 
 

@@ -28,6 +28,7 @@ from holdfast.broker.models.passage import Passage, failed_call
 from holdfast.broker.models.prices import FREE
 from holdfast.broker.models.providers import Catalogue, Provider
 from holdfast.broker.models.question import BadQuestion, Question
+from holdfast.broker.models.room import NoRoom, Room
 from holdfast.broker.models.settings import ProxySettings
 from holdfast.broker.models.upstream import Upstream
 from holdfast.broker.models.visit import Visit
@@ -36,7 +37,7 @@ from holdfast.protocol.turn_events import Kind, TurnEvent
 
 log = structlog.get_logger(__name__)
 
-MOST_BYTES = 64 << 20
+MOST_BYTES = 48 << 20
 """Of a question."""
 BODY_SECONDS = 60.0
 _CLOSE_SECONDS = 3.0
@@ -62,6 +63,7 @@ class ModelProxy:
         self._settings = settings
         self._metrics = metrics
         self._gate = Gate()
+        self._room = Room()
         self._ledger = Ledger(books, self._gate, Alarms(settings.alert_calls_per_minute), metrics)
         self._breakers = {one.name: Breaker(settings.breaker) for one in catalogue.providers}
         self._switched: OrderedDict[tuple[str, str, str | None, str], str] = OrderedDict()
@@ -85,15 +87,17 @@ class ModelProxy:
         assert task is not None
         self._tasks.add(task)
         self._metrics.under_way.inc()
+        taken = _Taken(self._room, visit.session_id)
         try:
-            return await self._answer(visit)
+            return await self._answer(visit, taken)
         finally:
+            taken.give_back()
             self._metrics.under_way.dec()
             self._tasks.discard(task)
 
     # -- what is asked -----------------------------------------------------------------------------------------------
 
-    async def _answer(self, visit: Visit) -> web.StreamResponse:
+    async def _answer(self, visit: Visit, taken: "_Taken") -> web.StreamResponse:
         name, _, rest = visit.rest.partition("/")
         provider = self._catalogue.provider(name)
         wire = endpoints.wire_of(provider, rest)
@@ -106,10 +110,12 @@ class ModelProxy:
             return self._refuse(visit, wire, account, name, refusal)
         assert account is not None and provider is not None and endpoint is not None
         try:
-            question = await _question(visit.request, endpoint)
+            question = await _question(visit.request, endpoint, taken)
             model_name = question.model if question is not None else ""
         except BadQuestion as error:
             return self._refuse(visit, wire, None, name, Refusal(400, "bad_request", str(error)))
+        except NoRoom as error:
+            return self._refuse(visit, wire, account, name, Refusal(429, "too_much_at_once", str(error), 1))
         asked = self._asked(provider, endpoint, model_name)
         price = asked.price if endpoint.is_billed else FREE
         refusal = await self._gate.admit(account, asked.model.id if question is not None else None, price, self._books)
@@ -227,7 +233,23 @@ def _openness(breaker: Breaker) -> float:
     return float(breaker.is_open)
 
 
-async def _question(request: web.BaseRequest, endpoint: Endpoint) -> Question | None:
+class _Taken:
+    """What one call has taken of the room."""
+
+    def __init__(self, room: Room, session_id: str) -> None:
+        self._room = room
+        self._session_id = session_id
+        self._size = 0
+
+    def take(self, size: int) -> None:
+        self._room.take(self._session_id, size)
+        self._size += size
+
+    def give_back(self) -> None:
+        self._room.give_back(self._session_id, self._size)
+
+
+async def _question(request: web.BaseRequest, endpoint: Endpoint, taken: _Taken) -> Question | None:
     if endpoint.operation is Operation.LIST:
         return None
     if request.headers.get("content-encoding", "identity").lower() != "identity":
@@ -236,6 +258,7 @@ async def _question(request: web.BaseRequest, endpoint: Endpoint) -> Question | 
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for chunk in request.content.iter_any():
+                taken.take(len(chunk))
                 body += chunk
                 if len(body) > MOST_BYTES:
                     raise BadQuestion(f"the request has more than {MOST_BYTES >> 20} MB")

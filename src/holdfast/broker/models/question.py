@@ -22,6 +22,8 @@ class Question:
         """Raises ``BadQuestion``."""
         self._endpoint = endpoint
         self._data = _parsed(body)
+        if self._data.get("background") is True:
+            raise BadQuestion("background answers are not offered here: nobody would see what they cost")
         self._told: dict[tuple[str, bool], bytes] = {}
 
     @property

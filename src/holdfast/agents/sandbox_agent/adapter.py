@@ -1,0 +1,173 @@
+"""sandbox-agent's adapter: ACP's, over HTTP, and with a scribe.
+
+The server keeps only its newest events, and none once it is gone. So whoever gives it a prompt also reads along to the
+turn's end, and leaves a record in the sandbox: what was told of a turn can be told again after its server has died.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import ClassVar, Final
+
+from holdfast.agents.acp.adapter import AcpAgent
+from holdfast.agents.acp.conversations import Conversations
+from holdfast.agents.acp.presets import PRESETS
+from holdfast.agents.acp.turn import Turn, request_id
+from holdfast.agents.acp.words import is_answer, update_of
+from holdfast.agents.base import START, AgentSessionId, Cursor, Place, Prompt, Told
+from holdfast.agents.sandbox_agent import remains, server
+from holdfast.agents.sandbox_agent.wire import SENT, HttpSupervisor
+from holdfast.agents.supervisor import Launch, Line, Patience, record
+from holdfast.errors import AgentDown, AgentFailed, HoldfastError, ProcessNotFound
+from holdfast.protocol.turn_events import Kind, StopReason
+from holdfast.sessions.processes import ProcessView
+
+_HOME: Final = "home"
+_DELETE_SECONDS = 1.0
+_UNHEARD_SECONDS = 10.0
+"""How long a prompt may go without a sign of life that a daemon may have died over."""
+_RECORD_SECONDS = 20.0
+
+
+class SandboxAgent(AcpAgent):
+    """With opencode behind it."""
+
+    name = "sandbox-agent"
+    behind: ClassVar[str] = "opencode"
+    """As sandbox-agent calls it."""
+    preset: ClassVar[str] = "opencode-acp"
+
+    def __init__(self, patience: Patience | None = None) -> None:
+        self._preset = PRESETS[self.preset]
+        self._http = HttpSupervisor(self.name, self.behind, patience)
+        self._supervisor = self._http
+        self._notes = Conversations(self._supervisor.directory)
+        self._prompts = self._supervisor.journal("prompts")
+        self._scribes: dict[str, asyncio.Task[None]] = {}
+
+    async def start(self, place: Place) -> None:
+        await super().start(place)
+        await record.prune(place, await self._supervisor.directory(place))
+
+    async def stop(self, place: Place) -> None:
+        """The agent behind it first, if it lets itself be ended."""
+        found = await self._supervisor.find(place)
+        if found is not None and found.view.running:
+            await self._http.close(place, found.view, _DELETE_SECONDS)
+        await super().stop(place)
+
+    async def _launch(self, place: Place) -> Launch:
+        setting = await self._setting(place)
+        return Launch(
+            self.name,
+            server.argv(await self._supervisor.directory(place)),
+            {**place.brief.environment, **self._preset.environment(setting), **server.environment()},
+            {f"{_HOME}/{name}": data for name, data in self._preset.files(setting).items()},
+            place.brief.workdir,
+        )
+
+    # -- turns ---------------------------------------------------------------------------------------------------------
+
+    async def prompt(self, place: Place, session: AgentSessionId, prompt: Prompt) -> None:
+        await super().prompt(place, session, prompt)
+        name = self._prompts.name(session, prompt.id)
+        if name not in self._scribes:
+            task = asyncio.ensure_future(self._write_down(place, session, prompt.id, name))
+            self._scribes[name] = task
+            task.add_done_callback(lambda _task: self._scribes.pop(name, None))
+
+    async def _write_down(self, place: Place, session: AgentSessionId, prompt_id: str, name: str) -> None:
+        told: list[Told] = []
+        with contextlib.suppress(HoldfastError):
+            directory = await self._supervisor.directory(place)
+            if await record.load(place, directory, name) is not None:
+                return
+            with contextlib.suppress(HoldfastError):  # it died: then this much is known
+                async with contextlib.aclosing(super().events(place, session, prompt_id, START)) as events:
+                    async for one in events:
+                        told.append(one)
+            await record.save(place, directory, name, told)
+
+    async def events(
+        self, place: Place, session: AgentSessionId, prompt_id: str, after: Cursor
+    ) -> AsyncGenerator[Told, None]:
+        turn = await self._turn(place, session, prompt_id)
+        if turn is None:
+            raise AgentFailed(f"{self.name} has had no prompt {prompt_id[:100]}")
+        view = await _process(turn)
+        if view is None or not view.running:
+            known = await self._recorded(turn)
+            if known is not None:
+                for told in remains.after(known, after):
+                    yield told
+                if known[-1].event.kind is not Kind.FINALIZE:
+                    raise AgentDown("the agent died in the middle of the turn; start it")
+                return
+        else:
+            await self._make_sure(turn)
+        async with contextlib.aclosing(super().events(place, session, prompt_id, after)) as events:
+            async for told in events:
+                if told.event.kind is Kind.FINALIZE:
+                    await self._wait_for_scribe(turn)
+                yield told
+
+    async def _wait_for_scribe(self, turn: Turn) -> None:
+        """So that nobody is left in the sandbox when the turn is over."""
+        scribe = self._scribes.get(turn.name)
+        if scribe is not None:
+            await asyncio.wait([scribe], timeout=_RECORD_SECONDS)
+        await self._http.let_go(turn.name)
+
+    async def _make_sure(self, turn: Turn) -> None:
+        """A daemon may have died while it sent the prompt. If it was not heard, nothing would ever come of it."""
+        if SENT in turn.delivery.note or turn.name in self._scribes:
+            return
+        following = self._supervisor.follow(
+            turn.place, turn.delivery.process_id, turn.delivery.output, _UNHEARD_SECONDS
+        )
+        async with contextlib.aclosing(following) as items:
+            async for item in items:
+                if isinstance(item, Line | ProcessView):
+                    told = item.told if isinstance(item, Line) else {}
+                    if update_of(told, turn.session) is not None or is_answer(told, request_id(turn.name)) or not told:
+                        return
+                if item is None:
+                    break
+        note = await self._prompts.find_named(turn.place, turn.name)
+        if note is None or SENT not in note.note:
+            await self._supervisor.stop(turn.place)
+            raise AgentDown("nobody knows whether the agent was given the prompt; it is ended, so that it never runs")
+
+    # -- what is left of a turn ----------------------------------------------------------------------------------------
+
+    async def _recorded(self, turn: Turn) -> list[Told] | None:
+        """Of a turn whose server is gone: as it was told, with its end."""
+        await self._wait_for_scribe(turn)
+        directory = await self._supervisor.directory(turn.place)
+        known = await record.load(turn.place, directory, turn.name)
+        if not known:
+            return None
+        if known[-1].event.kind is Kind.FINALIZE:
+            return known
+        now = await self._supervisor.find(turn.place)
+        if now is None or not now.view.running or now.view.process_id == turn.delivery.process_id:
+            return known
+        reason = StopReason.ERROR if await turn.aborted() is None else StopReason.CANCELED
+        known += remains.ending(known, reason, turn.mapper().message_id)
+        await record.save(turn.place, directory, turn.name, known)
+        return known
+
+
+class SandboxAgentPi(SandboxAgent):
+    """With pi behind it."""
+
+    name = "sandbox-agent-pi"
+    behind = "pi"
+    preset = "pi-acp"
+
+
+async def _process(turn: Turn) -> ProcessView | None:
+    try:
+        return await turn.place.sandbox.processes.get(turn.place.session_id, turn.delivery.process_id)
+    except ProcessNotFound:
+        return None

@@ -1,0 +1,113 @@
+"""sandbox-agent's server: how it is started, where it listens, and what is said to it over HTTP.
+
+Each start has a new token, made in the sandbox and kept there in a file that only its user can read. The port is the
+kernel's choice. What the server has to say comes as server-sent events; it keeps the last 1024 of them.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.agents.base import Place
+from holdfast.agents.http import Event, Server, ask, events
+from holdfast.agents.http.client import connected
+from holdfast.agents.supervisor import Json
+from holdfast.agents.supervisor.home import find_file
+from holdfast.errors import AgentDown, AgentFailed
+from holdfast.sessions.processes import ProcessView
+
+TOKEN_FILE: Final = "token"  # noqa: S105 - where it is, and not what it is
+"""In the agent's own directory."""
+_ID = "main"
+_UUID = "/proc/sys/kernel/random/uuid"
+_SCRIPT = (
+    'umask 077; read -r one < "$2"; read -r two < "$2"; printf %s "$one$two" > "$1"; '
+    'exec sandbox-agent server --token "$one$two" --host 127.0.0.1 --port 0 --no-telemetry'
+)
+_ENVIRONMENT = {
+    "SANDBOX_AGENT_REQUIRE_PREINSTALL": "1",  # what is not there is told, and not fetched from somewhere
+    "SANDBOX_AGENT_ACP_REQUEST_TIMEOUT_MS": str(24 * 3600 * 1000),
+}
+_TAKEN = (200, 202)
+_RETRY_SECONDS = 0.05
+
+
+def argv(directory: str) -> list[str]:
+    return ["bash", "-c", _SCRIPT, "sandbox-agent", f"{directory}/{TOKEN_FILE}", _UUID]
+
+
+def environment() -> dict[str, str]:
+    return dict(_ENVIRONMENT)
+
+
+@dataclass(frozen=True, slots=True)
+class AcpServer:
+    """One process, found and reachable. ``agent`` is who stands behind it."""
+
+    place: Place
+    server: Server
+    agent: str
+
+    async def post(self, message: Json, seconds: float) -> None:
+        """Say something that is answered at once, if at all by events; the answer here is not looked at."""
+        reply = await ask(self.place, self.server, "POST", self._path, message, seconds=seconds)
+        check_reply(reply.status, reply.fields)
+
+    @contextlib.asynccontextmanager
+    async def posted(self, message: Json) -> AsyncGenerator["asyncio.Future[None]", None]:
+        """Say something whose answer takes long. The server forgets what it was told by one who hangs up too soon, so
+        the connection is held as long as the block lasts."""
+        async with connected(self.place, self.server, "POST", self._path, message) as connection:
+
+            async def replied() -> None:
+                reply = await connection.reply()
+                check_reply(reply.status, reply.fields)
+
+            answer = asyncio.ensure_future(replied())
+            try:
+                yield answer
+            finally:
+                answer.cancel()
+                await asyncio.gather(answer, return_exceptions=True)
+
+    def events(self, after: int) -> AsyncGenerator[Event | None, None]:
+        return events(self.place, self.server, f"/v1/acp/{_ID}", str(after) if after > 0 else "")
+
+    async def close(self, seconds: float) -> None:
+        """Ends the agent behind it; some never answer to that."""
+        with contextlib.suppress(AgentDown, AgentFailed):
+            await ask(self.place, self.server, "DELETE", f"/v1/acp/{_ID}", seconds=seconds)
+
+    @property
+    def _path(self) -> str:
+        return f"/v1/acp/{_ID}?agent={self.agent}"
+
+
+def check_reply(status: int, told: Json) -> None:
+    if status in _TAKEN:
+        return
+    detail = str(told.get("detail") or told.get("title") or f"status {status}")[:1000]
+    if status in (401, 403, 500, 502, 503, 504):
+        raise AgentDown(f"sandbox-agent cannot reach its agent: {detail}; start it again")
+    raise AgentFailed(f"sandbox-agent refuses: {detail}")
+
+
+async def locate(place: Place, view: ProcessView, directory: str) -> Server:
+    """Of a process that runs. Waits until it listens; the caller has the deadline."""
+    while True:
+        now = await place.sandbox.processes.get(place.session_id, view.process_id)
+        if not now.running:
+            raise AgentDown("the process of sandbox-agent has ended; start it again")
+        for one in await place.sandbox.ports.list(place.session_id):
+            if one.pid == view.pid:
+                token = (await find_file(place, f"{directory}/{TOKEN_FILE}") or b"").decode(errors="replace")
+                return Server(one.port, f"Bearer {token}")
+        await asyncio.sleep(_RETRY_SECONDS)
+
+
+def message_of(line: bytes) -> Json:
+    told: Json = json.loads(line)
+    return told

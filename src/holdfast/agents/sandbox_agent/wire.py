@@ -1,0 +1,349 @@
+"""The way to an agent behind sandbox-agent, as ACP's adapter wants one: lines in, lines out, each with its place.
+
+What stands for an offset in a process's output is the id of an event: they are counted from 1 for each server. What
+stands for writing to stdin is a POST. The server tells nothing of what it was given, so a note in the journal counts as
+arrived from the moment that the POST may have been heard.
+"""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+
+from holdfast.agents.acp.words import is_answer, request
+from holdfast.agents.base import Place
+from holdfast.agents.http import Event, Server
+from holdfast.agents.sandbox_agent.server import AcpServer, locate, message_of
+from holdfast.agents.supervisor import Delivery, Found, Journal, Json, Line, Patience, Supervisor, parse
+from holdfast.agents.supervisor.home import write_file
+from holdfast.agents.supervisor.journal import stdin_lock
+from holdfast.agents.supervisor.output import Said
+from holdfast.errors import AgentDown, AgentError, FileMissing, HoldfastError, ProcessNotFound
+from holdfast.sessions.follow import Attached
+from holdfast.sessions.processes import ProcessView
+
+EXITED = "_adapter/agent_exited"
+"""The server's own word: the agent behind it is gone."""
+LAST = 1 << 40
+"""The place of what is told after all events."""
+SENT = "sent"
+"""In a note: the server has certainly heard it."""
+_HEARD_SECONDS = 1.0
+"""After which a request that was sent has been heard, if nobody hung up."""
+_REMEMBERED = 1000
+_RETRIES = 5
+_RETRY_SECONDS = 0.1
+
+Key = tuple[str, str]
+
+
+class HttpSupervisor(Supervisor):
+    """Starts and ends the server as any process; all else goes over HTTP."""
+
+    def __init__(self, agent: str, behind: str, patience: Patience | None = None) -> None:
+        super().__init__(agent, patience)
+        self._behind = behind
+        self._servers: dict[Key, Server] = {}
+        self._seen: dict[Key, int] = {}
+        self._held: dict[str, asyncio.Task[None]] = {}
+
+    def journal(self, kind: str) -> Journal:
+        return PostJournal(self, kind)
+
+    # -- what it says --------------------------------------------------------------------------------------------------
+
+    async def follow(self, place: Place, process_id: str, offset: int, quiet: float) -> AsyncGenerator[Said, None]:
+        last, failures = offset, 0
+        yield Attached()
+        while True:
+            view = await self._process(place, process_id)
+            if view is None:
+                return
+            if not view.running:
+                yield replace(view, written=LAST)
+                return
+            try:
+                stream = self._lines(place, view, last)
+                async with contextlib.aclosing(_or_silence(stream, quiet)) as items:
+                    async for item in items:
+                        if isinstance(item, Line):
+                            last, failures = item.start, 0
+                            if item.told.get("method") == EXITED:
+                                yield replace(view, written=LAST)
+                                return
+                        yield item
+            except AgentDown:
+                failures += 1
+                if failures > _RETRIES:
+                    raise
+                await asyncio.sleep(_RETRY_SECONDS * failures)
+
+    async def _lines(self, place: Place, view: ProcessView, after: int) -> AsyncGenerator[Line | int, None]:
+        """Events after that one, to the server's end, which is ``AgentDown``. A number: so many are lost."""
+        acp = await self._server(place, view)
+        last = after
+        while True:
+            fresh = True
+            async with contextlib.aclosing(acp.events(last)) as stream:
+                async for event in stream:
+                    number = _number(event)
+                    if event is None or number <= last:
+                        continue
+                    if number > last + 1 and not fresh:
+                        break  # the server has skipped one; it gives it to who asks again
+                    if number > last + 1:
+                        yield number - last - 1
+                    last, fresh = number, False
+                    self._remember(place, view.process_id, number)
+                    told = parse(event.data.encode())
+                    if told is not None:
+                        yield Line(number, number + 1, told)
+            if fresh:
+                raise AgentDown(f"{self.agent} hung up; start it again")
+
+    async def read(self, place: Place, process_id: str, offset: int) -> Sequence[Line]:
+        """Until the answer to a question that is asked now: what comes before it was there."""
+        view = await self._process(place, process_id)
+        if view is None or not view.running:
+            raise ProcessNotFound("the server is gone, and what it had kept with it")
+        found: list[Line] = []
+        id = _new_id()
+        async with contextlib.aclosing(self._exchange_lines(place, view, _ping(id), offset)) as lines:
+            async for line in lines:
+                if is_answer(line.told, id):
+                    break
+                found.append(line)
+        return found
+
+    # -- what it is told -----------------------------------------------------------------------------------------------
+
+    async def write_to(self, place: Place, process_id: str, line: bytes) -> None:
+        view = await self.present(place, process_id)
+        acp = await self._server(place, view)
+        await acp.post(message_of(line), self.patience.request)
+
+    async def ask(
+        self, place: Place, found: Found, line: bytes, is_answer: Callable[[Json], bool], seconds: float
+    ) -> Json:
+        try:
+            async with asyncio.timeout(seconds):
+                after = self._seen.get((place.session_id, found.view.process_id), 0)
+                answers = self._exchange_lines(place, found.view, line, after)
+                async with contextlib.aclosing(answers) as lines:
+                    async for said in lines:
+                        if is_answer(said.told):
+                            return said.told
+        except TimeoutError:
+            raise AgentDown(f"{self.agent} did not answer within {seconds:.0f} s; start it again") from None
+        raise AgentDown(f"{self.agent} hung up; start it again")
+
+    async def _exchange_lines(
+        self, place: Place, view: ProcessView, line: bytes, after: int
+    ) -> AsyncGenerator[Line, None]:
+        """Events, while a request is told. The first request makes the server start its agent, and its events."""
+        acp = await self._server(place, view)
+        async with acp.posted(message_of(line)) as replied:
+            if after == 0:
+                await self._wait_for_events(acp, replied)
+            async with contextlib.aclosing(_unless(self._lines(place, view, after), replied)) as items:
+                async for item in items:
+                    if isinstance(item, Line):
+                        if item.told.get("method") == EXITED:
+                            raise AgentDown(f"the agent behind {self.agent} has ended; start it again")
+                        yield item
+
+    async def _wait_for_events(self, acp: AcpServer, replied: "asyncio.Future[None]") -> None:
+        """There are none before the agent's first word."""
+        while not replied.done():
+            with contextlib.suppress(AgentError):
+                async with contextlib.aclosing(acp.events(0)) as stream:
+                    await anext(stream)
+                    return
+            await asyncio.wait([replied], timeout=_RETRY_SECONDS)
+        replied.result()
+
+    async def position(self, place: Place, view: ProcessView) -> int:
+        """The number of the newest event: what is asked now is answered after all others."""
+        id = _new_id()
+        after = self._seen.get((place.session_id, view.process_id), 0)
+        try:
+            async with asyncio.timeout(self.patience.request):
+                async with contextlib.aclosing(self._exchange_lines(place, view, _ping(id), after)) as lines:
+                    async for line in lines:
+                        if is_answer(line.told, id):
+                            return line.start
+        except TimeoutError:
+            pass
+        raise AgentDown(f"{self.agent} does not answer; start it again")
+
+    async def send(
+        self, place: Place, view: ProcessView, line: bytes, name: str, heard: Callable[[], Awaitable[None]]
+    ) -> None:
+        """A request whose answer comes with the events. Returns when it is sent; it is held, as ``name``, until it is
+        answered or let go."""
+        acp = await self._server(place, view)
+        sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def hold() -> None:
+            try:
+                async with acp.posted(message_of(line)) as replied:
+                    sent.set_result(None)
+                    await asyncio.wait([replied], timeout=_HEARD_SECONDS)
+                    await heard()
+                    await asyncio.wait([replied])
+            except HoldfastError as error:
+                if not sent.done():
+                    sent.set_exception(error)
+
+        task = asyncio.ensure_future(hold())
+        self._held[name] = task
+        task.add_done_callback(lambda _task: self._held.pop(name, None))
+        await sent
+
+    async def let_go(self, name: str) -> None:
+        """Its answer has come."""
+        task = self._held.get(name)
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def close(self, place: Place, view: ProcessView, seconds: float) -> None:
+        with contextlib.suppress(HoldfastError, TimeoutError):
+            async with asyncio.timeout(seconds):
+                await (await self._server(place, view)).close(seconds)
+
+    # -- where it is ---------------------------------------------------------------------------------------------------
+
+    async def present(self, place: Place, process_id: str) -> ProcessView:
+        view = await self._process(place, process_id)
+        if view is None or not view.running:
+            raise AgentDown(f"the process of {self.agent} is not there; start it")
+        return view
+
+    async def _process(self, place: Place, process_id: str) -> ProcessView | None:
+        try:
+            return await place.sandbox.processes.get(place.session_id, process_id)
+        except ProcessNotFound:
+            return None
+
+    async def _server(self, place: Place, view: ProcessView) -> AcpServer:
+        key = (place.session_id, view.process_id)
+        server = self._servers.get(key)
+        if server is None:
+            try:
+                async with asyncio.timeout(self.patience.start):
+                    server = await locate(place, view, await self.directory(place))
+            except TimeoutError:
+                raise AgentDown(f"{self.agent} listens nowhere; start it again") from None
+            if len(self._servers) >= _REMEMBERED:
+                self._servers.clear()
+            self._servers[key] = server
+        return AcpServer(place, server, self._behind)
+
+    def _remember(self, place: Place, process_id: str, number: int) -> None:
+        if len(self._seen) >= _REMEMBERED:
+            self._seen.clear()
+        key = (place.session_id, process_id)
+        self._seen[key] = max(self._seen.get(key, 0), number)
+
+
+class PostJournal(Journal):
+    """Notes before each POST, as the journal of a process's stdin has them before each line."""
+
+    def __init__(self, supervisor: HttpSupervisor, kind: str) -> None:
+        super().__init__(supervisor.agent, kind, supervisor.directory)
+        self._supervisor = supervisor
+
+    async def deliver(
+        self,
+        place: Place,
+        process: ProcessView,
+        generation: int,
+        line: bytes,
+        *key: str,
+        note: Mapping[str, str] | None = None,
+    ) -> Delivery:
+        async with stdin_lock(self._supervisor.agent, place):
+            known = await self.arrived(place, *key)
+            if known is not None:
+                return known
+            view = await self._supervisor.present(place, process.process_id)
+            at = await self._supervisor.position(place, view)
+            delivery = Delivery(view.process_id, generation, 0, 0, at, dict(note or {}))
+            path = await self._path(place, key)
+            await write_file(place, path, delivery.to_bytes())
+            try:
+                await self._say(place, view, line, self.name(*key), path, delivery)
+            except AgentDown:  # nobody was there to hear it
+                with contextlib.suppress(FileMissing):
+                    await place.sandbox.files.remove(place.session_id, path, recursive=False)
+                raise
+            return delivery
+
+    async def _say(
+        self, place: Place, view: ProcessView, line: bytes, name: str, path: str, delivery: Delivery
+    ) -> None:
+        if "method" not in message_of(line) or "id" not in message_of(line):
+            await self._supervisor.write_to(place, view.process_id, line)
+            return
+
+        async def heard() -> None:
+            await write_file(place, path, replace(delivery, note={**delivery.note, SENT: "yes"}).to_bytes())
+
+        await self._supervisor.send(place, view, line, name, heard)
+
+
+def _new_id() -> str:
+    return f"holdfast-{secrets.token_hex(8)}"
+
+
+def _ping(id: str) -> bytes:
+    """Any agent says at once that it does not know this."""
+    return request(id, "_holdfast/ping", {})
+
+
+def _number(event: Event | None) -> int:
+    return int(event.id) if event is not None and event.id.isascii() and event.id.isdigit() else 0
+
+
+async def _or_silence(
+    stream: AsyncGenerator[Line | int, None], seconds: float
+) -> AsyncGenerator[Line | int | None, None]:
+    """The same, and None each time that nothing came for so long."""
+    async with contextlib.aclosing(stream):
+        while True:
+            coming = asyncio.ensure_future(anext(stream))
+            try:
+                while not (await asyncio.wait([coming], timeout=seconds))[0]:
+                    yield None
+                item = coming.result()
+            finally:
+                await _let_go(coming)
+            yield item
+
+
+async def _unless(
+    stream: AsyncGenerator[Line | int, None], replied: "asyncio.Future[None]"
+) -> AsyncGenerator[Line | int, None]:
+    """The same, until the request that it answers to turns out to have failed."""
+    async with contextlib.aclosing(stream):
+        while True:
+            coming = asyncio.ensure_future(anext(stream))
+            try:
+                if not replied.done():
+                    waits: list[asyncio.Future[Line | int] | asyncio.Future[None]] = [coming, replied]
+                    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                if replied.done() and not coming.done():
+                    replied.result()
+                    await asyncio.wait([coming])
+                item = coming.result()
+            finally:
+                await _let_go(coming)
+            yield item
+
+
+async def _let_go(coming: "asyncio.Future[Line | int]") -> None:
+    if not coming.done():
+        coming.cancel()
+        await asyncio.wait([coming])

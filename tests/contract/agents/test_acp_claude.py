@@ -1,0 +1,27 @@
+"""Claude Code over ACP, in a real sandbox, against the demo model."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from holdfast.agents.acp.adapter import Claude
+from holdfast.agents.conformance import AgentConformance, Harness
+from support.agent_harness import PATIENCE, real_agent
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"  # for all tests the same loop, since they share a sandbox
+
+
+@pytest.fixture(scope="module")
+async def harness(anyio_backend: str) -> AsyncIterator[Harness]:
+    async with real_agent(lambda: Claude(PATIENCE), "claude", "claude-agent-acp", memory_mb=1024) as harness:
+        harness.tells_output_early = False
+        yield harness
+
+
+class TestClaude(AgentConformance):
+    pass

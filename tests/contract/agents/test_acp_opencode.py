@@ -1,0 +1,26 @@
+"""OpenCode over ACP, in a real sandbox, against the demo model."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from holdfast.agents.acp.adapter import OpencodeAcp
+from holdfast.agents.conformance import AgentConformance, Harness
+from support.agent_harness import PATIENCE, real_agent
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"  # for all tests the same loop, since they share a sandbox
+
+
+@pytest.fixture(scope="module")
+async def harness(anyio_backend: str) -> AsyncIterator[Harness]:
+    async with real_agent(lambda: OpencodeAcp(PATIENCE), "opencode-acp", "opencode", memory_mb=1536) as harness:
+        yield harness
+
+
+class TestOpencodeAcp(AgentConformance):
+    pass

@@ -1,0 +1,26 @@
+"""Pi over ACP, in a real sandbox, against the demo model."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from holdfast.agents.acp.adapter import PiAcp
+from holdfast.agents.conformance import AgentConformance, Harness
+from support.agent_harness import PATIENCE, real_agent
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"  # for all tests the same loop, since they share a sandbox
+
+
+@pytest.fixture(scope="module")
+async def harness(anyio_backend: str) -> AsyncIterator[Harness]:
+    async with real_agent(lambda: PiAcp(PATIENCE), "pi-acp", "pi-acp") as harness:
+        yield harness
+
+
+class TestPiAcp(AgentConformance):
+    pass

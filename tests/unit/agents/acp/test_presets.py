@@ -1,0 +1,74 @@
+"""Configuration of the agents: for the model that fits, with no key in it."""
+
+import json
+import tomllib
+
+import pytest
+
+from holdfast.agents.acp.adapter import AcpAgent, Claude, Codex, Gemini, OpencodeAcp, PiAcp
+from holdfast.agents.acp.presets import PRESETS, Preset
+from holdfast.agents.acp.setting import Setting, choose
+from holdfast.agents.base import Brief
+from holdfast.agents.known import KNOWN
+from holdfast.agents.permissions import parse
+from holdfast.agents.registry import AgentRegistry
+from holdfast.errors import AgentFailed
+from holdfast.protocol.models import Model, Wire
+
+CHAT = Model("local", "small", (Wire.CHAT,))
+FULL = Model("demo", "demo-1", tuple(Wire))
+OTHER = Model("demo", "demo-2", tuple(Wire))
+
+
+def setting(preset: Preset, *models: Model, rules: tuple[str, ...] = ()) -> Setting:
+    brief = Brief(models=models, permissions=parse(rules), system_prompt="Be brief.")
+    return choose("x", "/h", "abc", brief, preset.wires, several=preset.several_providers)
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_the_way_to_the_model_is_the_brokers(name: str) -> None:
+    preset = PRESETS[name]
+    given = setting(preset, FULL)
+    said = json.dumps(dict(preset.environment(given))) + b"".join(preset.files(given).values()).decode()
+    assert "http://127.0.0.1:9000/llm/demo" in said
+    assert "holdfast-abc" in said
+    assert "demo-1" in said
+    assert "Be brief." in said or b"Be brief." in preset.files(given).values()
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_nothing_that_fits_is_said_with_what_would(name: str) -> None:
+    preset = PRESETS[name]
+    deaf = Model("p", "m", ())
+    with pytest.raises(AgentFailed, match="providers") as raised:
+        setting(preset, deaf)
+    assert preset.wires[0] in raised.value.message and "p/m" in raised.value.message
+
+
+def test_the_first_model_that_fits_is_taken() -> None:
+    assert setting(PRESETS["codex"], CHAT, FULL, OTHER).models == [FULL, OTHER]
+    given = setting(PRESETS["opencode-acp"], CHAT, FULL)
+    assert given.model == CHAT and list(given.providers) == ["local", "demo"]
+
+
+def test_codex_is_given_toml() -> None:
+    preset = PRESETS["codex"]
+    config = tomllib.loads(preset.files(setting(preset, FULL))["config.toml"].decode())
+    assert config["approval_policy"] == "never"
+    assert config["model_providers"]["demo"]["wire_api"] == "responses"
+    asking = preset.files(setting(preset, FULL, rules=("ask bash",)))["config.toml"]
+    assert tomllib.loads(asking.decode())["approval_policy"] == "untrusted"
+
+
+def test_opencode_asks_only_where_rules_want_it() -> None:
+    preset = PRESETS["opencode-acp"]
+    for rules, word in ((("allow *",), "allow"), (("deny bash:rm *",), "ask")):
+        config = json.loads(preset.environment(setting(preset, FULL, rules=rules))["OPENCODE_CONFIG_CONTENT"])
+        assert set(config["permission"].values()) == {word}
+
+
+@pytest.mark.parametrize("kind", [Claude, Codex, Gemini, OpencodeAcp, PiAcp])
+def test_each_is_offered_by_its_name(kind: type[AcpAgent]) -> None:
+    assert kind.name in KNOWN
+    assert type(AgentRegistry([kind.name]).get()) is kind
+    assert kind().abilities.permissions is PRESETS[kind.name].permissions

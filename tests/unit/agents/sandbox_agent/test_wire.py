@@ -1,0 +1,123 @@
+"""What the server says, with its gaps and its end."""
+
+import contextlib
+import json
+from collections.abc import AsyncGenerator, Sequence
+from typing import cast
+
+import pytest
+
+from holdfast.agents.base import Place, Sandbox
+from holdfast.agents.http import Event
+from holdfast.agents.sandbox_agent.server import AcpServer
+from holdfast.agents.sandbox_agent.wire import EXITED, LAST, HttpSupervisor
+from holdfast.agents.supervisor import Line, Patience
+from holdfast.errors import AgentDown, ProcessNotFound
+from holdfast.sessions.follow import Attached
+from holdfast.sessions.processes import ProcessView
+
+pytestmark = pytest.mark.anyio
+
+VIEW = ProcessView("prc_1", 7, "", False, True, None, 0.0, None, 0, 0)
+
+
+class Processes:
+    """One process, that runs as often as it is asked about."""
+
+    def __init__(self, running: int) -> None:
+        self.running = running
+
+    async def get(self, _session_id: str, process_id: str, *, wait_ms: int = 0) -> ProcessView:
+        if process_id != VIEW.process_id:
+            raise ProcessNotFound("no")
+        self.running -= 1
+        return VIEW if self.running >= 0 else ProcessView("prc_1", 7, "", False, False, 0, 0.0, 1.0, 5, 0)
+
+
+class Box:
+    def __init__(self, running: int) -> None:
+        self.processes = Processes(running)
+
+
+class Stub:
+    """A server. Each connection is given the next of these lists, and then hung up on; ``asked`` is from where."""
+
+    def __init__(self, *connections: Sequence[int]) -> None:
+        self.connections = list(connections)
+        self.asked: list[int] = []
+        self.exits = 0
+
+    async def events(self, after: int) -> AsyncGenerator[Event | None, None]:
+        self.asked.append(after)
+        yield None
+        for number in self.connections.pop(0) if self.connections else ():
+            told = {"method": EXITED} if number == self.exits else {"n": number}
+            yield Event(str(number), json.dumps(told))
+        raise AgentDown("hung up")
+
+
+class Wired(HttpSupervisor):
+    def __init__(self, stub: Stub) -> None:
+        super().__init__("sandbox-agent", "opencode", Patience(quiet=0.05))
+        self.stub = stub
+
+    async def _server(self, place: Place, view: ProcessView) -> AcpServer:
+        return cast(AcpServer, self.stub)
+
+
+async def said(stub: Stub, offset: int, *, running: int) -> list[object]:
+    """Lines as their numbers, and the rest as it is."""
+    place = Place("ses_1", cast(Sandbox, Box(running)))
+    found: list[object] = []
+    async with contextlib.aclosing(Wired(stub).follow(place, VIEW.process_id, offset, 10)) as items:
+        async for item in items:
+            found.append(item.start if isinstance(item, Line) else item)
+    return found
+
+
+def ended(found: Sequence[object]) -> bool:
+    return isinstance(found[-1], ProcessView) and found[-1].written == LAST
+
+
+async def test_a_connection_that_breaks_is_made_again() -> None:
+    stub = Stub([4, 5], [6])
+    found = await said(stub, 3, running=2)
+    assert found[:-1] == [Attached(), 4, 5, 6] and ended(found)
+    assert stub.asked == [3, 5]
+
+
+async def test_an_event_that_was_skipped_is_asked_for() -> None:
+    stub = Stub([1, 2, 4, 5], [3, 4, 5])
+    found = await said(stub, 0, running=1)
+    assert found[:-1] == [Attached(), 1, 2, 3, 4, 5] and ended(found)
+    assert stub.asked == [0, 2]
+
+
+async def test_events_that_the_server_has_forgotten_are_lost() -> None:
+    found = await said(Stub([10, 11]), 3, running=1)
+    assert found[:-1] == [Attached(), 6, 10, 11]  # the 6 is how many
+
+
+async def test_events_come_once_though_they_are_repeated() -> None:
+    assert (await said(Stub([2, 3, 4]), 3, running=1))[:-1] == [Attached(), 4]
+
+
+async def test_the_end_of_the_agent_behind_it_is_an_end() -> None:
+    stub = Stub([1, 2, 3])
+    stub.exits = 2
+    found = await said(stub, 0, running=5)
+    assert found[:-1] == [Attached(), 1] and ended(found)
+
+
+async def test_one_that_runs_and_is_not_to_be_reached_is_down() -> None:
+    stub = Stub([1])
+    with pytest.raises(AgentDown):
+        await said(stub, 0, running=100)
+    assert stub.asked[0] == 0 and set(stub.asked[1:]) == {1}
+
+
+async def test_a_process_that_is_not_known_says_nothing() -> None:
+    place = Place("ses_1", cast(Sandbox, Box(0)))
+    assert [item async for item in Wired(Stub()).follow(place, "prc_2", 0, 10)] == [Attached()]
+    with pytest.raises(ProcessNotFound):
+        await Wired(Stub()).read(place, "prc_2", 0)

@@ -1,0 +1,49 @@
+"""Lines out of a process's output, with their places there."""
+
+import json
+
+from holdfast.agents.supervisor.lines import Lines
+from holdfast.protocol.messages import STDERR, STDOUT
+from holdfast.sessions.follow import Chunk
+
+OUTPUT = b'{"a": 1}\nnoise\n[1]\n{"b": "\xc3\xa9"}\n{"c"'
+
+
+def test_any_way_of_cutting_gives_the_same() -> None:
+    whole = Lines().feed(Chunk(STDOUT, 10, OUTPUT))
+    assert [line.told for line in whole] == [{"a": 1}, {"b": "é"}]
+    assert (whole[0].start, whole[0].end) == (10, 19)
+    for size in range(1, len(OUTPUT)):
+        lines, found = Lines(), []
+        for at in range(0, len(OUTPUT), size):
+            found += lines.feed(Chunk(STDOUT, 10 + at, OUTPUT[at : at + size]))
+        assert found == whole
+
+
+def test_who_reads_on_from_a_lines_end_gets_the_next() -> None:
+    first, second = Lines().feed(Chunk(STDOUT, 0, OUTPUT))
+    assert Lines().feed(Chunk(STDOUT, first.end, OUTPUT[first.end :])) == [second]
+
+
+def test_stderr_in_the_middle_of_a_line_does_no_harm() -> None:
+    lines = Lines()
+    assert lines.feed(Chunk(STDOUT, 0, b'{"a"')) == []
+    assert lines.feed(Chunk(STDERR, 4, b"oh\n")) == []
+    (line,) = lines.feed(Chunk(STDOUT, 7, b": 1}\n"))
+    assert (line.start, line.end, line.told) == (0, 12, {"a": 1})
+
+
+def test_a_line_whose_beginning_is_lost_is_none() -> None:
+    lines = Lines()
+    lines.feed(Chunk(STDOUT, 0, b'{"a": '))
+    assert [line.told for line in lines.feed(Chunk(STDOUT, 50, b'{"x": 1}\n{"b": 2}\n', dropped=44))] == [{"b": 2}]
+
+
+def test_a_line_that_is_too_long_costs_nothing_but_itself() -> None:
+    lines = Lines(most=100)
+    long = json.dumps({"long": "x" * 500}).encode()
+    found = []
+    for at in range(0, len(long), 50):
+        found += lines.feed(Chunk(STDOUT, at, long[at : at + 50]))
+    found += lines.feed(Chunk(STDOUT, len(long), b'\n{"b": 2}\n'))
+    assert [line.told for line in found] == [{"b": 2}]
