@@ -16,16 +16,13 @@ MEMORY_MB = 1536
 
 
 class OpenCodeWishes(DemoWishes):
-    """It has a tool to ask with. What concerns the process is done by a command that it runs itself."""
+    """It has a tool to ask with. It is killed, and noise is made, by a command that it runs itself."""
 
     def ask(self, question: str, options: Sequence[str]) -> str | None:
         return Wishes.ask(self, question, options)
 
     def crash(self) -> str | None:
         return "run kill -9 $PPID"
-
-    def hang(self) -> str | None:
-        return "run kill -STOP $PPID"
 
     def noise(self) -> str | None:
         return "run echo '{\"turn\": garbage' > /proc/$PPID/fd/1"

@@ -1,5 +1,6 @@
 """What a turn has changed, as OpenCode tells it."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import cast
 
@@ -33,10 +34,20 @@ async def test_patches_become_one_diff() -> None:
     path = f"/session/{SESSION}/diff?messageID=msg_1"
     patches: Document = [{"file": "a", "patch": "--- a\n+++ b\n"}, {"file": "binary"}, {"file": "c", "patch": "--- c"}]
     servers = cast(Servers, Answering({path: patches}))
-    assert await workspace.diff(servers, PLACE, FOUND, SESSION, "msg_1") == "--- a\n+++ b\n--- c\n"
+    assert await workspace.diff(servers, PLACE, FOUND, SESSION, "msg_1", changed=True) == "--- a\n+++ b\n--- c\n"
+
+
+async def test_a_diff_that_is_not_there_yet_is_waited_for() -> None:
+    path = f"/session/{SESSION}/diff?messageID=msg_1"
+    server = Answering({path: []})
+    waiting = asyncio.ensure_future(workspace.diff(cast(Servers, server), PLACE, FOUND, SESSION, "msg_1", changed=True))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    server.answers = {path: [{"patch": "+late"}]}
+    assert await asyncio.wait_for(waiting, 10) == "+late\n"
 
 
 async def test_a_list_that_is_none() -> None:
     servers = cast(Servers, Answering({}))
     with pytest.raises(AgentFailed):
-        await workspace.diff(servers, PLACE, FOUND, SESSION, "msg_1")
+        await workspace.diff(servers, PLACE, FOUND, SESSION, "msg_1", changed=False)

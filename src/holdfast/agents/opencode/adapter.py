@@ -214,24 +214,25 @@ class OpenCodeAgent(Agent):
     # -- what was done -------------------------------------------------------------------------------------------------
 
     async def revert(self, place: Place, session: AgentSessionId, prompt_id: str) -> None:
-        message = await self._ended_message(place, session, prompt_id)
+        turn = await self._ended(place, session, prompt_id)
         found = await self._supervisor.running(place)
-        await workspace.revert(self._servers, place, found, session, message)
+        await workspace.revert(self._servers, place, found, session, turn.prompt_message)
 
     async def diff(self, place: Place, session: AgentSessionId, prompt_id: str) -> str:
-        message = await self._ended_message(place, session, prompt_id)
+        turn = await self._ended(place, session, prompt_id)
         found = await self._supervisor.running(place)
-        return await workspace.diff(self._servers, place, found, session, message)
+        message, changed = turn.prompt_message, turn.has_changes
+        return await workspace.diff(self._servers, place, found, session, message, changed=changed)
 
-    async def _ended_message(self, place: Place, session: AgentSessionId, prompt_id: str) -> str:
-        """OpenCode's name for the prompt of a turn that is over."""
+    async def _ended(self, place: Place, session: AgentSessionId, prompt_id: str) -> Mapper:
+        """What is known of a turn that is over."""
         log, mapper = await self._log(place, session, prompt_id)
         await log.rest()
         if not log.ended:
             raise AgentFailed("the turn is still running; abort it first")
         if not mapper.has_snapshots:
             raise AgentUnsupported("OpenCode made no snapshots in that turn: it needs git, which the image must have")
-        return mapper.prompt_message
+        return mapper
 
 
 def name_of(prompt_id: str) -> str:

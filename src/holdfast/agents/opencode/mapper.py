@@ -35,6 +35,7 @@ class Mapper:
     """OpenCode's own name for the prompt."""
     has_snapshots: bool = True
     """Whether it could tell what the files were before each step."""
+    has_changes: bool = False
     decided: dict[str, Action] = field(default_factory=dict)
     """Permission requests that wait for an answer which no person need give."""
     asked: dict[str, Json] = field(default_factory=dict)
@@ -86,6 +87,7 @@ class Mapper:
             case {"type": "title", "title": str(title)}:
                 return [TurnEvent(Kind.TITLE, {"title": title})]
             case {"type": "patch", "files": list(files)}:
+                self.has_changes = True
                 return [TurnEvent(Kind.FILES_CHANGED, {"paths": [str(path) for path in files]})]
             case {"type": "plan", "entries": list(entries)}:
                 return [TurnEvent(Kind.PLAN, {"entries": [one for one in entries if isinstance(one, dict)]})]
