@@ -11,6 +11,17 @@ from holdfast.store.database import Database
 from holdfast.store.usage_rows import SUMS, UsageRow, UsageSum, usage_sum
 from holdfast.store.usage_rows import usage as table
 
+_KNOWN = sa.select(table.c.id).where(table.c.id == sa.bindparam("known"))
+_ADD = sa.insert(table)
+_COUNT = sa.text(
+    "INSERT INTO usage_totals (whose, month, cost_usd) VALUES (:whose, :month, :cost_usd)"
+    " ON CONFLICT (whose, month) DO UPDATE SET cost_usd = usage_totals.cost_usd + excluded.cost_usd"
+)
+_SPENT = sa.text(
+    "SELECT whose, month, cost_usd FROM usage_totals"
+    " WHERE (whose = :thread AND month = '') OR (whose = :owner AND month = :month)"
+)
+
 
 class UsageBy(StrEnum):
     """What a report has one line for."""
@@ -29,16 +40,6 @@ class UsageLine:
     owner: str | None
     """Of a thread: its key alone does not name it."""
     sum: UsageSum
-
-
-_COUNT = sa.text(
-    "INSERT INTO usage_totals (whose, month, cost_usd) VALUES (:whose, :month, :cost_usd)"
-    " ON CONFLICT (whose, month) DO UPDATE SET cost_usd = usage_totals.cost_usd + excluded.cost_usd"
-)
-_SPENT = sa.text(
-    "SELECT whose, month, cost_usd FROM usage_totals"
-    " WHERE (whose = :thread AND month = '') OR (whose = :owner AND month = :month)"
-)
 
 
 def _totals(thread_id: str, owner: str, day: str) -> tuple[tuple[str, str], tuple[str, str]]:
@@ -60,9 +61,9 @@ class UsageStore:
         """Once per id: who is not sure whether it was added adds it again. Whether it was new."""
 
         def work(connection: sa.Connection) -> bool:
-            if connection.scalar(sa.select(table.c.id).where(table.c.id == row.id)) is not None:
+            if connection.scalar(_KNOWN, {"known": row.id}) is not None:
                 return False
-            connection.execute(sa.insert(table).values(asdict(row)))
+            connection.execute(_ADD, asdict(row))
             if row.cost_usd:
                 thread, owner = _totals(row.thread_id, row.owner, row.day)
                 for whose, month in (thread, owner):  # always in this order: nobody waits for who waits for them
