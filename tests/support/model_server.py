@@ -64,6 +64,7 @@ class Garbage:
 
     body: bytes = b"<html><body><h1>It works!</h1></body></html>"
     kind: str = "text/html"
+    status: int = 200
 
 
 @dataclass(frozen=True)
@@ -171,8 +172,8 @@ class ModelServer:
                 answer = failure(wire, code, MESSAGES.get(code, "Something went wrong."), headers)
             case Silent(gate):
                 await self._until(gate)
-            case Garbage(body, kind):
-                return web.Response(body=body, content_type=kind)
+            case Garbage(body, kind, status):
+                return web.Response(body=body, content_type=kind, status=status)
         response = web.StreamResponse(status=answer.status, headers=dict(answer.headers))
         await response.prepare(request)
         if isinstance(fault, Huge):

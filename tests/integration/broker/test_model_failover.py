@@ -105,6 +105,103 @@ async def test_what_is_wrong_with_the_question_itself_is_nobody_elses_to_answer(
         assert not server.asked("two")
 
 
+def _event(data: object) -> bytes:
+    return f"data: {json.dumps(data)}\n\n".encode()
+
+
+def _failed(code: str) -> bytes:
+    error = {"code": code, "message": "the words of the provider"}
+    return _event({"type": "response.failed", "response": {"status": "failed", "error": error}})
+
+
+_QUESTIONS_FAULT = {
+    "long": (Wire.RESPONSES, _failed("context_length_exceeded")),
+    "prompt": (Wire.RESPONSES, _failed("invalid_prompt")),
+    "chat": (Wire.CHAT, _event({"error": {"code": 400, "message": "the words of the provider"}})),
+    "messages": (
+        Wire.MESSAGES,
+        _event({"type": "error", "error": {"type": "invalid_request_error", "message": "the words of the provider"}}),
+    ),
+}
+
+
+@pytest.mark.parametrize("which", list(_QUESTIONS_FAULT))
+async def test_an_error_within_a_stream_that_is_about_the_question_is_passed_on(which: str) -> None:
+    wire, body = _QUESTIONS_FAULT[which]
+    settings = ProxySettings(breaker=BreakerSettings(failures=2))
+    async with model_server() as server, model_door(server, wire, settings=settings) as door:
+        server.break_("one", Garbage(body, "text/event-stream"), times=4)
+        for _ in range(4):
+            assert b"the words of the provider" in (await door.ask()).body
+        assert not server.asked("two")
+        assert door.metric("holdfast_model_breaker_open", provider="one") == 0.0
+        await until(lambda: len(door.books.calls) == 4, "all are written down")
+        assert all(call.error for call in door.books.calls)
+
+
+async def test_streams_that_fail_for_one_thread_only_do_not_close_the_provider_for_all() -> None:
+    settings = ProxySettings(breaker=BreakerSettings(failures=2))
+    async with model_server() as server, model_door(server, Wire.RESPONSES, settings=settings) as door:
+        server.break_("one", Garbage(_failed("server_error"), "text/event-stream"))
+        for _ in range(4):
+            assert (await door.ask()).status == 200
+        assert len(server.asked("one")) == len(server.asked("two")) == 4
+        door.books.the_account = replace(ACCOUNT, thread_id="thr_2")
+        for _ in range(3):
+            assert (await door.ask()).status == 200
+        assert len(server.asked("one")) == 5, "now a second one has seen it"
+
+
+_INVALID = {"reason": "API_KEY_INVALID", "domain": "googleapis.com"}
+_KEY_INVALID = {"code": 400, "message": f"not {key_of('one')}", "status": "INVALID_ARGUMENT", "details": [_INVALID]}
+_NO_CREDIT = {"type": "invalid_request_error", "message": "Your credit balance is too low to access the Anthropic API."}
+
+
+@pytest.mark.parametrize(
+    ("wire", "error", "meant"),
+    [(Wire.GEMINI, _KEY_INVALID, 401), (Wire.MESSAGES, _NO_CREDIT, 402)],
+    ids=["gemini-key", "anthropic-credit"],
+)
+async def test_a_bad_key_behind_400_is_one(wire: Wire, error: Mapping[str, object], meant: int) -> None:
+    async with model_server() as server, model_door(server, wire) as door:
+        body = json.dumps({"type": "error", "error": error}).encode()
+        server.break_("one", Garbage(body, "application/json", 400))
+        said = await door.ask("say hello from the second")
+        assert said.status == 200 and b"second" in said.body
+        door.books.the_account = replace(ACCOUNT, preferences=())
+        assert (await door.ask()).status == meant
+        assert [call.status for call in door.books.calls] == [meant, 200, meant]
+
+
+async def test_a_key_behind_400_is_read_again() -> None:
+    class Changing(FixedKey):
+        def refused(self) -> None:
+            self._key = "new-key"
+
+    async with model_server() as server:
+        three = Provider(
+            "three", Kind.GEMINI, server.base_url("three"), Changing("old-key"), (), frozenset({Wire.GEMINI})
+        )
+        async with model_door(server, Wire.GEMINI, more=[three]) as door:
+            body = json.dumps({"error": _KEY_INVALID}).encode()
+            server.break_("three", Garbage(body, "application/json", 400), times=1)
+            assert (await door.ask(provider="three", model="m3")).status == 200
+            assert [seen.key for seen in server.asked("three")] == ["old-key", "new-key"]
+
+
+@pytest.mark.parametrize("status", [400, 404, 422])
+async def test_no_error_that_is_passed_on_has_the_key_in_it(status: int) -> None:
+    async with model_server() as server, model_door(server) as door:
+        body = json.dumps({"error": {"message": f"asked with {key_of('one')}", "type": "x"}}).encode()
+        server.break_("one", Garbage(body, "application/json", status), times=1)
+        said = await door.ask()
+        assert said.status == status and b"asked with [key]" in said.body
+        server.break_("one", Garbage(b" " * 70_000 + body, "application/json", status), times=1)
+        said = await door.ask()
+        assert said.status == status and key_of("one").encode() not in said.body
+        assert "no words that could be passed on" in json.loads(said.body)["error"]["message"]
+
+
 async def test_a_switch_is_told_once_per_turn() -> None:
     async with model_server() as server, model_door(server) as door:
         server.break_("one", Status(429))

@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import structlog
+from pydantic_core import to_json
 
 from holdfast.broker.models import headers as passing
+from holdfast.broker.models import verdict
 from holdfast.broker.models.candidates import Candidate
 from holdfast.broker.models.dialects import DIALECTS, Dialect
 from holdfast.broker.models.endpoints import Endpoint, Operation
@@ -61,6 +63,13 @@ class Failed:
     timed_out: bool = False
     broke: bool = False
     """A stream had begun, without any of the answer."""
+    within: bool = False
+    """It was said within a stream, and not by the status."""
+
+    @property
+    def may_be_questions(self) -> bool:
+        """A question can bring about that its answer comes late, or breaks."""
+        return self.timed_out or self.broke or self.within
 
     @property
     def is_providers_fault(self) -> bool:
@@ -108,8 +117,9 @@ class Attempts:
         opened: Opened | None = None
         try:
             async with asyncio.timeout(patience):
-                opened, key = await self._send(ask, candidate, since)
-                failed = await self._refusal(opened, key)
+                heard = await self._hear(ask, candidate)
+                opened = _opened(ask, candidate, since, heard)
+                failed = _refusal(opened, heard)
                 if failed is None:
                     failed = await self._first_words(ask, opened)
         except Unreachable as error:
@@ -131,24 +141,36 @@ class Attempts:
             opened.reply.close()
         return replace(failed, seconds=time.monotonic() - since)
 
-    async def _send(self, ask: Ask, candidate: Candidate, since: float) -> tuple[Opened, str | None]:
+    async def _hear(self, ask: Ask, candidate: Candidate) -> "_Heard":
         source = candidate.provider.key
         key = await source.get() if source is not None else None
+        heard = await self._heard(ask, candidate, key)
+        if heard.status != 401 or source is None:
+            return heard
+        source.refused()  # it may have been changed a moment ago
+        try:
+            newer = await source.get()
+        except KeyMissing:
+            return heard
+        except BaseException:
+            heard.reply.close()
+            raise
+        if newer == key:
+            return heard
+        heard.reply.close()
+        return await self._heard(ask, candidate, newer)
+
+    async def _heard(self, ask: Ask, candidate: Candidate, key: str | None) -> "_Heard":
         reply = await self._sent(ask, candidate, key)
-        if reply.status == 401 and source is not None:  # it may have been changed a moment ago
-            source.refused()
-            with contextlib.suppress(KeyMissing):
-                newer = await source.get()
-                if newer != key:
-                    reply.close()
-                    key = newer
-                    reply = await self._sent(ask, candidate, key)
-        question = ask.question
-        most = question.most_output(candidate.model.output_tokens) if question else 0
-        asked = len(question.put_to(candidate.model.name, with_usage=_with_usage(candidate))) if question else 0
-        hides = question is not None and question.must_ask_for_usage() and _with_usage(candidate)
-        dialect = DIALECTS[ask.endpoint.wire]
-        return Opened(candidate, reply, reply.chunks(), dialect, since, asked, most, hides), key
+        chunks = reply.chunks()
+        if reply.status < 400:
+            return _Heard(reply, chunks, reply.status)
+        try:
+            body = await _beginning(chunks)
+        except BaseException:
+            reply.close()
+            raise
+        return _Heard(reply, chunks, verdict.of_answer(reply.status, body), _without(key, body))
 
     async def _sent(self, ask: Ask, candidate: Candidate, key: str | None) -> Reply:
         provider = candidate.provider
@@ -165,19 +187,6 @@ class Attempts:
         except Stale:
             return await upstream.send(outgoing)
 
-    async def _refusal(self, opened: Opened, key: str | None) -> Failed | None:
-        """Whether somebody else should be asked, by the status alone."""
-        reply, candidate = opened.reply, opened.candidate
-        name = candidate.provider.name
-        if 300 <= reply.status < 400:
-            return Failed(candidate, f"{name} wants to send us elsewhere (HTTP {reply.status})", 502)
-        if reply.status not in _OTHERS_MAY_KNOW and reply.status < 500:
-            return None
-        body = await _beginning(opened.chunks)
-        if key:
-            body = body.replace(key.encode(), b"[key]")
-        return Failed(candidate, f"{name} has answered with HTTP {reply.status}", reply.status, reply.headers, body)
-
     async def _first_words(self, ask: Ask, opened: Opened) -> Failed | None:
         """Reads until there is something to send on."""
         if opened.reply.status >= 400 or not opened.reply.is_stream:
@@ -193,7 +202,7 @@ class Attempts:
                 opened.held += opened.take(chunk)
                 reading = opened.reading
                 if reading.failed is not None and not reading.begun:
-                    return Failed(opened.candidate, f"{name} has begun with an error: {reading.failed}", 502)
+                    return _failed_at_once(opened)
                 enough = not ask.holds or reading.begun or reading.complete or (until or 0) < loop.time()
                 if opened.held and (enough or opened.splitter.torn):
                     return None
@@ -216,6 +225,54 @@ class Attempts:
         except Broken as error:
             return Failed(opened.candidate, f"the answer of {name} broke off at once: {error}")
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """What a provider has said at first."""
+
+    reply: Reply
+    chunks: AsyncIterator[bytes]
+    status: int
+    """As it is meant; see ``verdict``."""
+    error: bytes = b""
+    """The body of an error, without the key; empty if it is very long."""
+
+
+def _opened(ask: Ask, candidate: Candidate, since: float, heard: _Heard) -> Opened:
+    question = ask.question
+    most = question.most_output(candidate.model.output_tokens) if question else 0
+    asked = len(question.put_to(candidate.model.name, with_usage=_with_usage(candidate))) if question else 0
+    hides = question is not None and question.must_ask_for_usage() and _with_usage(candidate)
+    return Opened(candidate, heard.reply, heard.chunks, DIALECTS[ask.endpoint.wire], since, asked, most, hides)
+
+
+def _refusal(opened: Opened, heard: _Heard) -> Failed | None:
+    """Whether somebody else should be asked, by the status. Other errors are passed on."""
+    candidate, name = opened.candidate, opened.candidate.provider.name
+    if 300 <= heard.status < 400:
+        return Failed(candidate, f"{name} wants to send us elsewhere (HTTP {heard.status})", 502)
+    if heard.status < 400:
+        return None
+    what = f"{name} has answered with HTTP {heard.status}"
+    if heard.status in _OTHERS_MAY_KNOW or heard.status >= 500:
+        return Failed(candidate, what, heard.status, heard.reply.headers, heard.error)
+    own = opened.dialect.failure(heard.status, f"{what} and no words that could be passed on", "provider_failed")
+    opened.held = [heard.error or to_json(own)]
+    return None
+
+
+def _failed_at_once(opened: Opened) -> Failed | None:
+    """A stream that begins with an error. One about the question itself is passed on: it is nobody else's to answer."""
+    status = verdict.of_error(opened.reading.error)
+    if status == verdict.QUESTION and opened.held:
+        return None
+    what = f"{opened.candidate.provider.name} has begun with an error: {opened.reading.failed}"
+    return Failed(opened.candidate, what, status, within=True)
+
+
+def _without(key: str | None, body: bytes) -> bytes:
+    return body.replace(key.encode(), b"[key]") if key else body
 
 
 async def _beginning(chunks: AsyncIterator[bytes]) -> bytes:

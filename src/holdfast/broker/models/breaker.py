@@ -12,6 +12,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+_KEPT = 4
+"""Times as many failures as it takes: those of one thread must not push out all others."""
+
 
 @dataclass(frozen=True, slots=True)
 class BreakerSettings:
@@ -26,7 +29,7 @@ class Breaker:
     def __init__(self, settings: BreakerSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
         self._clock = clock
-        self._failures: deque[float] = deque(maxlen=settings.failures)
+        self._failures: deque[tuple[float, str | None]] = deque(maxlen=_KEPT * settings.failures)
         self._open_until: float | None = None
         self._probe_until = 0.0
 
@@ -55,13 +58,16 @@ class Breaker:
         self._open_until = None
         self._probe_until = 0.0
 
-    def failed(self) -> None:
+    def failed(self, seen_by: str | None = None) -> None:
+        """``seen_by`` names a thread whose own question may be the reason: such failures count only if another thread
+        sees them, too. One thread must not close a provider for all."""
         now = self._clock()
         self._probe_until = 0.0
         if self._open_until is not None:
             self._open_until = now + self._settings.open_seconds
             return
-        self._failures.append(now)
-        full = len(self._failures) == self._settings.failures
-        if full and now - self._failures[0] <= self._settings.window_seconds:
+        self._failures.append((now, seen_by))
+        recent = [by for at, by in self._failures if now - at <= self._settings.window_seconds]
+        shared = len({by for by in recent if by is not None}) > 1
+        if sum(by is None or shared for by in recent) >= self._settings.failures:
             self._open_until = now + self._settings.open_seconds

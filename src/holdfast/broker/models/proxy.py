@@ -214,7 +214,7 @@ class ModelProxy:
                 breaker.succeeded()
                 return outcome
             if outcome.is_providers_fault:
-                breaker.failed()
+                breaker.failed(account.thread_id if outcome.may_be_questions else None)
             log.warning("model.failed", model=candidate.model.id, thread_id=account.thread_id, why=outcome.reason)
             if ask.endpoint.is_billed:
                 self._ledger.cut_off(account, failed_call(outcome))

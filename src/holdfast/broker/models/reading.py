@@ -1,7 +1,7 @@
 """What is known of an answer, while it passes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.broker.models.accounts import Tokens
 
@@ -37,6 +37,8 @@ class Reading:
     """And nothing more is to come, not even its bill."""
     failed: str | None = None
     """What the provider said went wrong."""
+    error: Mapping[str, object] = field(default_factory=dict)
+    """And all that it said of it."""
     characters: int = 0
     """Of the answer, so far."""
 
@@ -48,6 +50,12 @@ class Reading:
         if self.output is None or not self.complete:
             written = max(written, guessed(self.characters))
         return Tokens(read, written, min(self.cached, read))
+
+
+def failure(reading: Reading, error: object, otherwise: str = "an error in the stream") -> None:
+    """Note what the provider says went wrong."""
+    reading.error = table(error)
+    reading.failed = str(reading.error.get("message") or otherwise)
 
 
 def table(value: object) -> Mapping[str, object]:

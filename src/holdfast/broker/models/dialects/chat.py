@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from holdfast.broker.models.dialects import openai_errors
 from holdfast.broker.models.dialects.base import Dialect, event
-from holdfast.broker.models.reading import Reading, amount, length, number, table, tables
+from holdfast.broker.models.reading import Reading, amount, failure, length, number, table, tables
 
 
 class Chat(Dialect):
@@ -16,7 +16,7 @@ class Chat(Dialect):
 
     def read(self, data: Mapping[str, object], reading: Reading) -> None:
         if data.get("error"):
-            reading.failed = str(table(data["error"]).get("message") or "an error in the stream")
+            failure(reading, data["error"])
         for choice in tables(data.get("choices")):
             self._said(table(choice.get("delta")), reading)
             if choice.get("finish_reason"):

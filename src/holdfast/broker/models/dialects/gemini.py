@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from holdfast.broker.models.dialects.base import Dialect, event
-from holdfast.broker.models.reading import Reading, first, length, number, table
+from holdfast.broker.models.reading import Reading, failure, first, length, number, table
 
 _STATUSES = {
     400: "INVALID_ARGUMENT",
@@ -28,7 +28,7 @@ class Gemini(Dialect):
 
     def read(self, data: Mapping[str, object], reading: Reading) -> None:
         if data.get("error"):
-            reading.failed = str(table(data["error"]).get("message") or "an error in the stream")
+            failure(reading, data["error"])
             return
         candidate = first(data.get("candidates"))
         parts = table(candidate.get("content")).get("parts")

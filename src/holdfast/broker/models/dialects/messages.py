@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from holdfast.broker.models.dialects.base import Dialect, event
-from holdfast.broker.models.reading import Reading, length, number, table
+from holdfast.broker.models.reading import Reading, failure, length, number, table
 
 _TYPES = {
     400: "invalid_request_error",
@@ -35,7 +35,7 @@ class Messages(Dialect):
             case "message_stop":
                 reading.finished = reading.complete = True
             case "error":
-                reading.failed = str(table(data.get("error")).get("message") or "an error in the stream")
+                failure(reading, data.get("error"))
             case "content_block_start" | "content_block_delta" | "content_block_stop":
                 reading.begun = True
                 delta = table(data.get("delta"))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from holdfast.broker.models.dialects import openai_errors
 from holdfast.broker.models.dialects.base import Dialect, event
-from holdfast.broker.models.reading import Reading, length, number, table
+from holdfast.broker.models.reading import Reading, failure, length, number, table
 
 _PROLOGUE = frozenset({"response.created", "response.in_progress", "response.queued"})
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
@@ -22,12 +22,13 @@ class Responses(Dialect):
     def read(self, data: Mapping[str, object], reading: Reading) -> None:
         kind = str(data.get("type"))
         if kind == "error":
-            reading.failed = str(data.get("message") or table(data.get("error")).get("message") or kind)
+            error = table(data.get("error"))
+            failure(reading, error or {name: value for name, value in data.items() if name != "type"}, kind)
             return
         if kind in _ENDS:
             response = table(data.get("response"))
             if kind == "response.failed":
-                reading.failed = str(table(response.get("error")).get("message") or kind)
+                failure(reading, response.get("error"), kind)
             else:
                 reading.begun = True
             reading.finished = reading.complete = True
