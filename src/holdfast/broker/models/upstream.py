@@ -53,7 +53,7 @@ class Reply(ABC):
 class Upstream(ABC):
     @abstractmethod
     async def send(self, outgoing: Outgoing, /) -> Reply:
-        """Returns when the headers are there. Raises ``Unreachable``."""
+        """Returns when the headers are there, however long that takes. Raises ``Unreachable``."""
 
     @abstractmethod
     async def close(self) -> None:
