@@ -56,7 +56,7 @@ _VERBS = {
 }
 _VERSION = re.compile(r"(v1beta|v1alpha|v1)/")
 _VERB = re.compile(r"models/([^/:]+):(\w+)")
-_LIST = re.compile(r"models(/[A-Za-z0-9._:@-]+)?")
+_LIST = re.compile(r"models(/[A-Za-z0-9][A-Za-z0-9._:@-]*)?")  # and no ``..``, which leads elsewhere
 
 
 def find(provider: Provider, method: str, rest: str) -> Endpoint | None:

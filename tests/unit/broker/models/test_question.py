@@ -60,6 +60,8 @@ def test_endpoints(kind: Kind, method: str, rest: str, wire: Wire, operation: Op
         (Kind.OPENAI, "PUT", "v1/chat/completions"),
         (Kind.OPENAI, "GET", "v1/models/a/b"),
         (Kind.OPENAI, "GET", "v1/models/%2e%2e"),
+        (Kind.OPENAI, "GET", "v1/models/.."),
+        (Kind.ANTHROPIC, "GET", "v1/models/."),
         (Kind.ANTHROPIC, "POST", "v1/chat/completions"),
         (Kind.GEMINI, "POST", "v1beta/models/a/b:generateContent"),
         (Kind.GEMINI, "POST", "v1beta/models/m:generateContent:x"),
