@@ -13,6 +13,8 @@ from holdfast.broker.models.endpoints import Endpoint
 from holdfast.broker.models.reading import number
 from holdfast.protocol.models import Wire
 
+_OTHERS = ("models", "fallbacks")
+"""Where routers are told whom else to ask: they would answer with models that this thread may not use."""
 _MOST_OUTPUT = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 
@@ -31,6 +33,9 @@ class Question:
                 raise BadQuestion(f"{name} must be true or false")
         if self._data.get("background"):
             raise BadQuestion("background answers are not offered here: nobody would see what they cost")
+        for name in _OTHERS:
+            if self._data.get(name):
+                raise BadQuestion(f"{name} is not taken here: a request names one model, its thread has the others")
         self._told: dict[tuple[str, bool], bytes] = {}
 
     @property

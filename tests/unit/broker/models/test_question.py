@@ -131,6 +131,13 @@ def test_what_might_mean_yes_is_refused(name: str, value: object) -> None:
         question({"model": "a", name: value})
 
 
+@pytest.mark.parametrize("name", ["models", "fallbacks"])
+def test_a_question_names_one_model(name: str) -> None:
+    with pytest.raises(BadQuestion, match=f"{name} is not taken"):
+        question({"model": "a", name: ["dear/model"]})
+    assert question({"model": "a", name: []}).model == "a"
+
+
 def test_how_long_an_answer_may_be() -> None:
     assert question({"model": "a"}).most_output(7) == 7
     assert question({"model": "a", "max_tokens": 10, "n": 3}).most_output(7) == 30
