@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator, model_validator
 
 from holdfast.broker.git.hosts import GitHost, GitSettings
-from holdfast.daemon.provider_config import KeyConfig
+from holdfast.daemon.provider_config import KeyConfig, is_here
 from holdfast.daemon.setting_types import Name
 
 _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?")
@@ -33,6 +33,13 @@ class GitCredential(BaseModel):
         if value and (parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username):
             raise ValueError("must be a URL such as https://git.example.com, without a user or a query")
         return value.rstrip("/")
+
+    @model_validator(mode="after")
+    def _no_token_in_the_clear(self) -> "GitCredential":
+        parts = urlsplit(self.url)
+        if self.key is not None and parts.scheme == "http" and not is_here(parts.hostname or ""):
+            raise ValueError("url: must be https where a token is sent, unless it is on this machine")
+        return self
 
 
 def _from_text(value: object) -> object:

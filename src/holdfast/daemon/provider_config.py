@@ -104,12 +104,12 @@ def _url_problem(url: str, *, has_key: bool) -> str | None:
         good = False
     if not good or parts.query or parts.fragment or parts.username or not url.isascii() or " " in url:
         return "must be a URL such as https://models.example.org/v1"
-    if parts.scheme == "http" and has_key and not _is_here(parts.hostname or ""):
+    if parts.scheme == "http" and has_key and not is_here(parts.hostname or ""):
         return "must be https where a key is sent, unless it is on this machine"
     return None
 
 
-def _is_here(host: str) -> bool:
+def is_here(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -14,8 +14,8 @@ def test_each_server_has_its_own() -> None:
             "git_credentials": {
                 "GitHub.com": {"key": {"env": "GITHUB_TOKEN"}, "paths": ["acme/*"]},
                 "a.example:8443": {"key": {"file": "/run/token"}, "username": "me", "push": False},
-                "b.example": {"key": {"command": ["print", "it"]}, "url": "http://10.0.0.1:3000/"},
-                "c.example": {},
+                "b.example": {"key": {"command": ["print", "it"]}, "url": "http://127.0.0.1:3000/"},
+                "c.example": {"url": "http://10.0.0.1:3000"},
             }
         }
     )
@@ -24,7 +24,8 @@ def test_each_server_has_its_own() -> None:
     assert list(found.hosts) == ["github.com", "a.example:8443", "b.example", "c.example"]
     assert kinds == [EnvKey, FileKey, CommandKey, type(None)]
     assert found.hosts["github.com"].base_url == "https://github.com"
-    assert found.hosts["b.example"].base_url == "http://10.0.0.1:3000"
+    assert found.hosts["b.example"].base_url == "http://127.0.0.1:3000"
+    assert found.hosts["c.example"].base_url == "http://10.0.0.1:3000", "nothing secret goes there"
     assert (found.hosts["a.example:8443"].username, found.hosts["a.example:8443"].push) == ("me", False)
     assert (found.user_name, found.user_email) == ("Holdfast", "holdfast@localhost")
 
@@ -43,6 +44,7 @@ def test_the_environment_has_it_as_json() -> None:
         ({"github.com/acme": {}}, "must be a host"),
         ({"github.com": {"key": {"env": "A", "file": "/b"}}}, "exactly one of"),
         ({"github.com": {"token": "secret"}}, "not permitted"),
+        ({"github.com": {"url": "http://10.0.0.1", "key": {"env": "T"}}}, "must be https where a token is sent"),
         ({"github.com": {"url": "ftp://x"}}, "must be a URL"),
         ({"github.com": {"url": "https://me:secret@x"}}, "must be a URL"),
     ],
