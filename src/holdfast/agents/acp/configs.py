@@ -113,7 +113,9 @@ _PI_APIS = {
 
 
 def pi_environment(setting: Setting) -> Environment:
+    """``pi-acp`` keeps a list of its sessions in the user's home, which may be where the user's files are."""
     return {
+        "HOME": setting.home,
         "PI_OFFLINE": "1",
         "PI_TELEMETRY": "0",
         "PI_CODING_AGENT_DIR": setting.home,

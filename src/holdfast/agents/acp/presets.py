@@ -29,6 +29,8 @@ class Preset:
     """One process can reach models of several providers."""
     model_option: Callable[[Model], str] | None = None
     """How it calls a model where one is chosen for a session; None: it has the one that it was started with."""
+    model_method: str = "session/set_config_option"
+    """Or ``session/set_model``, which came before that."""
     resumes: bool = False
     """It has ``session/resume``, which tells nothing of what was said before; else ``session/load``, which does."""
     lists: bool = False
@@ -59,6 +61,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
                 r"\A(unexpected status \d{3}|exceeded retry limit, last status|stream disconnected)"
             ),
         ),
+        model_option=lambda model: model.name,
         resumes=True,
     ),
     "pi-acp": Preset(
@@ -90,6 +93,8 @@ PRESETS: Final[Mapping[str, Preset]] = {
         environment=configs.gemini_environment,
         files=configs.gemini_files,
         free_mode="yolo",
+        model_option=lambda model: model.name,
+        model_method="session/set_model",
         missing=re.compile(r"No previous sessions found|Invalid session identifier|not found", re.IGNORECASE),
     ),
 }

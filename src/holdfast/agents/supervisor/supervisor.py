@@ -131,8 +131,9 @@ class Supervisor:
             return await self._started(place, launch, ready, 1 if found is None else found.generation + 1)
 
     async def _answers(self, found: Found, alive: Handshake) -> bool:
+        """More patient than ``health``: who is only busy must not be ended for it."""
         try:
-            async with asyncio.timeout(self.patience.health):
+            async with asyncio.timeout(max(self.patience.health, self.patience.hung / 4)):
                 await alive(found)
         except (TimeoutError, AgentError):
             return False
