@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 CLOCK = re.compile(rb'"content":"([0-9]+)"')
 SECONDS = 120.0
+SPREAD_SECONDS = 2.0
 
 
 def body(events: int, every: float) -> bytes:
@@ -47,11 +48,11 @@ def many(url: str, count: int, events: int, every: float) -> list[float]:
     ages: list[float] = []
     ended: set[socket.socket] = set()
     with selectors.DefaultSelector() as selector:
-        for number in range(count):
+        for _ in range(count):
             connection = socket.create_connection((parts.hostname, parts.port), timeout=SECONDS)
             connection.sendall(head.encode() + asked)
             selector.register(connection, selectors.EVENT_READ)
-            time.sleep(every / count if number < count else 0)  # agents do not ask all in the same moment
+            time.sleep(SPREAD_SECONDS / count)  # agents do not ask all in the same moment
         until = time.monotonic() + SECONDS
         while len(ended) < count and time.monotonic() < until:
             for key, _ in selector.select(1.0):

@@ -70,7 +70,7 @@ class Mailbox:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._lost: str | None = None
         self._closing = False
-        self._reverting: set[str] = set()
+        self._held: set[str] = set()
         self._inbox = -1
         self._news = True
         """Whether the store may have something; who asks in this process need not wait for a look into it."""
@@ -129,15 +129,15 @@ class Mailbox:
             await asyncio.wait(turns)
 
     @contextlib.contextmanager
-    def reverting(self, channel: str) -> Iterator[None]:
+    def held(self, channel: str) -> Iterator[None]:
         """Meanwhile no turn begins in the channel."""
-        if channel in self._reverting:
-            raise WrongState("a turn is being taken back; wait for that")
-        self._reverting.add(channel)
+        if channel in self._held:
+            raise WrongState("something else is being done to this channel; ask again in a moment")
+        self._held.add(channel)
         try:
             yield
         finally:
-            self._reverting.discard(channel)
+            self._held.discard(channel)
             self.look_again()
 
     def go_on(self) -> None:
@@ -295,7 +295,7 @@ class Mailbox:
 
     def _busy(self, channel: str) -> bool:
         """Also with a turn that has just failed and takes breath: until its task is gone there cannot be another."""
-        return channel in self._reverting or channel in self.runs or f"{_TURN}{channel}" in self._tasks
+        return channel in self._held or channel in self.runs or f"{_TURN}{channel}" in self._tasks
 
     def _begin(self, turn: TurnRow) -> None:
         run = TurnRun(self._tools, self._files, self.lease, turn, partial(self.attach, turn.channel))

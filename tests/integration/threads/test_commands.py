@@ -190,6 +190,18 @@ async def test_the_agent_of_an_idle_channel_is_stopped_and_comes_back(street: St
         assert not home.alive, "it was used since"
 
 
+async def test_one_that_was_started_without_a_message_is_stopped_again(street: Street) -> None:
+    async with street.daemon(replace(QUICK, agent_idle_seconds=0.01)) as desk:
+        await desk.talk("say x", "m1")
+        session = (await desk.threads.resolve(REF)).session_id
+        home = street.agents.home(session, "default")
+        for _ in range(2):
+            await desk.threads.janitor.tick()
+            assert not home.alive
+            assert (await desk.threads.resolve(REF)).how == "resumed"
+            assert home.alive
+
+
 async def test_an_agent_in_a_turn_is_left_alone(street: Street) -> None:
     async with street.daemon(replace(QUICK, agent_idle_seconds=0.01)) as desk:
         await desk.say("say idle", "m1", channel="other")

@@ -108,7 +108,7 @@ class Turn:
         view = await self._process()
         if view is not None and view.running:
             rpc = Rpc(self._supervisor, self._place, Found(view, self._delivery.generation, ""))
-            await rpc.state(self._supervisor.patience.health)
+            await rpc.state(self._supervisor.patience.hung)
 
     async def _check_replaced(self) -> None:
         """A turn whose process is gone is over as soon as there is another one; until then it may be that nobody has
