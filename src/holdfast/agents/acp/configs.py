@@ -186,6 +186,7 @@ def gemini_environment(setting: Setting) -> Environment:
         "GEMINI_MODEL": setting.model.name,
         "GOOGLE_GEMINI_BASE_URL": setting.url,
         "GEMINI_CLI_HOME": setting.home,
+        "GEMINI_CLI_TRUST_WORKSPACE": "true",  # else it cannot be told to go without asking
     }
 
 
