@@ -171,6 +171,8 @@ class AcpAgent(Agent):
             return note
         if self._preset.lists and not await self._is_listed(place, found, note.inner):
             await self._lost(place, note)
+        if self._preset.before_load is not None:
+            await self._preset.before_load(place, (await self._setting(place)).home, note.inner)
         method = "session/resume" if self._preset.resumes else "session/load"
         params = {"sessionId": note.inner, "cwd": place.brief.workdir, "mcpServers": []}
         try:
