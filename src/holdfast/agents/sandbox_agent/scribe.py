@@ -23,6 +23,7 @@ class Scribe:
         self._over = False
         self._changed = asyncio.Event()
         self.task = asyncio.ensure_future(self._write_down(events))
+        self.task.add_done_callback(lambda _task: self._end())
 
     async def _write_down(self, events: AsyncGenerator[Told, None]) -> None:
         try:
@@ -32,15 +33,16 @@ class Scribe:
                     self._wake()
         except HoldfastError as error:  # it died: then this much is known
             self._error = error
-        except asyncio.CancelledError:
-            self._error = AgentDown("nobody reads along any more; read on")
-            raise
-        finally:
-            self._over = True
-            self._wake()
+        self._end()
         if self._told:
             with contextlib.suppress(HoldfastError):
                 await record.save(self._place, self._directory, self._name, self._told)
+
+    def _end(self) -> None:
+        if self.task.done() and not self._over:  # sent away, perhaps before it had begun
+            self._error = AgentDown("nobody reads along any more; read on")
+        self._over = True
+        self._wake()
 
     def _wake(self) -> None:
         self._changed.set()

@@ -73,12 +73,13 @@ async def test_a_death_is_told_after_all_that_was_said() -> None:
     assert box.files.written == {"/d/turns/name": 2}
 
 
-async def test_readers_do_not_wait_for_one_who_was_sent_away() -> None:
+@pytest.mark.parametrize("begun", [True, False])
+async def test_readers_do_not_wait_for_one_who_was_sent_away(begun: bool) -> None:
     box = Box()
     scribe = Scribe(Place("ses_1", cast(Sandbox, box)), "/d", "name", turn(asyncio.Event()))
-    reader = scribe.read(TURN[1].cursor)
-    waiting = asyncio.ensure_future(anext(reader))
-    await asyncio.sleep(0)
+    waiting = asyncio.ensure_future(anext(scribe.read(TURN[1].cursor)))
+    if begun:
+        await asyncio.sleep(0)
     scribe.task.cancel()
     with pytest.raises(AgentDown):
         await waiting
