@@ -24,7 +24,6 @@ from holdfast.protocol.turn_events import Kind, StopReason
 from holdfast.sessions.processes import ProcessView
 
 _HOME: Final = "home"
-_DELETE_SECONDS = 1.0
 _UNHEARD_SECONDS = 10.0
 """How long a prompt may go without a sign of life that a daemon may have died over."""
 _RECORD_SECONDS = 20.0
@@ -49,13 +48,6 @@ class SandboxAgent(AcpAgent):
     async def start(self, place: Place) -> None:
         await super().start(place)
         await record.prune(place, await self._supervisor.directory(place))
-
-    async def stop(self, place: Place) -> None:
-        """The agent behind it first, if it lets itself be ended."""
-        found = await self._supervisor.find(place)
-        if found is not None and found.view.running:
-            await self._http.close(place, found.view, _DELETE_SECONDS)
-        await super().stop(place)
 
     async def _launch(self, place: Place) -> Launch:
         setting = await self._setting(place)
