@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 import structlog
 
-from holdfast.broker.models import room
+from holdfast.broker.models import pace, room
 from holdfast.broker.models.accounts import Account, Limits, Spent
 from holdfast.broker.models.keys import FileKey
 from holdfast.broker.models.prices import FREE
@@ -185,6 +185,18 @@ async def test_nothing_is_read_of_who_has_used_up_its_requests() -> None:
         assert (await door.send("POST", "/llm/one/v1/chat/completions", data=b"{")).status == 400
         assert (await door.send("POST", "/llm/one/v1/chat/completions", data=b"{")).status == 429
         assert not server.seen
+
+
+async def test_who_puts_large_questions_one_after_the_other_is_slowed_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "SLACK_SECONDS", 0.0)
+    monkeypatch.setattr(pace, "BYTES_PER_SECOND", 1000)
+    async with model_server() as server, model_door(server) as door:
+        assert (await door.ask("say " + "x" * 100_000)).status == 200
+        asking = asyncio.create_task(door.ask())
+        await until(lambda: door.metric("holdfast_model_calls_under_way") == 1.0, "it has come")
+        done, _ = await asyncio.wait([asking], timeout=0.5)
+        assert not done and len(server.asked("one")) == 1, "it waits for more than a minute"
+        asking.cancel()
 
 
 async def test_small_values_take_more_room_than_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from holdfast.broker.models.gate import Gate, Refusal
 from holdfast.broker.models.holds import Hold
 from holdfast.broker.models.ledger import Ledger
 from holdfast.broker.models.metrics import ModelMetrics
+from holdfast.broker.models.pace import Pace
 from holdfast.broker.models.passage import Passage, canceled_call, failed_call
 from holdfast.broker.models.prices import FREE
 from holdfast.broker.models.providers import Catalogue, Provider
@@ -71,6 +72,7 @@ class ModelProxy:
         self._metrics = metrics
         self._gate = Gate()
         self._room = Room()
+        self._pace = Pace()
         self._ledger = Ledger(books, self._gate, Alarms(settings.alert_calls_per_minute), metrics)
         self._breakers = {one.name: Breaker(settings.breaker) for one in catalogue.providers}
         self._switched: OrderedDict[tuple[str, str, str | None, str], str] = OrderedDict()
@@ -94,7 +96,7 @@ class ModelProxy:
         assert task is not None
         self._tasks.add(task)
         self._metrics.under_way.inc()
-        taken = _Taken(self._room, self._gate, visit.session_id)
+        taken = _Taken(self._room, self._pace, self._gate, visit.session_id)
         try:
             return await self._answer(visit, taken)
         except HoldfastError as error:  # of the books: nothing was asked yet
@@ -275,8 +277,9 @@ def _openness(breaker: Breaker) -> float:
 class _Taken:
     """What one call has taken: of the room, and of its budgets."""
 
-    def __init__(self, room: Room, gate: Gate, session_id: str) -> None:
+    def __init__(self, room: Room, pace: Pace, gate: Gate, session_id: str) -> None:
         self.room = room
+        self._pace = pace
         self._gate = gate
         self.hold: Hold | None = None
         self._session_id = session_id
@@ -285,6 +288,9 @@ class _Taken:
     def take(self, size: int) -> None:
         self.room.take(self._session_id, size)
         self._size += size
+
+    def wait(self, weight: int) -> float:
+        return self._pace.wait(self._session_id, weight)
 
     def give_back(self) -> None:
         self.room.give_back(self._session_id, self._size)
@@ -307,7 +313,9 @@ async def _question(request: web.BaseRequest, endpoint: Endpoint, taken: _Taken)
                     raise BadQuestion(f"the request has more than {MOST_BYTES >> 20} MB")
     except TimeoutError:
         raise BadQuestion(f"the request was not complete within {BODY_SECONDS:.0f} s") from None
-    taken.take(await _parts(bytes(body), taken) * PART_BYTES)
+    inner = await _parts(bytes(body), taken) * PART_BYTES
+    taken.take(inner)
+    await asyncio.sleep(taken.wait(len(body) + inner))
     return Question(endpoint, bytes(body))
 
 
