@@ -45,6 +45,17 @@ class TestPi(AgentConformance):
         async with talk(harness) as one:
             assert reason_of(await one.turn("/llama list")) is StopReason.END_TURN
 
+    async def test_commands_of_the_repository(self, harness: AgentHarness) -> None:
+        async with talk(harness) as one:
+            file = b"---\ndescription: Greets.\n---\nsay hello $1\n"
+            await harness.write_file(one.place, "/workspace/.pi/prompts/greet.md", file)
+            try:
+                commands = await one.agent.commands(one.place, one.session)
+                assert [(command.name, command.description) for command in commands] == [("greet", "Greets.")]
+                assert text_of(await one.turn("/greet you")).strip() == "hello you"
+            finally:
+                await harness.service.files.remove(one.place.session_id, "/workspace/.pi", recursive=True)
+
     async def test_always_is_for_all_that_the_rule_asks_about(self, harness: AgentHarness) -> None:
         async with talk(harness) as one:
             first = await one.prompt(f"run echo may-i > {one.path('one')}")

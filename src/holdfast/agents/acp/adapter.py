@@ -98,6 +98,7 @@ class AcpAgent(Agent):
             await self._ask(place, found, "initialize", initialize(), self._supervisor.patience.start)
         except AcpError as error:
             raise AgentFailed(f"{self.name} refuses to begin: {error}") from error
+        await self._ping(place, found, self._supervisor.patience.start)  # some are busy for seconds after that
 
     async def _ping(self, place: Place, found: Found, seconds: float | None = None) -> None:
         """There is no such method in the protocol: so any agent that lives says at once that it does not know it."""
@@ -171,6 +172,8 @@ class AcpAgent(Agent):
             return note
         if self._preset.lists and not await self._is_listed(place, found, note.inner):
             await self._lost(place, note)
+        if self._preset.before_load is not None:
+            await self._preset.before_load(place, (await self._setting(place)).home, note.inner)
         method = "session/resume" if self._preset.resumes else "session/load"
         params = {"sessionId": note.inner, "cwd": place.brief.workdir, "mcpServers": []}
         try:

@@ -186,12 +186,16 @@ def gemini_environment(setting: Setting) -> Environment:
         "GEMINI_MODEL": setting.model.name,
         "GOOGLE_GEMINI_BASE_URL": setting.url,
         "GEMINI_CLI_HOME": setting.home,
+        "GEMINI_CLI_TRUST_WORKSPACE": "true",  # else it cannot be told to go without asking
     }
 
 
 def gemini_files(setting: Setting) -> Files:
+    # Without rules it goes without asking, which it does only in a folder that it trusts; with rules, what a repository
+    # says in its own settings must not count.
+    trust = {"enabled": bool(setting.brief.permissions)}
     settings = {
-        "security": {"auth": {"selectedType": "gemini-api-key"}},
+        "security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": trust},
         "general": {"disableAutoUpdate": True, "disableUpdateNag": True},
         "privacy": {"usageStatisticsEnabled": False},
         "model": {"name": setting.model.name},

@@ -1,13 +1,14 @@
 """The agents that speak ACP: command, environment, configuration, dialects, and in what each is different."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from holdfast.agents.acp import configs
+from holdfast.agents.acp import configs, gemini_chats
 from holdfast.agents.acp.mapper import Quirks
 from holdfast.agents.acp.setting import Setting
+from holdfast.agents.base import Place
 from holdfast.protocol.models import Model, Wire
 
 
@@ -33,6 +34,8 @@ class Preset:
     """Or ``session/set_model``, which came before that."""
     resumes: bool = False
     """It has ``session/resume``, which tells nothing of what was said before; else ``session/load``, which does."""
+    before_load: Callable[[Place, str, str], Awaitable[None]] | None = None
+    """What must be done first: in a place, for its home and a session."""
     lists: bool = False
     """It has ``session/list``: what is not on it is not there, whatever becomes of a try to load it."""
     missing: re.Pattern[str] | None = None
@@ -95,6 +98,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         free_mode="yolo",
         model_option=lambda model: model.name,
         model_method="session/set_model",
+        before_load=gemini_chats.put_aside,
         missing=re.compile(r"No previous sessions found|Invalid session identifier|not found", re.IGNORECASE),
     ),
 }
