@@ -37,7 +37,7 @@ def _pieces(pid: int, overlap: int) -> Iterator[bytes]:
                     entries = os.pread(pages.fileno(), size // _PAGE * 8, place // _PAGE * 8)
                     if entries.count(0) < len(entries):
                         yield _read(memory.fileno(), place, min(size + overlap, end - place))
-    except ProcessLookupError:
+    except (ProcessLookupError, FileNotFoundError):  # it has ended meanwhile
         return
 
 
