@@ -7,6 +7,7 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -67,7 +68,8 @@ class Talk:
         try:
             return await self._thread.models()
         except ThreadNotFound:
-            return await self._new_thread()
+            models, options = await self._new_thread(), self._wishes.get("options") or {}
+            return replace(models, agent=options.get("agent") or models.agent)
 
     async def _introduce(self) -> None:
         """Whom one talks with. Not worth an error: the first message tells what is wrong."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from holdfast.agents.base import Place
-from holdfast.errors import BadInput, TurnNotFound, WrongState
+from holdfast.errors import AgentFailed, AgentUnsupported, BadInput, TurnNotFound, WrongState
 from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.store.thread_rows import SleepState, TurnRow
 from holdfast.threads.git_diff import Diff, cut, git_diff
@@ -51,7 +51,10 @@ class CommandErrands:
         if wanted is not None and turn is None:
             raise TurnNotFound(f"there is no turn {wanted} of an agent in this channel, or it was taken back")
         if turn is not None and found.agent.abilities.diff and turn.agent_session_id == found.session:
-            return cut((await found.agent.diff(found.place, found.session, turn.id)).encode(), "agent")
+            try:
+                return cut((await found.agent.diff(found.place, found.session, turn.id)).encode(), "agent")
+            except (AgentFailed, AgentUnsupported) as error:
+                log.info("agent.diff.failed", thread_id=thread_id, error=error.message, next="git is asked")
         return await git_diff(found.place)
 
     async def _commands(self, box: "Mailbox", data: Data) -> Data:

@@ -1,14 +1,21 @@
-"""sandbox-agent with opencode behind it, in a real sandbox, against the demo model."""
+"""sandbox-agent in a real sandbox, against the demo model: the suite with pi behind it, permissions with opencode."""
 
-from collections.abc import AsyncIterator
+import itertools
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from holdfast.agents.conformance import AgentConformance, Harness
-from holdfast.agents.sandbox_agent.adapter import SandboxAgent
-from support.agent_harness import PATIENCE, real_agent
+from holdfast.agents.base import Place
+from holdfast.agents.conformance import AgentConformance
+from holdfast.agents.conformance.permissions import PermissionConformance
+from holdfast.agents.sandbox_agent.adapter import SandboxAgent, SandboxAgentPi
+from support.agent_harness import PATIENCE, AgentHarness, real_agent
 
 pytestmark = pytest.mark.anyio
+
+PROGRAM = "sandbox-agent"
+MOST_SESSIONS = 8
+"""Of one server: behind it, pi has a process for each."""
 
 
 @pytest.fixture(scope="module")
@@ -17,10 +24,25 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="module")
-async def harness(anyio_backend: str) -> AsyncIterator[Harness]:
-    async with real_agent(lambda: SandboxAgent(PATIENCE), "sandbox-agent", "sandbox-agent", 1536) as harness:
-        yield harness
+def tests() -> Iterator[int]:
+    return itertools.count(1)
 
 
 class TestSandboxAgent(AgentConformance):
-    pass
+    @pytest.fixture(scope="module")
+    async def shared(self, anyio_backend: str) -> AsyncIterator[AgentHarness]:
+        async with real_agent(lambda: SandboxAgentPi(PATIENCE), "sandbox-agent-pi", PROGRAM, 3072) as harness:
+            yield harness
+
+    @pytest.fixture
+    async def harness(self, shared: AgentHarness, tests: Iterator[int]) -> AsyncIterator[AgentHarness]:
+        yield shared
+        if next(tests) % MOST_SESSIONS == 0:
+            await shared.make_agent().stop(Place(shared.sessions[0], shared.service, brief=shared.brief()))
+
+
+class TestSandboxAgentWithOpencode(PermissionConformance):
+    @pytest.fixture(scope="module")
+    async def harness(self, anyio_backend: str) -> AsyncIterator[AgentHarness]:
+        async with real_agent(lambda: SandboxAgent(PATIENCE), "sandbox-agent", PROGRAM, 1536) as harness:
+            yield harness

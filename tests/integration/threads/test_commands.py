@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.agents.base import Abilities, Command
-from holdfast.errors import BadInput, ThreadNotFound, TurnNotFound, WrongState
+from holdfast.agents.base import Abilities, Command, Place
+from holdfast.errors import AgentDown, AgentUnsupported, BadInput, ThreadNotFound, TurnNotFound, WrongState
 from holdfast.protocol.models import Model, Wire
 from holdfast.protocol.turn_events import Kind
+from holdfast.threads import command_errands
+from holdfast.threads.git_diff import Diff
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.types import MessageView, NewMessage
 from support.threads import QUICK, REF, Desk, Street, text_of
@@ -151,6 +153,19 @@ async def test_the_diff_of_a_turn_is_the_agents_own(desk: Desk) -> None:
     assert "+say one" in (await desk.threads.commands.diff(REF, first.id)).text
     with pytest.raises(TurnNotFound):
         await desk.threads.commands.diff(REF, "trn_none")
+
+
+async def test_git_is_asked_where_the_agent_cannot_tell_after_all(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def from_git(_place: Place) -> Diff:
+        return Diff("+one", "git")
+
+    monkeypatch.setattr(command_errands, "git_diff", from_git)  # there is no git on the fake machine
+    await desk.talk("say one", "m1")
+    desk.agent.inject("diff", error=AgentUnsupported("this is no repository"))
+    assert (await desk.threads.commands.diff(REF)).source == "git"
+    desk.agent.inject("diff", error=AgentDown("it is not there"))
+    with pytest.raises(AgentDown):
+        await desk.threads.commands.diff(REF)
 
 
 async def test_a_review_by_a_prompt_of_ours(desk: Desk) -> None:

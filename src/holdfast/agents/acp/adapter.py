@@ -98,6 +98,7 @@ class AcpAgent(Agent):
             await self._ask(place, found, "initialize", initialize(), self._supervisor.patience.start)
         except AcpError as error:
             raise AgentFailed(f"{self.name} refuses to begin: {error}") from error
+        await self._ping(place, found, self._supervisor.patience.start)  # some are busy for seconds after that
 
     async def _ping(self, place: Place, found: Found, seconds: float | None = None) -> None:
         """There is no such method in the protocol: so any agent that lives says at once that it does not know it."""

@@ -6,7 +6,7 @@ turn's end, and leaves a record in the sandbox: what was told of a turn can be t
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import ClassVar, Final
 
 from holdfast.agents.acp.adapter import AcpAgent
@@ -16,14 +16,14 @@ from holdfast.agents.acp.turn import Turn, request_id
 from holdfast.agents.acp.words import is_answer, update_of
 from holdfast.agents.base import START, AgentSessionId, Cursor, Place, Prompt, Told
 from holdfast.agents.sandbox_agent import remains, server
+from holdfast.agents.sandbox_agent.scribe import Scribe
 from holdfast.agents.sandbox_agent.wire import SENT, HttpSupervisor
 from holdfast.agents.supervisor import Launch, Line, Patience, record
-from holdfast.errors import AgentDown, AgentFailed, HoldfastError, ProcessNotFound
+from holdfast.errors import AgentDown, AgentFailed, ProcessNotFound
 from holdfast.protocol.turn_events import Kind, StopReason
 from holdfast.sessions.processes import ProcessView
 
 _HOME: Final = "home"
-_DELETE_SECONDS = 1.0
 _UNHEARD_SECONDS = 10.0
 """How long a prompt may go without a sign of life that a daemon may have died over."""
 _RECORD_SECONDS = 20.0
@@ -43,18 +43,11 @@ class SandboxAgent(AcpAgent):
         self._supervisor = self._http
         self._notes = Conversations(self._supervisor.directory)
         self._prompts = self._supervisor.journal("prompts")
-        self._scribes: dict[str, asyncio.Task[None]] = {}
+        self._scribes: dict[str, Scribe] = {}
 
     async def start(self, place: Place) -> None:
         await super().start(place)
         await record.prune(place, await self._supervisor.directory(place))
-
-    async def stop(self, place: Place) -> None:
-        """The agent behind it first, if it lets itself be ended."""
-        found = await self._supervisor.find(place)
-        if found is not None and found.view.running:
-            await self._http.close(place, found.view, _DELETE_SECONDS)
-        await super().stop(place)
 
     async def _launch(self, place: Place) -> Launch:
         setting = await self._setting(place)
@@ -71,22 +64,11 @@ class SandboxAgent(AcpAgent):
     async def prompt(self, place: Place, session: AgentSessionId, prompt: Prompt) -> None:
         await super().prompt(place, session, prompt)
         name = self._prompts.name(session, prompt.id)
-        if name not in self._scribes:
-            task = asyncio.ensure_future(self._write_down(place, session, prompt.id, name))
-            self._scribes[name] = task
-            task.add_done_callback(lambda _task: self._scribes.pop(name, None))
-
-    async def _write_down(self, place: Place, session: AgentSessionId, prompt_id: str, name: str) -> None:
-        told: list[Told] = []
-        with contextlib.suppress(HoldfastError):
-            directory = await self._supervisor.directory(place)
-            if await record.load(place, directory, name) is not None:
-                return
-            with contextlib.suppress(HoldfastError):  # it died: then this much is known
-                async with contextlib.aclosing(super().events(place, session, prompt_id, START)) as events:
-                    async for one in events:
-                        told.append(one)
-            await record.save(place, directory, name, told)
+        directory = await self._supervisor.directory(place)
+        if name not in self._scribes and await record.load(place, directory, name) is None:
+            events = super().events(place, session, prompt.id, START)
+            scribe = self._scribes[name] = Scribe(place, directory, name, events)
+            scribe.task.add_done_callback(lambda _task: self._scribes.pop(name, None))
 
     async def events(
         self, place: Place, session: AgentSessionId, prompt_id: str, after: Cursor
@@ -94,28 +76,33 @@ class SandboxAgent(AcpAgent):
         turn = await self._turn(place, session, prompt_id)
         if turn is None:
             raise AgentFailed(f"{self.name} has had no prompt {prompt_id[:100]}")
-        view = await _process(turn)
-        if view is None or not view.running:
-            known = await self._recorded(turn)
-            if known is not None:
-                for told in remains.after(known, after):
-                    yield told
-                if known[-1].event.kind is not Kind.FINALIZE:
-                    raise AgentDown("the agent died in the middle of the turn; start it")
-                return
-        else:
-            await self._make_sure(turn)
-        async with contextlib.aclosing(super().events(place, session, prompt_id, after)) as events:
+        async with contextlib.aclosing(await self._source(turn, session, prompt_id, after)) as events:
             async for told in events:
                 if told.event.kind is Kind.FINALIZE:
                     await self._wait_for_scribe(turn)
                 yield told
 
+    async def _source(
+        self, turn: Turn, session: AgentSessionId, prompt_id: str, after: Cursor
+    ) -> AsyncGenerator[Told, None]:
+        """Who reads along; or the record, once the turn is over or its server gone; or the server."""
+        scribe = self._scribes.get(turn.name)
+        if scribe is not None:
+            return scribe.read(after)
+        view = await _process(turn)
+        known = await self._recorded(turn)
+        is_gone = view is None or not view.running
+        if known is not None and (is_gone or known[-1].event.kind is Kind.FINALIZE):
+            return _retold(known, after)
+        if not is_gone:
+            await self._make_sure(turn)
+        return super().events(turn.place, session, prompt_id, after)
+
     async def _wait_for_scribe(self, turn: Turn) -> None:
         """So that nobody is left in the sandbox when the turn is over."""
         scribe = self._scribes.get(turn.name)
         if scribe is not None:
-            await asyncio.wait([scribe], timeout=_RECORD_SECONDS)
+            await asyncio.wait([scribe.task], timeout=_RECORD_SECONDS)
         await self._http.let_go(turn.name)
 
     async def _make_sure(self, turn: Turn) -> None:
@@ -142,7 +129,6 @@ class SandboxAgent(AcpAgent):
 
     async def _recorded(self, turn: Turn) -> list[Told] | None:
         """Of a turn whose server is gone: as it was told, with its end."""
-        await self._wait_for_scribe(turn)
         directory = await self._supervisor.directory(turn.place)
         known = await record.load(turn.place, directory, turn.name)
         if not known:
@@ -164,6 +150,13 @@ class SandboxAgentPi(SandboxAgent):
     name = "sandbox-agent-pi"
     behind = "pi"
     preset = "pi-acp"
+
+
+async def _retold(known: Sequence[Told], after: Cursor) -> AsyncGenerator[Told, None]:
+    for told in remains.after(known, after):
+        yield told
+    if known[-1].event.kind is not Kind.FINALIZE:
+        raise AgentDown("the agent died in the middle of the turn; start it")
 
 
 async def _process(turn: Turn) -> ProcessView | None:

@@ -2,6 +2,9 @@
 
 Each start has a new token, made in the sandbox and kept there in a file that only its user can read. The port is the
 kernel's choice. What the server has to say comes as server-sent events; it keeps the last 1024 of them.
+
+It is ended by signals, which reach the agent behind it, too, and never by DELETE: with some agents that never answers,
+and others answer to it for a prompt that they have not done.
 """
 
 import asyncio
@@ -75,11 +78,6 @@ class AcpServer:
 
     def events(self, after: int) -> AsyncGenerator[Event | None, None]:
         return events(self.place, self.server, f"/v1/acp/{_ID}", str(after) if after > 0 else "")
-
-    async def close(self, seconds: float) -> None:
-        """Ends the agent behind it; some never answer to that."""
-        with contextlib.suppress(AgentDown, AgentFailed):
-            await ask(self.place, self.server, "DELETE", f"/v1/acp/{_ID}", seconds=seconds)
 
     @property
     def _path(self) -> str:

@@ -210,11 +210,6 @@ class HttpSupervisor(Supervisor):
             task.cancel()
             await asyncio.wait([task])
 
-    async def close(self, place: Place, view: ProcessView, seconds: float) -> None:
-        with contextlib.suppress(HoldfastError, TimeoutError):
-            async with asyncio.timeout(seconds):
-                await (await self._server(place, view)).close(seconds)
-
     # -- where it is ---------------------------------------------------------------------------------------------------
 
     async def present(self, place: Place, process_id: str) -> ProcessView:

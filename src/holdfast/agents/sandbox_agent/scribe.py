@@ -1,0 +1,63 @@
+"""Reads along with one turn, for all readers of this daemon, and leaves a record of it in the sandbox."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+
+from holdfast.agents.base import Cursor, Place, Told
+from holdfast.agents.sandbox_agent import remains
+from holdfast.agents.supervisor import record
+from holdfast.errors import AgentDown, HoldfastError
+
+
+class Scribe:
+    """``events`` is the turn from its beginning. What was told stays here until the turn is over, whatever becomes of
+    the server."""
+
+    def __init__(self, place: Place, directory: str, name: str, events: AsyncGenerator[Told, None]) -> None:
+        self._place = place
+        self._directory = directory
+        self._name = name
+        self._told: list[Told] = []
+        self._error: HoldfastError | None = None
+        self._over = False
+        self._changed = asyncio.Event()
+        self.task = asyncio.ensure_future(self._write_down(events))
+        self.task.add_done_callback(lambda _task: self._end())
+
+    async def _write_down(self, events: AsyncGenerator[Told, None]) -> None:
+        try:
+            async with contextlib.aclosing(events):
+                async for told in events:
+                    self._told.append(told)
+                    self._wake()
+        except HoldfastError as error:  # it died: then this much is known
+            self._error = error
+        self._end()
+        if self._told:
+            with contextlib.suppress(HoldfastError):
+                await record.save(self._place, self._directory, self._name, self._told)
+
+    def _end(self) -> None:
+        if self.task.done() and not self._over:  # sent away, perhaps before it had begun
+            self._error = AgentDown("nobody reads along any more; read on")
+        self._over = True
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def read(self, after: Cursor) -> AsyncGenerator[Told, None]:
+        """From after that cursor on, as it comes. Raises what ended the turn before its end."""
+        number = len(self._told) - len(remains.after(self._told, after)) if after else 0
+        while True:
+            changed = self._changed
+            while number < len(self._told):
+                number += 1
+                yield self._told[number - 1]
+            if self._over:
+                break
+            await changed.wait()
+        if self._error is not None:
+            raise type(self._error)(self._error.message)
