@@ -7,7 +7,7 @@ bell rings when there may be some. It cannot let go of the lease while something
 import asyncio
 import contextlib
 from collections.abc import Coroutine, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from holdfast.threads.patience import patiently
 from holdfast.threads.resolver import Attached, Resolver
 from holdfast.threads.tools import Tools, new_id
 from holdfast.threads.turn_run import TurnRun
+from holdfast.threads.types import How
 
 log = structlog.get_logger(__name__)
 
@@ -106,12 +107,25 @@ class Mailbox:
         return True
 
     async def attach(self, channel: str) -> Attached:
-        """Resolve; callers at the same time share one, which goes on when they go away."""
+        """The agent that a turn is talking to; else resolve."""
+        run = self.runs.get(channel)
+        if run is not None and run.attached is not None:
+            return replace(run.attached, how=How.REUSED, why=None, changed=False)
+        return await self._resolve(channel)
+
+    async def _resolve(self, channel: str) -> Attached:
+        """Callers at the same time share one, which goes on when they go away."""
         task = self._resolving.get(channel)
         if task is None:
-            task = self._resolving[channel] = asyncio.create_task(self._resolver.resolve(self.lease, channel))
+            work = self._resolver.resolve(self.lease, channel, in_turn=self._in_turn(channel))
+            task = self._resolving[channel] = asyncio.create_task(work)
             task.add_done_callback(partial(self._resolved, channel))
         return await asyncio.shield(task)
+
+    def _in_turn(self, channel: str) -> bool:
+        """Whether the channel's agent may be at work. A turn that has failed and takes breath is not over."""
+        run = self.runs.get(channel)
+        return run.was_asked if run is not None else f"{_TURN}{channel}" in self._tasks
 
     def _resolved(self, channel: str, task: "asyncio.Task[Attached]") -> None:
         del self._resolving[channel]
@@ -298,7 +312,7 @@ class Mailbox:
         return channel in self._reverting or channel in self.runs or f"{_TURN}{channel}" in self._tasks
 
     def _begin(self, turn: TurnRow) -> None:
-        run = TurnRun(self._tools, self._files, self.lease, turn, partial(self.attach, turn.channel))
+        run = TurnRun(self._tools, self._files, self.lease, turn, partial(self._resolve, turn.channel))
         run.on_accepted = self.look_again
         self.runs[turn.channel] = run
         self._spawn(f"{_TURN}{turn.channel}", self._run_turn(turn.channel, run))

@@ -83,13 +83,23 @@ class TurnRun:
         self._attachments = Attachments(tools, files, lease, turn.id)
         self._steering = Steering(tools, self._attachments, turn)
         self._closing = TurnEnd(tools, lease, turn.id)
-        self.on_accepted: Callable[[], None] = _nobody
+        self.on_accepted: Callable[[], None] = lambda: None
         """Called when it can be steered."""
         self.questions = Questions(self._answer, seconds=tools.settings.question_seconds, clock=tools.clock)
 
     @property
     def turn(self) -> TurnRow:
         return self._turn
+
+    @property
+    def attached(self) -> Attached | None:
+        """The agent that it talks to; None while that is being brought."""
+        return self._attached
+
+    @property
+    def was_asked(self) -> bool:
+        """The agent may be at work on it."""
+        return self._turn.accepted or self._turn.state != TurnState.PREPARING
 
     @property
     def can_be_steered(self) -> bool:
@@ -152,6 +162,7 @@ class TurnRun:
         self._attached = self._last = found
         if await self._must_ask(found):
             if not await self._is_quiet(found):
+                self._attached = None
                 await self._go()
                 return
             await self._ask(found)
@@ -387,7 +398,3 @@ class TurnRun:
         self._steering.add(message)
         if self._attached is not None:
             await self._steering.deliver(self._attached)
-
-
-def _nobody() -> None:
-    """Until somebody wants to know."""
