@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from holdfast.drivers.base import Driver, ImageRoot, SandboxSpec, SandboxState
 from holdfast.drivers.conformance import DriverConformance, Harness
 from holdfast.drivers.conformance.harness import (
+    PATIENCE_SECONDS,
     Sandbox,
     clean_up,
     eventually,
@@ -23,6 +24,7 @@ from holdfast.drivers.conformance.harness import (
 from holdfast.drivers.process import ProcessDriver
 from holdfast.errors import RuntimeUnavailable
 from holdfast.link.hub import LinkHub
+from holdfast.protocol import frames
 from support.leftovers import leftovers
 from support.places import made
 
@@ -199,3 +201,22 @@ async def test_other_children_of_the_daemon_are_left_to_who_waits_for_them(harne
 async def test_a_state_directory_may_be_deep(tmp_path: Path) -> None:
     async with sandbox(ProcessHarness(tmp_path / ("deep" * 40))) as box:
         assert (await box.run("echo $HOME")).exit_code == 0
+
+
+async def started(box: Sandbox, command: str) -> frames.Header:
+    fields: frames.Header = {"process_id": "prc_1", "cmd": command, "input": True, "limit": 1 << 20}
+    return (await box.link.call("proc.start", fields, timeout=PATIENCE_SECONDS))[0]
+
+
+async def test_input_that_is_sent_again_is_written_once(harness: ProcessHarness) -> None:
+    """As the link does when it was cut before the answer came."""
+    async with sandbox(harness) as box:
+        await started(box, "cat")
+        for write_id, line, eof in (("a", b"one\n", False), ("a", b"one\n", False), ("b", b"two\n", True)):
+            fields: frames.Header = {"process_id": "prc_1", "write_id": write_id, "eof": eof}
+            await box.link.call("proc.input", fields, line, timeout=PATIENCE_SECONDS)
+        await box.link.call("proc.input", fields, line, timeout=PATIENCE_SECONDS)
+        await box.link.call("proc.get", {"process_id": "prc_1", "wait_ms": 20_000}, timeout=PATIENCE_SECONDS)
+        read: frames.Header = {"process_id": "prc_1", "offset": 0, "limit": 1 << 20}
+        header, body = await box.link.call("proc.read", read, timeout=PATIENCE_SECONDS)
+        assert (header["running"], body) == (False, b"one\ntwo\n")
