@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -220,3 +221,32 @@ async def test_input_that_is_sent_again_is_written_once(harness: ProcessHarness)
         read: frames.Header = {"process_id": "prc_1", "offset": 0, "limit": 1 << 20}
         header, body = await box.link.call("proc.read", read, timeout=PATIENCE_SECONDS)
         assert (header["running"], body) == (False, b"one\ntwo\n")
+
+
+# Starts a program that leads a group of its own, from a thread of its own; tells its id, and goes on for ever.
+_WITH_A_TOOL = """
+import subprocess, threading, time
+def work():
+    print(subprocess.Popen(["setsid", "sleep", "1000"]).pid, flush=True)
+    time.sleep(1000)
+threading.Thread(target=work).start()
+"""
+
+
+async def test_kill_reaches_what_a_program_has_detached(harness: ProcessHarness) -> None:
+    async with sandbox(harness) as box:
+        await started(box, f"exec {shlex.join([sys.executable, '-c', _WITH_A_TOOL])}")
+        read: frames.Header = {"process_id": "prc_1", "offset": 0, "limit": 100}
+        told: list[bytes] = []
+
+        async def has_told() -> bool:
+            told[:] = [(await box.link.call("proc.read", read, timeout=PATIENCE_SECONDS))[1]]
+            return told[0].endswith(b"\n")
+
+        await eventually(has_told, "the tool was started")
+        await box.link.call("proc.signal", {"process_id": "prc_1", "signal": "SIGKILL"}, timeout=PATIENCE_SECONDS)
+
+        async def is_gone() -> bool:
+            return not Path(f"/proc/{int(told[0])}").exists()
+
+        await eventually(is_gone, "the tool has ended with the program")
