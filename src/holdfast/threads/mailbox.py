@@ -6,7 +6,7 @@ bell rings when there may be some. It cannot let go of the lease while something
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -72,6 +72,7 @@ class Mailbox:
         self._lost: str | None = None
         self._closing = False
         self._reverting: set[str] = set()
+        self._still = asyncio.Lock()
         self._inbox = -1
         self._news = True
         """Whether the store may have something; who asks in this process need not wait for a look into it."""
@@ -115,11 +116,12 @@ class Mailbox:
 
     async def _resolve(self, channel: str) -> Attached:
         """Callers at the same time share one, which goes on when they go away."""
-        task = self._resolving.get(channel)
-        if task is None:
-            work = self._resolver.resolve(self.lease, channel, in_turn=self._in_turn(channel))
-            task = self._resolving[channel] = asyncio.create_task(work)
-            task.add_done_callback(partial(self._resolved, channel))
+        async with self._still:
+            task = self._resolving.get(channel)
+            if task is None:
+                work = self._resolver.resolve(self.lease, channel, in_turn=self._in_turn(channel))
+                task = self._resolving[channel] = asyncio.create_task(work)
+                task.add_done_callback(partial(self._resolved, channel))
         return await asyncio.shield(task)
 
     def _in_turn(self, channel: str) -> bool:
@@ -153,6 +155,17 @@ class Mailbox:
         finally:
             self._reverting.discard(channel)
             self.look_again()
+
+    @contextlib.asynccontextmanager
+    async def standstill(self) -> AsyncIterator[None]:
+        """Meanwhile no turn begins and nothing is resolved, in any channel."""
+        async with self._still:
+            if self._resolving:
+                await asyncio.wait(list(self._resolving.values()))
+            try:
+                yield
+            finally:
+                self.look_again()
 
     def go_on(self) -> None:
         """It stays after all."""
@@ -309,7 +322,8 @@ class Mailbox:
 
     def _busy(self, channel: str) -> bool:
         """Also with a turn that has just failed and takes breath: until its task is gone there cannot be another."""
-        return channel in self._reverting or channel in self.runs or f"{_TURN}{channel}" in self._tasks
+        held = self._still.locked() or channel in self._reverting
+        return held or channel in self.runs or f"{_TURN}{channel}" in self._tasks
 
     def _begin(self, turn: TurnRow) -> None:
         run = TurnRun(self._tools, self._files, self.lease, turn, partial(self._resolve, turn.channel))

@@ -1,5 +1,6 @@
 """Commands on a thread's agent: a new session, models, slash commands, diffs and reviews."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -9,8 +10,9 @@ from holdfast.agents.base import Abilities, Command
 from holdfast.errors import BadInput, ThreadNotFound, TurnNotFound, WrongState
 from holdfast.protocol.models import Model, Wire
 from holdfast.protocol.turn_events import Kind
+from holdfast.store.thread_rows import fresh_after
 from holdfast.threads.keys import ThreadRef
-from holdfast.threads.types import MessageView, NewMessage
+from holdfast.threads.types import MessageView, NewMessage, ThreadOptions
 from support.threads import QUICK, REF, Desk, Street, text_of
 
 pytestmark = pytest.mark.anyio
@@ -102,6 +104,19 @@ async def test_a_model_holds_from_the_next_turn_on(desk: Desk) -> None:
     assert told.data == {"model": "acme/small"}
     assert (await desk.threads.commands.use_model(REF, None)).current == "acme/big"
     assert (await desk.threads.get(REF)).options.model is None
+
+
+async def test_what_is_set_at_the_same_time_is_all_set(desk: Desk) -> None:
+    await desk.talk("say the password is kelp", "m1")
+    await asyncio.gather(
+        desk.threads.commands.use_model(REF, "acme/small"),
+        desk.threads.commands.new_session(REF),
+        desk.threads.resolve(REF, ThreadOptions(system_prompt="be brief")),
+        desk.threads.resolve(REF, ThreadOptions(retry_broken_streams=True)),
+    )
+    chosen = (await desk.threads.get(REF)).options
+    assert (chosen.model, chosen.system_prompt, chosen.retry_broken_streams) == ("acme/small", "be brief", True)
+    assert fresh_after(await desk.tools.store.threads.by_key(REF.owner, REF.key), "default") > 0
 
 
 async def test_only_what_is_offered(desk: Desk) -> None:
