@@ -279,11 +279,17 @@ class ThreadStore:
         """It works again: no error, no failures."""
         return await self._change(lease, {"last_error": None, "resume_failures": 0}, ())
 
-    async def touch(self, id: str) -> None:
-        """Somebody uses the thread without writing to it (a preview, a terminal): it is not idle. No lease needed."""
+    async def touch(self, id: str, channel: str | None = None) -> None:
+        """Somebody uses the thread without writing to it (a preview, a terminal): it is not idle. No lease needed.
+
+        ``channel``: and the agent of that channel.
+        """
 
         def work(connection: sa.Connection) -> None:
-            enter_any(connection, id, last_activity_at=clock(connection))
+            entered = enter_any(connection, id, last_activity_at=clock(connection))
+            if channel is not None:
+                this = (channels.c.thread_id == id, channels.c.channel == channel)
+                connection.execute(sa.update(channels).where(*this).values(updated_at=entered.now))
 
         await self._database.write(work)
 

@@ -39,8 +39,7 @@ class CommandErrands:
     async def _diff(self, box: "Mailbox", data: Data) -> Data:
         """Of a turn, from the agent itself, where it can; else of the working directory, from git."""
         channel, wanted = _text(data, "channel"), data.get("turn_id")
-        found = await box.attach(channel)
-        await box.note_use()
+        found, _noted = await box.use(channel)
         diff = await self._of_turn(found, box.thread_id, channel, wanted if isinstance(wanted, str) else None)
         return {"text": diff.text, "source": diff.source, "truncated": diff.truncated}
 
@@ -55,8 +54,7 @@ class CommandErrands:
         return await git_diff(found.place)
 
     async def _commands(self, box: "Mailbox", data: Data) -> Data:
-        found = await box.attach(_text(data, "channel"))
-        await box.note_use()
+        found, _noted = await box.use(_text(data, "channel"))
         listed = await found.agent.commands(found.place, found.session)
         return {
             "agent": found.agent.name,
@@ -90,7 +88,9 @@ class CommandErrands:
         store = self._tools.store
         with box.reverting(channel):
             row, known = await store.threads.get(box.thread_id), await store.threads.channel(box.thread_id, channel)
-            if known is None or channel in box.runs or row.session_id is None or row.sleep_state != SleepState.AWAKE:
+            if known is None or row.session_id is None or row.sleep_state != SleepState.AWAKE:
+                return {"stopped": False}
+            if channel in await _running(self._tools, box):
                 return {"stopped": False}
             if isinstance(seconds, float) and known.updated_at + seconds > time.time():
                 return {"stopped": False}
@@ -102,9 +102,14 @@ class CommandErrands:
 
 async def refuse_running(tools: Tools, box: "Mailbox", channel: str | None = None) -> None:
     """``WrongState`` while a turn is running in the channel; None: in any."""
-    unfinished = {turn.channel for turn in await tools.store.turns.unfinished(box.thread_id)} | set(box.runs)
-    if channel in unfinished or (channel is None and unfinished):
+    running = await _running(tools, box)
+    if channel in running or (channel is None and running):
         raise WrongState("a turn is running; abort it, or wait for its end")
+
+
+async def _running(tools: Tools, box: "Mailbox") -> set[str]:
+    """Channels whose turn has not ended, also if nobody works on it in this moment."""
+    return {turn.channel for turn in await tools.store.turns.unfinished(box.thread_id)} | set(box.runs)
 
 
 def _text(data: Data, name: str) -> str:

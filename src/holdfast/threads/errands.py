@@ -99,8 +99,7 @@ class Errands:
     # -- each of them ------------------------------------------------------------------------------------------------
 
     async def _resolve(self, box: "Mailbox", data: Data) -> Data:
-        found = await box.attach(_text(data, "channel"))
-        noted = await box.note_use()
+        found, noted = await box.use(_text(data, "channel"))
         return {
             "session_id": found.place.session_id,
             "agent_session_id": found.session,

@@ -76,7 +76,7 @@ class Mailbox:
         self._inbox = -1
         self._news = True
         """Whether the store may have something; who asks in this process need not wait for a look into it."""
-        self._noted = float("-inf")
+        self._noted: dict[str, float] = {}
         self.thread_id = thread_id
         self.lease = Lease(thread_id, tools.node, 0)
         self.runs: dict[str, TurnRun] = {}
@@ -98,13 +98,21 @@ class Mailbox:
         self._asked.append(errand)
         self._bell.set()
 
-    async def note_use(self) -> bool:
-        """Somebody uses the thread without a message. Whether that was written: idleness is counted in minutes."""
+    async def use(self, channel: str) -> tuple[Attached, bool]:
+        """Attach, for somebody who uses the channel's agent without a message; and whether that was written.
+
+        Idleness is counted in minutes. An agent that was started for this is noted anyhow: it is to be stopped again.
+        """
+        noted = await self._note_use(channel)
+        found = await self.attach(channel)
+        return found, await self._note_use(channel, anyhow=found.how is not How.REUSED) or noted
+
+    async def _note_use(self, channel: str, *, anyhow: bool = False) -> bool:
         now = asyncio.get_running_loop().time()
-        if now - self._noted < _USE_SECONDS:
+        if not anyhow and now - self._noted.get(channel, float("-inf")) < _USE_SECONDS:
             return False
-        await self._tools.store.threads.touch(self.thread_id)
-        self._noted = now
+        await self._tools.store.threads.touch(self.thread_id, channel)
+        self._noted[channel] = now
         return True
 
     async def attach(self, channel: str) -> Attached:
