@@ -26,14 +26,13 @@ from holdfast.errors import (
     SandboxLost,
     StaleRow,
     ThreadNotFound,
-    Unavailable,
 )
 from holdfast.protocol.turn_events import Kind, StopReason
 from holdfast.store.thread_rows import Lease, MessageRow, TurnRow, TurnState
 from holdfast.threads import options
 from holdfast.threads.attachments import Attachments
 from holdfast.threads.batches import batches
-from holdfast.threads.files import Collected, ThreadFileService
+from holdfast.threads.files import ThreadFileService
 from holdfast.threads.patience import patiently
 from holdfast.threads.questions import Questions
 from holdfast.threads.resolver import Attached
@@ -183,6 +182,8 @@ class TurnRun:
                 await self._attachments.listen(() if self._turn.accepted else self._turn.attachments)
                 return await self._attach()
         except TimeoutError:
+            if self._preparing is None or not self._preparing.expired():
+                raise  # somebody else's, and no abort
             return None
         except (StaleRow, ThreadNotFound):
             raise
@@ -319,26 +320,13 @@ class TurnRun:
             await self._end_aborted()
             return
         await self._note(state=TurnState.COLLECTING)
-        files = await self._collect(found)
+        seconds = self._tools.settings.collect_seconds
+        files = await self._files.collected(found.place.session_id, self._turn, seconds)
         trouble = [error_event(one.code, f"new files could not be fetched: {one.message}") for one in files.trouble]
         trouble += await self._steering.close(found)
         self._turn = await self._closing.write(
             last.event, events=trouble, artifacts=[row.id for row in files.kept.values()], cursor=last.cursor
         )
-
-    async def _collect(self, found: Attached) -> Collected:
-        """The files of the turn, as far as they can be had in time."""
-        files = Collected()
-        try:
-            async with asyncio.timeout(self._tools.settings.collect_seconds):
-                await self._files.collect(found.place.session_id, self._turn, files)
-        except TimeoutError:
-            files.trouble.append(Unavailable("there was not enough time for all"))
-        except (StaleRow, ThreadNotFound):
-            raise
-        except HoldfastError as error:
-            files.trouble.append(error)
-        return files
 
     # -- its end -----------------------------------------------------------------------------------------------------
 
