@@ -168,8 +168,8 @@ class TurnRun:
         self.on_accepted()
         if self._aborting:
             await self._tell_abort(found)
-        await self._steering.deliver(found)
-        await self._follow(found)
+        async with self._steering.delivering(found):
+            await self._follow(found)
 
     # -- the prompt --------------------------------------------------------------------------------------------------
 
