@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 CLOCK = re.compile(rb'"content":"([0-9]+)"')
 SECONDS = 120.0
+SPREAD_SECONDS = 2.0
 
 
 def body(events: int, every: float) -> bytes:
@@ -40,28 +41,30 @@ def first(url: str, count: int) -> list[float]:
 
 
 def many(url: str, count: int, events: int, every: float) -> list[float]:
+    """They are begun one after the other, since agents do not ask all in the same moment."""
     parts = urlsplit(url)
     asked = body(events, every)
     fields = f"host: x\r\ncontent-type: application/json\r\ncontent-length: {len(asked)}"
-    head = f"POST {parts.path} HTTP/1.1\r\n{fields}\r\n\r\n"
+    request = f"POST {parts.path} HTTP/1.1\r\n{fields}\r\n\r\n".encode() + asked
     ages: list[float] = []
-    ended: set[socket.socket] = set()
+    begun = ended = 0
+    started = time.monotonic()
     with selectors.DefaultSelector() as selector:
-        for number in range(count):
-            connection = socket.create_connection((parts.hostname, parts.port), timeout=SECONDS)
-            connection.sendall(head.encode() + asked)
-            selector.register(connection, selectors.EVENT_READ)
-            time.sleep(every / count if number < count else 0)  # agents do not ask all in the same moment
-        until = time.monotonic() + SECONDS
-        while len(ended) < count and time.monotonic() < until:
-            for key, _ in selector.select(1.0):
-                connection = key.fileobj  # type: ignore[assignment]  # what was registered
-                data = connection.recv(1 << 16)
+        while ended < count and time.monotonic() < started + SECONDS:
+            due = started + begun * SPREAD_SECONDS / count
+            if begun < count and time.monotonic() >= due:
+                connection = socket.create_connection((parts.hostname, parts.port), timeout=SECONDS)
+                connection.sendall(request)
+                selector.register(connection, selectors.EVENT_READ, connection)
+                begun += 1
+                continue
+            for key, _ in selector.select(max(due - time.monotonic(), 0.0) if begun < count else 1.0):
+                data = key.data.recv(1 << 16)
                 now = time.monotonic_ns()
                 ages += [(now - int(clock)) / 1e6 for clock in CLOCK.findall(data)]
-                if not data or b"0\r\n\r\n" in data[-16:]:
-                    ended.add(connection)
-                    selector.unregister(connection)
+                if not data or data.endswith(b"0\r\n\r\n"):
+                    ended += 1
+                    selector.unregister(key.data)
     if len(ages) != count * events:
         raise SystemExit(f"{len(ages)} events came, of {count * events}")
     return ages

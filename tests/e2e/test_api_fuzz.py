@@ -15,7 +15,13 @@ SPARED = {
     "POST /v1/images",  # would import directories of this machine; its own tests and the app on fakes cover it
     "GET /v1/threads/{key}/events/stream",  # never ends; its own tests cover it
 }
-SLOW = {"POST /v1/threads/{key}/resolve": 5}
+SLOW = {
+    "POST /v1/threads/{key}/resolve": 5,
+    "GET /v1/threads/{key}/diff": 5,
+    "GET /v1/threads/{key}/commands": 5,
+    "POST /v1/threads/{key}/commands": 5,
+    "POST /v1/threads/{key}/review": 5,
+}
 """Those that make sandboxes, and how many examples they are worth."""
 
 

@@ -60,6 +60,15 @@ def test_load_benchmark_counts_errors_and_compares_the_tail(tmp_path: Path) -> N
 
 
 @pytest.mark.timeout(300)
+def test_models_benchmark_compares_with_asking_directly(tmp_path: Path) -> None:
+    first, age, stalls, share = _quick_figures("models", tmp_path)
+    assert [figure["target"] for figure in (first, stalls)] == ["≤ 3 ms", "≤ 0 events"]
+    assert first["count"] == 10 and first["reference_p50"] > 0
+    assert age["count"] == 200 * 20 and age["p50"] > age["reference_p50"] > 0
+    assert 0 < share["p50"] <= 100
+
+
+@pytest.mark.timeout(300)
 def test_races_benchmark_counts_sandboxes_made_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running_postgres() as server:
         if server is None:

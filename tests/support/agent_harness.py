@@ -18,7 +18,7 @@ from aiohttp import web
 
 from holdfast.agents.base import Agent, Brief, Place
 from holdfast.agents.conformance import Harness
-from holdfast.agents.conformance.harness import Wishes
+from holdfast.agents.conformance.harness import Wishes, talk
 from holdfast.agents.conformance.permissions import RULES
 from holdfast.agents.permissions import parse
 from holdfast.agents.supervisor import Patience, Supervisor, supervisor
@@ -31,6 +31,7 @@ from holdfast.errors import FileMissing, HoldfastError, RuntimeUnavailable
 from holdfast.images.store import ImageStore
 from holdfast.keys.types import ROOT
 from holdfast.protocol.models import Model, Wire
+from holdfast.sessions.file_types import Search
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.sleep import PausedAs
 from holdfast.sessions.types import CreateRequest
@@ -126,6 +127,14 @@ class AgentHarness(Harness):
     async def sleep_and_wake(self, place: Place) -> None:
         await self.service.pause(place.session_id, PausedAs.FILES)
         await self.service.wake(place.session_id)
+
+
+async def traces(harness: Harness) -> list[str]:
+    """What an agent has put among the user's own files without being asked to, after a turn."""
+    async with talk(harness) as one:
+        await one.turn(harness.wishes.say("hello"))
+        entries, _ = await one.place.sandbox.files.list(one.place.session_id, Search("/workspace", hidden=True))
+        return [entry.path for entry in entries if "/t" not in entry.path.removeprefix("/workspace")]
 
 
 @contextlib.asynccontextmanager

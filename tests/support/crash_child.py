@@ -7,6 +7,7 @@ import asyncio
 import sys
 from pathlib import Path
 
+sys.path.pop(0)  # this directory: what is in it must not stand for modules of the standard library
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from holdfast.store import Store

@@ -8,7 +8,6 @@ from holdfast.agents.conformance.harness import Wishes
 from holdfast.agents.opencode.adapter import OpenCodeAgent
 from holdfast.agents.supervisor import Patience, Supervisor
 from holdfast.errors import HoldfastError
-from holdfast.sessions.processes import ProcessRequest
 from support.agent_harness import AgentHarness, DemoWishes, open_agents
 
 PATIENCE = Patience(start=90, health=4, request=60, quiet=5)
@@ -17,16 +16,13 @@ MEMORY_MB = 1536
 
 
 class OpenCodeWishes(DemoWishes):
-    """It has a tool to ask with. What concerns the process is done by a command that it runs itself."""
+    """It has a tool to ask with. It is killed, and noise is made, by a command that it runs itself."""
 
     def ask(self, question: str, options: Sequence[str]) -> str | None:
         return Wishes.ask(self, question, options)
 
     def crash(self) -> str | None:
         return "run kill -9 $PPID"
-
-    def hang(self) -> str | None:
-        return "run kill -STOP $PPID"
 
     def noise(self) -> str | None:
         return "run echo '{\"turn\": garbage' > /proc/$PPID/fd/1"
@@ -38,14 +34,10 @@ class OpenCodeHarness(AgentHarness):
     long_words = 60_000
 
     async def new_session(self) -> Place:
-        """The first has a repository, or no turn could be taken back; and one with settings for OpenCode itself."""
+        """The first has settings for OpenCode itself among the user's files."""
         is_first = not self.sessions
         place = await super().new_session()
         if is_first:
-            request = ProcessRequest(cmd="git init -q /workspace")
-            started = await self.service.processes.start(place.session_id, request, idempotency_key=None)
-            done = await self.service.processes.get(place.session_id, started.process_id, wait_ms=20_000)
-            assert done.exit_code == 0
             folder = "/workspace/.opencode/command"
             await self.service.files.mkdir(place.session_id, folder, parents=True, mode=None)
             command = b"---\ndescription: Greets\n---\nsay hello $ARGUMENTS\n"

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+sys.path.pop(0)  # this directory: what is in it must not stand for modules of the standard library
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from holdfast.protocol.turn_events import Kind

@@ -39,7 +39,7 @@ KNOWN: Final[Mapping[str, Known]] = {
     "claude": Known(f"{_ACP}:Claude", "claude-agent-acp", "@agentclientprotocol/claude-agent-acp", False, 1024),
     "codex": Known(f"{_ACP}:Codex", "codex-acp", "@zed-industries/codex-acp", False, 768),
     "pi-acp": Known(f"{_ACP}:PiAcp", "pi-acp", "pi-acp", False, 768),
-    "gemini": Known(f"{_ACP}:Gemini", "gemini", "@google/gemini-cli", False, 768),
+    "gemini": Known(f"{_ACP}:Gemini", "gemini", "@google/gemini-cli", False, 1024),
 }
 
 

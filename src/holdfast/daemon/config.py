@@ -50,6 +50,8 @@ from holdfast.errors import BadInput, ConfigError
 from holdfast.sessions.network import NetworkPolicy
 
 ENV_PREFIX = "HOLDFAST_"
+_MAY_HOLD_SECRETS = ("api_key", "database_url", "git_credentials", "providers", "webhooks")
+"""Some because people put a secret where only its source belongs: the error that says so must not repeat it."""
 DAY = 24 * 3600
 
 _SQLITE = ("sqlite", "sqlite+aiosqlite")
@@ -384,7 +386,7 @@ def _explain(detail: Mapping[str, Any], found: Mapping[str, _Value]) -> str:
     what = str(detail["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"][1:])
     # The raw value, not detail["input"]: validators may have changed that.
-    secret = key in ("api_key", "database_url", "webhooks")
+    secret = key in _MAY_HOLD_SECRETS
     shown = "" if secret else f"; it is {_short(found[key].value if key in found else detail['input'])}"
     return f"{key}{field} ({origin}): {what}{shown}".replace("\n", " ")
 

@@ -28,6 +28,15 @@ class KeyConfig(BaseModel):
     command: Annotated[tuple[Name, ...] | None, BeforeValidator(split)] = None
     refresh_minutes: Annotated[Float, Field(gt=0)] = 15.0
 
+    @model_validator(mode="before")
+    @classmethod
+    def _no_text(cls, value: object) -> object:
+        if isinstance(value, str):
+            raise ValueError(
+                "must say where the key is, such as {env: ANTHROPIC_API_KEY}; it does not belong here itself"
+            )
+        return value
+
     @model_validator(mode="after")
     def _one_source(self) -> "KeyConfig":
         if sum(source is not None for source in (self.env, self.file, self.command)) != 1:

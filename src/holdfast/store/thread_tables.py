@@ -73,7 +73,7 @@ threads = sa.Table(
     sa.Index(None, "last_activity_at", "id"),  # page
     sa.Index(None, "owner", "last_activity_at", "id"),  # page of an owner
     sa.Index(None, "sleep_state", "last_activity_at"),  # idle
-    sa.Index(None, "session_id"),  # by_session, on_node
+    sa.Index(None, "session_id"),  # at_work, on_node
     _index("ix_threads_lease_owner", "lease_owner", where="lease_owner IS NOT NULL"),  # release_all
     _index("ix_threads_deleted_at", "deleted_at", where="deleted_at IS NOT NULL"),  # deleted, purge
 )

@@ -24,7 +24,7 @@ from holdfast.store.thread_rows import (
     ThreadRow,
     with_fresh_after,
 )
-from holdfast.store.thread_tables import NOT_DELETED
+from holdfast.store.thread_tables import NOT_DELETED, UNENDED, turns
 from holdfast.store.thread_tables import thread_channels as channels
 from holdfast.store.thread_tables import threads as table
 from holdfast.store.thread_watch import ThreadWatch
@@ -43,6 +43,13 @@ _WHOLE = (
     .outerjoin(channels, channels.c.thread_id == table.c.id)
     .where(table.c.owner == sa.bindparam("owner"), table.c.key == sa.bindparam("key"), sa.text(NOT_DELETED))
     .order_by(channels.c.channel)
+)
+_AT_WORK = (
+    sa.select(table, turns.c.id.label("turn_id"), turns.c.channel.label("turn_channel"))
+    .select_from(table)
+    .outerjoin(turns, sa.and_(turns.c.thread_id == table.c.id, sa.text(f"turns.{UNENDED}")))
+    .where(table.c.session_id == sa.bindparam("session_id"), table.c.deleted_at.is_(None))
+    .order_by(turns.c.first_seq)
 )
 _BEYOND = "\U0010ffff"
 """Sorts behind whatever else may follow a prefix."""
@@ -174,9 +181,17 @@ class ThreadStore:
         made_there = sa.select(sessions.c.id).where(sessions.c.node == node)
         return await self._all(_FOUND.where(table.c.session_id.in_(made_there)).order_by(table.c.id))
 
-    async def by_session(self, session_id: str) -> ThreadRow | None:
-        """The thread that owns this session."""
-        return await self._one(_FOUND.where(table.c.session_id == session_id).limit(1))
+    async def at_work(self, session_id: str) -> tuple[ThreadRow, Mapping[str, str]] | None:
+        """The thread that owns this session and, by channel, its turns that have not ended, oldest first."""
+
+        def work(connection: sa.Connection) -> tuple[ThreadRow, Mapping[str, str]] | None:
+            found = connection.execute(_AT_WORK, {"session_id": session_id}).all()
+            if not found:
+                return None
+            (thread,) = _parts(found[0], table)
+            return ThreadRow(**thread), {one.turn_channel: one.turn_id for one in found if one.turn_id is not None}
+
+        return await self._database.read(work)
 
     async def channels(self, id: str) -> list[ChannelRow]:
         """The channels of a thread, by name; empty if there is no such thread."""

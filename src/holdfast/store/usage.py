@@ -11,6 +11,15 @@ from holdfast.store.database import Database
 from holdfast.store.usage_rows import SUMS, UsageRow, UsageSum, usage_sum
 from holdfast.store.usage_rows import usage as table
 
+_KNOWN = sa.select(table.c.id).where(table.c.id == sa.bindparam("known"))
+_ADD = sa.insert(table)
+_COST = sa.func.coalesce(sa.func.sum(table.c.cost_usd), 0.0)
+_IN_MONTH = (table.c.day >= sa.bindparam("first"), table.c.day <= sa.bindparam("last"))
+_SPENT = sa.select(
+    sa.select(_COST).where(table.c.thread_id == sa.bindparam("thread")).scalar_subquery(),
+    sa.select(_COST).where(table.c.owner == sa.bindparam("its_owner"), *_IN_MONTH).scalar_subquery(),
+)
+
 
 class UsageBy(StrEnum):
     """What a report has one line for."""
@@ -45,9 +54,9 @@ class UsageStore:
         """Once per id: who is not sure whether it was added adds it again. Whether it was new."""
 
         def work(connection: sa.Connection) -> bool:
-            if connection.scalar(sa.select(table.c.id).where(table.c.id == row.id)) is not None:
+            if connection.scalar(_KNOWN, {"known": row.id}) is not None:
                 return False
-            connection.execute(sa.insert(table).values(asdict(row)))
+            connection.execute(_ADD, asdict(row))
             return True
 
         return await self._database.write(work)
@@ -55,13 +64,10 @@ class UsageStore:
     async def spent(self, thread_id: str, owner: str, *, now: float) -> tuple[float, float]:
         """In US dollars: by a thread in all, and by an owner in the calendar month (UTC) of ``now``."""
         month = day_of(now)[:7]
-        cost = sa.func.coalesce(sa.func.sum(table.c.cost_usd), 0.0)
-        by_thread = sa.select(cost).where(table.c.thread_id == thread_id).scalar_subquery()
-        its = (table.c.owner == owner, table.c.day >= f"{month}-01", table.c.day <= f"{month}-31")
-        by_owner = sa.select(cost).where(*its).scalar_subquery()
+        asked = {"thread": thread_id, "its_owner": owner, "first": f"{month}-01", "last": f"{month}-31"}
 
         def work(connection: sa.Connection) -> tuple[float, float]:
-            thread_usd, owner_usd = connection.execute(sa.select(by_thread, by_owner)).one()
+            thread_usd, owner_usd = connection.execute(_SPENT, asked).one()
             return float(thread_usd), float(owner_usd)
 
         return await self._database.read(work)

@@ -15,7 +15,7 @@ from holdfast.protocol.models import channel_tag
 from holdfast.protocol.turn_events import TurnEvent
 from holdfast.sessions.live import Clock
 from holdfast.store import Store
-from holdfast.store.thread_rows import Lease, TurnRow
+from holdfast.store.thread_rows import Lease
 from holdfast.store.usage import day_of
 from holdfast.store.usage_rows import UsageRow
 from holdfast.threads.keys import DEFAULT_CHANNEL
@@ -50,20 +50,18 @@ class ThreadBooks:
         self._lease_of = lease_of
 
     async def account(self, session_id: str, tag: str | None, /) -> Account | None:
-        row = await self._store.threads.by_session(session_id)
-        if row is None:
+        found = await self._store.threads.at_work(session_id)
+        if found is None:
             return None
+        row, turns = found
         self._keys[row.id] = row.key
         self._keys.move_to_end(row.id)
         if len(self._keys) > _MOST_KEYS:
             self._keys.popitem(last=False)
-        turns = await self._store.turns.unfinished(row.id)
-        channel = await self._channel(row.id, tag, turns)
-        turn = next((one.id for one in turns if one.channel == channel), None)
-        return account_of(row, self._defaults, channel, turn)
+        channel = await self._channel(row.id, tag, list(turns))
+        return account_of(row, self._defaults, channel, turns.get(channel))
 
-    async def _channel(self, thread_id: str, tag: str | None, turns: Sequence[TurnRow]) -> str:
-        running = [turn.channel for turn in turns]
+    async def _channel(self, thread_id: str, tag: str | None, running: Sequence[str]) -> str:
         names = running if tag is None else [one for one in (*running, DEFAULT_CHANNEL) if channel_tag(one) == tag]
         if not names and tag is not None:  # rare: an agent that works between the turns of another channel
             channels = await self._store.threads.channels(thread_id)

@@ -64,7 +64,7 @@ class CommandErrands:
     async def _new_session(self, box: "Mailbox", data: Data) -> Data:
         """The old one is left to itself; the next resolve makes another, which is told nothing of what was said."""
         channel = _text(data, "channel")
-        with box.reverting(channel):
+        with box.held(channel):
             await refuse_running(self._tools, box, channel)
             told = TurnEvent(Kind.NEW_SESSION, {})
             row = await self._tools.store.threads.start_over(box.lease, channel, events=[told])
@@ -86,7 +86,7 @@ class CommandErrands:
         """If it is still idle: the janitor looked without holding the thread. A sandbox that sleeps is left alone."""
         channel, seconds = _text(data, "channel"), data.get("idle_seconds")
         store = self._tools.store
-        with box.reverting(channel):
+        with box.held(channel):
             row, known = await store.threads.get(box.thread_id), await store.threads.channel(box.thread_id, channel)
             if known is None or row.session_id is None or row.sleep_state != SleepState.AWAKE:
                 return {"stopped": False}

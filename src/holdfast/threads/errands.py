@@ -127,7 +127,7 @@ class Errands:
 
     async def _revert(self, box: "Mailbox", data: Data) -> Data:
         channel, wanted = _text(data, "channel"), _text(data, "turn_id")
-        with box.reverting(channel):
+        with box.held(channel):
             return await self._take_back(box, channel, wanted)
 
     async def _take_back(self, box: "Mailbox", channel: str, wanted: str) -> Data:

@@ -71,7 +71,7 @@ class Mailbox:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._lost: str | None = None
         self._closing = False
-        self._reverting: set[str] = set()
+        self._held: set[str] = set()
         self._still = asyncio.Lock()
         self._inbox = -1
         self._news = True
@@ -99,17 +99,14 @@ class Mailbox:
         self._bell.set()
 
     async def use(self, channel: str) -> tuple[Attached, bool]:
-        """Attach, for somebody who uses the channel's agent without a message; and whether that was written.
-
-        Idleness is counted in minutes. An agent that was started for this is noted anyhow: it is to be stopped again.
-        """
+        """Attach, for somebody who uses the channel's agent without a message; and whether that was written."""
         noted = await self._note_use(channel)
-        found = await self.attach(channel)
-        return found, await self._note_use(channel, anyhow=found.how is not How.REUSED) or noted
+        return await self.attach(channel), noted
 
-    async def _note_use(self, channel: str, *, anyhow: bool = False) -> bool:
+    async def _note_use(self, channel: str) -> bool:
+        """Now and then: idleness is counted in minutes."""
         now = asyncio.get_running_loop().time()
-        if not anyhow and now - self._noted.get(channel, float("-inf")) < _USE_SECONDS:
+        if now - self._noted.get(channel, float("-inf")) < _USE_SECONDS:
             return False
         await self._tools.store.threads.touch(self.thread_id, channel)
         self._noted[channel] = now
@@ -153,15 +150,15 @@ class Mailbox:
             await asyncio.wait(turns)
 
     @contextlib.contextmanager
-    def reverting(self, channel: str) -> Iterator[None]:
+    def held(self, channel: str) -> Iterator[None]:
         """Meanwhile no turn begins in the channel."""
-        if channel in self._reverting:
-            raise WrongState("a turn is being taken back; wait for that")
-        self._reverting.add(channel)
+        if channel in self._held:
+            raise WrongState("something else is being done to this channel; ask again in a moment")
+        self._held.add(channel)
         try:
             yield
         finally:
-            self._reverting.discard(channel)
+            self._held.discard(channel)
             self.look_again()
 
     @contextlib.asynccontextmanager
@@ -330,7 +327,7 @@ class Mailbox:
 
     def _busy(self, channel: str) -> bool:
         """Also with a turn that has just failed and takes breath: until its task is gone there cannot be another."""
-        held = self._still.locked() or channel in self._reverting
+        held = self._still.locked() or channel in self._held
         return held or channel in self.runs or f"{_TURN}{channel}" in self._tasks
 
     def _begin(self, turn: TurnRow) -> None:

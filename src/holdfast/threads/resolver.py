@@ -144,22 +144,25 @@ class Resolver:
     ) -> AgentSessionId:
         """The one that it has, if the agent knows it; asking for that also tells whether the agent is up."""
         if known is None or known.agent_session_id is None:
-            await self._answering(agent, place, story, lambda: agent.health(place))
+            await self._answering(lease, agent, place, story, lambda: agent.health(place))
             return await self._new_session(lease, agent, place, known, "it has none yet", story)
         session = AgentSessionId(known.agent_session_id)
         try:
-            await self._answering(agent, place, story, lambda: agent.resume_session(place, session))
+            await self._answering(lease, agent, place, story, lambda: agent.resume_session(place, session))
         except AgentSessionMissing as error:
             return await self._new_session(lease, agent, place, known, error.message, story)
         return session
 
-    async def _answering(self, agent: Agent, place: Place, story: _Story, ask: Callable[[], Awaitable[None]]) -> None:
-        """Ask; an agent that is down is started first."""
+    async def _answering(
+        self, lease: Lease, agent: Agent, place: Place, story: _Story, ask: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Ask; an agent that is down is started first. That counts as use of its channel: it is not stopped soon."""
         try:
             await ask()
         except AgentDown as error:
             await self._workspaces.keep(place)
             await agent.start(place)
+            await self._tools.store.threads.change_channel(lease, place.channel, {})
             story.add(How.RESUMED, f"the agent was down: {error.message}")
             await ask()
 

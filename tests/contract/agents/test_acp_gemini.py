@@ -1,12 +1,14 @@
-"""Gemini over ACP, in a real sandbox, against the demo model."""
+"""Gemini over ACP, as it is in a real sandbox: the essential part; all of it with ``TEST_WHOLE_SUITE=1``."""
 
+import os
 from collections.abc import AsyncIterator
 
 import pytest
 
 from holdfast.agents.acp.adapter import Gemini
 from holdfast.agents.conformance import AgentConformance, Harness
-from support.agent_harness import PATIENCE, real_agent
+from holdfast.agents.conformance.essentials import EssentialConformance
+from support.agent_harness import PATIENCE, real_agent, traces
 
 pytestmark = pytest.mark.anyio
 
@@ -23,5 +25,16 @@ async def harness(anyio_backend: str) -> AsyncIterator[Harness]:
         yield harness
 
 
-class TestGemini(AgentConformance):
-    pass
+if os.environ.get("TEST_WHOLE_SUITE"):
+
+    class TestGemini(AgentConformance):
+        pass
+
+else:
+
+    class TestEssentially(EssentialConformance):
+        pass
+
+
+async def test_nothing_of_it_is_among_the_users_files(harness: Harness) -> None:
+    assert await traces(harness) == []

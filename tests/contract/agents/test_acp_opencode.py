@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.agents.acp.adapter import OpencodeAcp
 from holdfast.agents.conformance import AgentConformance, Harness
-from support.agent_harness import PATIENCE, real_agent
+from support.agent_harness import PATIENCE, real_agent, traces
 
 pytestmark = pytest.mark.anyio
 
@@ -24,3 +24,7 @@ async def harness(anyio_backend: str) -> AsyncIterator[Harness]:
 
 class TestOpencodeAcp(AgentConformance):
     pass
+
+
+async def test_nothing_of_it_is_among_the_users_files(harness: Harness) -> None:
+    assert await traces(harness) == []

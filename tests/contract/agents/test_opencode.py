@@ -1,5 +1,6 @@
 """OpenCode's own server in a real container without network, and the demo model behind it."""
 
+import json
 import re
 from collections.abc import AsyncIterator
 
@@ -9,8 +10,10 @@ from holdfast.agents.base import Prompt
 from holdfast.agents.conformance import AgentConformance
 from holdfast.agents.conformance.harness import reason_of, talk, text_of
 from holdfast.agents.supervisor import Supervisor
+from holdfast.protocol.models import channel_tag, placeholder
 from holdfast.protocol.turn_events import Kind, StopReason
 from holdfast.sessions.file_types import Search
+from support.agent_harness import DEMO, OTHER
 from support.model_server import Status
 from support.opencode_harness import OpenCodeHarness, opencode_harness
 
@@ -57,6 +60,20 @@ async def test_retries_of_a_model_are_seen(harness: OpenCodeHarness) -> None:
         assert text_of(turn).strip() == "at last"
         errors = [told.event.data for told in turn if told.event.kind is Kind.ERROR]
         assert [(data["code"], data["attempt"]) for data in errors] == [("model_retried", 1), ("model_retried", 2)]
+
+
+async def test_what_the_model_is_asked_with(harness: OpenCodeHarness) -> None:
+    """The rules of the house, the model that the prompt names, and no key but the channel's placeholder."""
+    async with talk(harness) as one:
+        before = len(harness.server.seen)
+        for model, name in ((OTHER.id, OTHER.name), (None, DEMO.name)):
+            prompt = Prompt(f"trn_{name}", "model", model=model)
+            await one.agent.prompt(one.place, one.session, prompt)
+            assert text_of(await one.read(prompt.id)).strip() == name
+        asked = [seen for seen in harness.server.seen[before:] if json.loads(seen.body).get("tools")]
+        assert len(asked) == 2
+        assert all(b"Be brief." in seen.body for seen in asked)
+        assert {seen.key for seen in asked} == {placeholder(channel_tag(one.place.channel))}
 
 
 async def test_an_error_of_the_provider_tells_its_status(harness: OpenCodeHarness) -> None:
@@ -107,7 +124,7 @@ async def test_nothing_of_it_is_among_the_users_files_or_in_his_environment(harn
         assert ".holdfast-agents" not in env["XDG_CONFIG_HOME"]
         entries, _ = await one.place.sandbox.files.list(one.place.session_id, Search("/workspace"))
         names = {entry.path.rpartition("/")[2] for entry in entries}
-        assert names == {".git", ".opencode", *(name for name in names if re.fullmatch("t[0-9]+", name))}
+        assert names == {".opencode", *(name for name in names if re.fullmatch("t[0-9]+", name))}
         home = await Supervisor("opencode").directory(one.place)
         secret = await one.place.sandbox.files.stat(one.place.session_id, f"{home}/password", follow=False)
         assert secret.mode & 0o777 == 0o600

@@ -11,10 +11,11 @@ import pytest
 import structlog
 
 from holdfast.broker.models import room
-from holdfast.broker.models.accounts import Limits
+from holdfast.broker.models.accounts import Account, Limits, Spent
 from holdfast.broker.models.keys import FileKey
 from holdfast.broker.models.prices import FREE
 from holdfast.broker.models.providers import Kind, Offer, Provider
+from holdfast.errors import Unavailable
 from holdfast.protocol.models import Model, Wire, placeholder
 from support.house import until
 from support.model_door import ACCOUNT, MemoryBooks, key_of, model_door
@@ -126,6 +127,19 @@ async def test_a_sandbox_of_no_thread_gets_a_clear_no() -> None:
         said = await door.ask()
         assert said.status == 403
         assert "belongs to no thread" in json.loads(said.body)["error"]["message"]
+        assert not server.seen
+
+
+async def test_books_that_cannot_be_looked_into() -> None:
+    class Closed(MemoryBooks):
+        async def spent(self, _account: Account, /) -> Spent:
+            raise Unavailable("the database is away")
+
+    books = Closed(replace(ACCOUNT, limits=Limits(spend_usd=1.0)))
+    async with model_server() as server, model_door(server, Wire.MESSAGES, books=books) as door:
+        said = await door.ask()
+        assert said.status == 503 and "retry-after" in said.headers
+        assert json.loads(said.body)["error"]["type"] == "overloaded_error"
         assert not server.seen
 
 

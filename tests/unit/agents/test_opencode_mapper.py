@@ -163,3 +163,11 @@ def test_title_plan_and_changed_files() -> None:
         {"entries": [{"text": "one", "status": "pending"}]},
         {"paths": ["/workspace/a"]},
     ]
+
+
+def test_whether_it_could_be_taken_back() -> None:
+    mapper = Mapper("m")
+    assert mapper.feed({"type": "step", "snapshot": True}) == []
+    assert mapper.has_snapshots
+    mapper.feed({"type": "step", "snapshot": False})
+    assert not mapper.has_snapshots

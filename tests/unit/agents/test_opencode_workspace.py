@@ -1,5 +1,6 @@
-"""Taking back a turn, and telling what it changed, where OpenCode can."""
+"""What a turn has changed, as OpenCode tells it."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import cast
 
@@ -10,7 +11,7 @@ from holdfast.agents.opencode import workspace
 from holdfast.agents.opencode.client import Document, Reply
 from holdfast.agents.opencode.server import Servers
 from holdfast.agents.supervisor import Found
-from holdfast.errors import AgentFailed, AgentUnsupported
+from holdfast.errors import AgentFailed
 
 pytestmark = pytest.mark.anyio
 
@@ -24,31 +25,29 @@ class Answering:
 
     def __init__(self, answers: Mapping[str, Document]) -> None:
         self.answers = answers
-        self.asked: list[tuple[str, str, Document]] = []
 
-    async def ask(self, _place: Place, _found: Found, method: str, path: str, content: Document = None) -> Reply:
-        self.asked.append((method, path, content))
+    async def ask(self, _place: Place, _found: Found, _method: str, path: str, _content: Document = None) -> Reply:
         return Reply(200, self.answers.get(path))
-
-
-async def test_without_git_it_says_that_it_cannot() -> None:
-    server = Answering({"/project/current": {"id": "global"}})
-    servers = cast(Servers, server)
-    with pytest.raises(AgentUnsupported, match="git init in /workspace"):
-        await workspace.revert(servers, PLACE, FOUND, SESSION, "msg_1")
-    with pytest.raises(AgentUnsupported):
-        await workspace.diff(servers, PLACE, FOUND, SESSION, "msg_1")
-    assert {path for _, path, _ in server.asked} == {"/project/current"}, "nothing was tried"
 
 
 async def test_patches_become_one_diff() -> None:
     path = f"/session/{SESSION}/diff?messageID=msg_1"
     patches: Document = [{"file": "a", "patch": "--- a\n+++ b\n"}, {"file": "binary"}, {"file": "c", "patch": "--- c"}]
-    servers = cast(Servers, Answering({"/project/current": {"vcs": "git"}, path: patches}))
-    assert await workspace.diff(servers, PLACE, FOUND, SESSION, "msg_1") == "--- a\n+++ b\n--- c\n"
+    servers = cast(Servers, Answering({path: patches}))
+    assert await workspace.diff(servers, PLACE, FOUND, SESSION, "msg_1", changed=True) == "--- a\n+++ b\n--- c\n"
+
+
+async def test_a_diff_that_is_not_there_yet_is_waited_for() -> None:
+    path = f"/session/{SESSION}/diff?messageID=msg_1"
+    server = Answering({path: []})
+    waiting = asyncio.ensure_future(workspace.diff(cast(Servers, server), PLACE, FOUND, SESSION, "msg_1", changed=True))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    server.answers = {path: [{"patch": "+late"}]}
+    assert await asyncio.wait_for(waiting, 10) == "+late\n"
 
 
 async def test_a_list_that_is_none() -> None:
-    servers = cast(Servers, Answering({"/project/current": {"vcs": "git"}}))
+    servers = cast(Servers, Answering({}))
     with pytest.raises(AgentFailed):
-        await workspace.diff(servers, PLACE, FOUND, SESSION, "msg_1")
+        await workspace.diff(servers, PLACE, FOUND, SESSION, "msg_1", changed=False)

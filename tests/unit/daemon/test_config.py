@@ -1,5 +1,6 @@
 """The configuration: its sources and their order, and that every mistake is named, with its key and origin."""
 
+import json
 import os
 import re
 from pathlib import Path
@@ -395,3 +396,14 @@ def test_what_is_retried_must_be_kept() -> None:
     assert load_config().webhook_retry_hours == 2
     assert "at most event_retention_hours, which is 2" in problem("event_retention_hours: 2\nwebhook_retry_hours: 3")
     assert "event_retention_hours" in problem("event_retention_hours: 0")
+
+
+@pytest.mark.parametrize("key", ["providers", "git_credentials"])
+def test_a_key_where_its_source_belongs_is_not_repeated(key: str, tmp_path: Path) -> None:
+    file = tmp_path / "holdfast.yaml"
+    file.write_text(json.dumps({key: {"anthropic": {"key": "sk-very-secret"}}}))
+    with pytest.raises(ConfigError) as caught:
+        load_config(file)
+    assert key in caught.value.message
+    assert "where the key is" in caught.value.message
+    assert "secret" not in caught.value.message

@@ -1,6 +1,10 @@
 """The setting ``providers``, and what is made of it."""
 
+import re
+from pathlib import Path
+
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from holdfast.broker.models.accounts import Tokens
@@ -93,7 +97,7 @@ def test_where_keys_come_from(key: object, kind: type) -> None:
         ({"openai": {"key": {}}}, "exactly one of env, file and command"),
         ({"openai": {"key": {"env": "A", "file": "/b"}}}, "exactly one of env, file and command"),
         ({"openai": {"key": {"file": "b"}}}, "absolute path"),
-        ({"openai": {"key": "sk-1234"}}, "KeyConfig"),
+        ({"openai": {"key": "sk-1234"}}, "must say where the key is"),
         ({"openai": {"base_url": "ftp://x"}}, "must be a URL"),
         ({"openai": {"base_url": "https://u:p@x/"}}, "must be a URL"),
         ({"openai": {"base_url": "http://a.example/v1", "key": {"env": "A"}}}, "must be https"),
@@ -106,6 +110,17 @@ def test_what_cannot_be(providers: object, what: str) -> None:
     with pytest.raises(ValidationError, match=what) as error:
         Config.model_validate({"providers": providers})
     assert "sk-1234" not in str(error.value)
+
+
+def test_the_example_in_the_documentation_is_one() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "models.md").read_text()
+    found = re.search(r"```yaml\n(providers:.*?)```", page, re.DOTALL)
+    assert found is not None
+    offered = make_catalogue(Config.model_validate(yaml.safe_load(found[1])), {})
+    assert [one.name for one in offered.providers] == ["anthropic", "openai", "local"]
+    assert {f"`{name}` | `{known.key_variable}`" for name, known in KNOWN.items() if known.key_variable} <= set(
+        re.findall(r"`[a-z]+` \| `[A-Z_]+`", page)
+    )
 
 
 def test_what_is_known_makes_sense() -> None:

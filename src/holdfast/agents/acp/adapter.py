@@ -65,7 +65,7 @@ class AcpAgent(Agent):
             place,
             await self._launch(place),
             ready=lambda found: self._initialize(place, found),
-            alive=lambda found: self._ping(place, found),
+            alive=lambda found: self._ping(place, found, self._supervisor.patience.hung),
         )
         await record.prune(place, await self._supervisor.directory(place))
 
@@ -171,6 +171,8 @@ class AcpAgent(Agent):
             return note
         if self._preset.lists and not await self._is_listed(place, found, note.inner):
             await self._lost(place, note)
+        if self._preset.before_load is not None:
+            await self._preset.before_load(place, (await self._setting(place)).home, note.inner)
         method = "session/resume" if self._preset.resumes else "session/load"
         params = {"sessionId": note.inner, "cwd": place.brief.workdir, "mcpServers": []}
         try:
@@ -253,8 +255,8 @@ class AcpAgent(Agent):
         if option == (note.model or self._preset.model_option(setting.model)):
             return note
         try:
-            params = {"sessionId": note.inner, "configId": "model", "value": option}
-            await self._ask(place, found, "session/set_config_option", params)
+            params = {"sessionId": note.inner, "configId": "model", "value": option, "modelId": option}
+            await self._ask(place, found, self._preset.model_method, params)
         except AcpError as error:
             raise AgentFailed(f"{self.name} does not take the model {model.id}: {error}") from error
         note = replace(note, model=option)

@@ -113,7 +113,9 @@ _PI_APIS = {
 
 
 def pi_environment(setting: Setting) -> Environment:
+    """``pi-acp`` keeps a list of its sessions in the user's home, which may be where the user's files are."""
     return {
+        "HOME": setting.home,
         "PI_OFFLINE": "1",
         "PI_TELEMETRY": "0",
         "PI_CODING_AGENT_DIR": setting.home,
@@ -184,12 +186,16 @@ def gemini_environment(setting: Setting) -> Environment:
         "GEMINI_MODEL": setting.model.name,
         "GOOGLE_GEMINI_BASE_URL": setting.url,
         "GEMINI_CLI_HOME": setting.home,
+        "GEMINI_CLI_TRUST_WORKSPACE": "true",  # else it cannot be told to go without asking
     }
 
 
 def gemini_files(setting: Setting) -> Files:
+    # Without rules it goes without asking, which it does only in a folder that it trusts; with rules, what a repository
+    # says in its own settings must not count.
+    trust = {"enabled": bool(setting.brief.permissions)}
     settings = {
-        "security": {"auth": {"selectedType": "gemini-api-key"}},
+        "security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": trust},
         "general": {"disableAutoUpdate": True, "disableUpdateNag": True},
         "privacy": {"usageStatisticsEnabled": False},
         "model": {"name": setting.model.name},

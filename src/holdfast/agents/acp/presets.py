@@ -1,13 +1,14 @@
 """The agents that speak ACP: command, environment, configuration, dialects, and in what each is different."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from holdfast.agents.acp import configs
+from holdfast.agents.acp import configs, gemini_chats
 from holdfast.agents.acp.mapper import Quirks
 from holdfast.agents.acp.setting import Setting
+from holdfast.agents.base import Place
 from holdfast.protocol.models import Model, Wire
 
 
@@ -29,8 +30,12 @@ class Preset:
     """One process can reach models of several providers."""
     model_option: Callable[[Model], str] | None = None
     """How it calls a model where one is chosen for a session; None: it has the one that it was started with."""
+    model_method: str = "session/set_config_option"
+    """Or ``session/set_model``, which came before that."""
     resumes: bool = False
     """It has ``session/resume``, which tells nothing of what was said before; else ``session/load``, which does."""
+    before_load: Callable[[Place, str, str], Awaitable[None]] | None = None
+    """What must be done first: in a place, for its home and a session."""
     lists: bool = False
     """It has ``session/list``: what is not on it is not there, whatever becomes of a try to load it."""
     missing: re.Pattern[str] | None = None
@@ -59,6 +64,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
                 r"\A(unexpected status \d{3}|exceeded retry limit, last status|stream disconnected)"
             ),
         ),
+        model_option=lambda model: model.name,
         resumes=True,
     ),
     "pi-acp": Preset(
@@ -90,6 +96,9 @@ PRESETS: Final[Mapping[str, Preset]] = {
         environment=configs.gemini_environment,
         files=configs.gemini_files,
         free_mode="yolo",
+        model_option=lambda model: model.name,
+        model_method="session/set_model",
+        before_load=gemini_chats.put_aside,
         missing=re.compile(r"No previous sessions found|Invalid session identifier|not found", re.IGNORECASE),
     ),
 }

@@ -1,5 +1,7 @@
 """What an agent can do beyond answering, where it says so; and that it says so where it cannot."""
 
+import secrets
+
 from holdfast.agents.base import Prompt
 from holdfast.agents.conformance.harness import Harness, need, raises, reason_of, script, talk, text_of
 from holdfast.errors import AgentFailed, AgentUnsupported
@@ -53,6 +55,22 @@ class AbilityConformance:
             await raises(AgentFailed, one.agent.revert(one.place, one.session, "trn_never"))
             await one.touch("go")
             assert reason_of(await one.read(prompt_id)) is StopReason.END_TURN
+
+    async def test_each_prompt_may_name_a_model(self, harness: Harness) -> None:
+        async with talk(harness) as one:
+            models = one.place.brief.models
+            need(len(models) > 1, "there is only one model")
+            for model in (models[1], models[0], models[1]):
+                prompt = Prompt(f"trn_{secrets.token_hex(8)}", script(harness.wishes.model()), model=model.id)
+                try:
+                    await one.agent.prompt(one.place, one.session, prompt)
+                except AgentFailed as error:  # it keeps the one that it was started with, and says so
+                    assert model != models[0] and model.id in error.message
+                    continue
+                assert text_of(await one.read(prompt.id)).strip() == model.name
+            unknown = Prompt("trn_unknown", script(harness.wishes.model()), model="nobody/nothing")
+            await raises(AgentFailed, one.agent.prompt(one.place, one.session, unknown))
+            assert not await one.agent.accepted(one.place, one.session, unknown.id)
 
     async def test_what_it_cannot_do_it_says(self, harness: Harness) -> None:
         async with talk(harness) as one:

@@ -48,6 +48,10 @@ class Wishes:
         """End the turn with an error."""
         return "fail no_model the model is on fire"
 
+    def model(self) -> str | None:
+        """Answer with the name of the model that was asked."""
+        return "model"
+
     def crash(self) -> str | None:
         """The agent's process dies at once."""
         return "crash"

@@ -19,9 +19,11 @@ from holdfast.agents.opencode.server import Servers, check_session
 from holdfast.agents.opencode.turn_log import TurnLog
 from holdfast.agents.supervisor import Found, Line, Patience, Supervisor, follow_lines
 from holdfast.agents.supervisor.home import write_file
-from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, FileMissing
+from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, AgentUnsupported, FileMissing
 from holdfast.sessions.processes import ProcessView
 
+START_SECONDS = 120.0
+"""Three of a processor, that is; sandboxes have a part of one, and machines are busy."""
 _ABORT_AGAIN_SECONDS = 2.0
 
 
@@ -31,7 +33,7 @@ class OpenCodeAgent(Agent):
     name = settings.NAME
 
     def __init__(self, patience: Patience | None = None) -> None:
-        self._patience = patience or Patience()
+        self._patience = patience or Patience(start=START_SECONDS)
         # A server in its first turn may stand still for seconds on a busy machine. Before a turn it counts as down
         # then; but it is not ended, with all that it does, before it was silent for longer.
         longer = max(self._patience.health, self._patience.quiet)
@@ -212,22 +214,25 @@ class OpenCodeAgent(Agent):
     # -- what was done -------------------------------------------------------------------------------------------------
 
     async def revert(self, place: Place, session: AgentSessionId, prompt_id: str) -> None:
-        message = await self._ended_message(place, session, prompt_id)
+        turn = await self._ended(place, session, prompt_id)
         found = await self._supervisor.running(place)
-        await workspace.revert(self._servers, place, found, session, message)
+        await workspace.revert(self._servers, place, found, session, turn.prompt_message)
 
     async def diff(self, place: Place, session: AgentSessionId, prompt_id: str) -> str:
-        message = await self._ended_message(place, session, prompt_id)
+        turn = await self._ended(place, session, prompt_id)
         found = await self._supervisor.running(place)
-        return await workspace.diff(self._servers, place, found, session, message)
+        message, changed = turn.prompt_message, turn.has_changes
+        return await workspace.diff(self._servers, place, found, session, message, changed=changed)
 
-    async def _ended_message(self, place: Place, session: AgentSessionId, prompt_id: str) -> str:
-        """OpenCode's name for the prompt of a turn that is over."""
+    async def _ended(self, place: Place, session: AgentSessionId, prompt_id: str) -> Mapper:
+        """What is known of a turn that is over."""
         log, mapper = await self._log(place, session, prompt_id)
         await log.rest()
         if not log.ended:
             raise AgentFailed("the turn is still running; abort it first")
-        return mapper.prompt_message
+        if not mapper.has_snapshots:
+            raise AgentUnsupported("OpenCode made no snapshots in that turn: it needs git, which the image must have")
+        return mapper
 
 
 def name_of(prompt_id: str) -> str:

@@ -33,6 +33,9 @@ class Mapper:
     ended: bool = False
     prompt_message: str = ""
     """OpenCode's own name for the prompt."""
+    has_snapshots: bool = True
+    """Whether it could tell what the files were before each step."""
+    has_changes: bool = False
     decided: dict[str, Action] = field(default_factory=dict)
     """Permission requests that wait for an answer which no person need give."""
     asked: dict[str, Json] = field(default_factory=dict)
@@ -75,6 +78,8 @@ class Mapper:
                 error = _object(record.get("error"))
                 self._error = error or self._error
                 self._finished = error is None and record.get("finish") in _WHOLE
+            case {"type": "step", "snapshot": False}:
+                self.has_snapshots = False
             case {"type": "error"}:
                 self._error = _object(record.get("error")) or {}
             case {"type": "retry", "attempt": int(attempt)}:
@@ -82,6 +87,7 @@ class Mapper:
             case {"type": "title", "title": str(title)}:
                 return [TurnEvent(Kind.TITLE, {"title": title})]
             case {"type": "patch", "files": list(files)}:
+                self.has_changes = True
                 return [TurnEvent(Kind.FILES_CHANGED, {"paths": [str(path) for path in files]})]
             case {"type": "plan", "entries": list(entries)}:
                 return [TurnEvent(Kind.PLAN, {"entries": [one for one in entries if isinstance(one, dict)]})]

@@ -66,7 +66,7 @@ function shorten(folder) {
   for (const { file, stat } of files.slice(KEPT_WHOLE)) {
     if (stat.size < LONG_BYTES) continue
     const lines = fs.readFileSync(file, "utf8").split("\n")
-    const kept = lines.filter((line) => /^\{"type":"(prompt|error|ended|settled)"/.test(line))
+    const kept = lines.filter((line) => /^\{"type":"(prompt|step|error|ended|settled)"/.test(line))
     fs.writeFileSync(`${file}.new`, kept.join("\n") + "\n", { mode: 0o600 })
     fs.renameSync(`${file}.new`, file)
     fs.utimesSync(file, stat.atime, stat.mtime)
@@ -141,6 +141,7 @@ function part(turn, part) {
     if (!turn.parts.has(part.id)) turn.parts.set(part.id, { told: 0, thought: part.type === "reasoning" })
     more_text(turn, part.id, part.text.slice(turn.parts.get(part.id).told))
   } else if (part.type === "tool") tool(turn, part)
+  else if (part.type === "step-start") put(turn, { type: "step", snapshot: Boolean(part.snapshot) })
   else if (part.type === "patch") put(turn, { type: "patch", files: part.files })
   else if (part.type === "retry") put(turn, { type: "retry", attempt: part.attempt, error: failure(part.error) })
 }

@@ -62,6 +62,7 @@ def launch(place: Place, directory: str) -> Launch:
         "OPENCODE_DISABLE_MODELS_FETCH": "1",
         "OPENCODE_MODELS_PATH": f"{directory}/{_CATALOGUE}",
         "OPENCODE_DISABLE_AUTOUPDATE": "1",
+        "OPENCODE_FAKE_VCS": "git",  # snapshots, which are in its own directory, also where there is no repository
         "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
         "npm_config_fetch_retries": "0",  # for a project's own plugins; without a network it would try for a minute
         "XDG_CONFIG_HOME": f"{xdg}/config",

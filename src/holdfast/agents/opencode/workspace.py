@@ -1,32 +1,37 @@
-"""What a turn has changed, and taking it back: by OpenCode's own snapshots, made where there is git."""
+"""What a turn has changed, and taking it back: by OpenCode's own snapshots."""
 
+import asyncio
+from typing import Final
 from urllib.parse import quote
 
 from holdfast.agents.base import AgentSessionId, Place
 from holdfast.agents.opencode.server import Servers
 from holdfast.agents.supervisor import Found
-from holdfast.errors import AgentFailed, AgentUnsupported
+from holdfast.errors import AgentFailed
+
+_PAUSES: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 
 
 async def revert(servers: Servers, place: Place, found: Found, session: AgentSessionId, message: str) -> None:
-    await _need_git(servers, place, found)
     await servers.ask(place, found, "POST", f"/session/{session}/revert", {"messageID": message})
 
 
-async def diff(servers: Servers, place: Place, found: Found, session: AgentSessionId, message: str) -> str:
-    await _need_git(servers, place, found)
+async def diff(
+    servers: Servers, place: Place, found: Found, session: AgentSessionId, message: str, *, changed: bool
+) -> str:
+    """``changed``: something has changed in that turn. OpenCode works out what, a moment after the turn's end."""
     path = f"/session/{session}/diff?messageID={quote(message)}"
+    for pause in _PAUSES if changed else ():
+        listed = await _listed(servers, place, found, path)
+        if listed:
+            return listed
+        await asyncio.sleep(pause)
+    return await _listed(servers, place, found, path)
+
+
+async def _listed(servers: Servers, place: Place, found: Found, path: str) -> str:
     listed = (await servers.ask(place, found, "GET", path)).content
     if not isinstance(listed, list):
         raise AgentFailed("the agent's list of changes is none")
     patches = [one.get("patch") for one in listed if isinstance(one, dict)]
     return "".join(f"{patch.rstrip()}\n" for patch in patches if isinstance(patch, str))
-
-
-async def _need_git(servers: Servers, place: Place, found: Found) -> None:
-    """Elsewhere it makes no snapshots, and says nothing of it."""
-    project = (await servers.ask(place, found, "GET", "/project/current")).fields
-    if project.get("vcs") != "git":
-        raise AgentUnsupported(
-            f"OpenCode can tell and take back changes only in a git repository; run git init in {place.brief.workdir}"
-        )

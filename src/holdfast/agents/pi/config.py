@@ -42,14 +42,14 @@ def config(brief: Brief, directory: str, channel_tag: str) -> PiConfig:
         SETTINGS: _json(
             {
                 "retry": {"enabled": False, "provider": {"maxRetries": 0}},  # the broker tries others: errors at once
-                "defaultProjectTrust": "never",
                 "enableInstallTelemetry": False,
                 "cacheWarming": "off",
             }
         ),
     }
     arguments = ["--mode", "rpc", "--provider", first.provider, "--model", first.name]
-    arguments += ["--session-dir", f"{directory}/{SESSIONS}", "--no-extensions", "--no-themes", "--no-approve"]
+    arguments += ["--session-dir", f"{directory}/{SESSIONS}", "--no-extensions", "--no-themes"]
+    arguments += ["--approve"]  # the repository's own commands and skills: a sandbox is the place for them
     if brief.system_prompt:
         files[SYSTEM] = brief.system_prompt.encode()
         arguments += ["--append-system-prompt", f"{directory}/{SYSTEM}"]

@@ -49,9 +49,11 @@ class PiMapper:
         self._aborted = False
         self.ended = False
 
-    def go_on(self) -> None:
-        """For one who comes into the middle, since the beginning is lost: what was told is told."""
-        self._accepted = self._begun = True
+    def go_on(self, *, begun: bool) -> list[TurnEvent]:
+        """For one who comes into the middle, since the beginning is lost; ``begun``: that it begins was told."""
+        self._accepted = True
+        self._begun = begun
+        return self._begin()
 
     @property
     def begun(self) -> bool:

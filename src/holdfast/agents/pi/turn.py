@@ -41,8 +41,9 @@ class Turn:
                 for told in known[reader.skip :]:
                     yield told
                 return
-            if view is not None or reader.skip:
-                start = max(reader.into_the_middle(), 0 if view is None else view.kept_from)
+            for told in reader.into_the_middle():
+                yield told
+            start = max(reader.offset, 0 if view is None else view.kept_from)
         async with contextlib.aclosing(self._read(reader, view, start)) as reading:
             async for told in reading:
                 yield told
@@ -108,7 +109,7 @@ class Turn:
         view = await self._process()
         if view is not None and view.running:
             rpc = Rpc(self._supervisor, self._place, Found(view, self._delivery.generation, ""))
-            await rpc.state(self._supervisor.patience.health)
+            await rpc.state(self._supervisor.patience.hung)
 
     async def _check_replaced(self) -> None:
         """A turn whose process is gone is over as soon as there is another one; until then it may be that nobody has
@@ -126,24 +127,23 @@ class _Reader:
         self.skip = skip
         self.told: list[Told] = []
         self.whole = True
-        self._offset = offset
+        self.offset = offset
         self._count = 0
 
-    def into_the_middle(self) -> int:
-        """Where to go on, without the beginning."""
-        self.mapper.go_on()
+    def into_the_middle(self) -> list[Told]:
+        """Without the beginning, as far as it was not told."""
         self._count = self.skip
         self.whole = False
-        return self._offset
+        return self._number(self.mapper.go_on(begun=self.skip > 0), self.offset)
 
     def take(self, line: Line) -> list[Told]:
         events = self.mapper.take(line.told)
         fresh = self._number(events[:-1], line.start) + self._number(events[-1:], line.end)
-        self._offset = line.end
+        self.offset = line.end
         return fresh
 
     def died(self) -> list[Told]:
-        return self._number(self.mapper.died(), self._offset)
+        return self._number(self.mapper.died(), self.offset)
 
     def _number(self, events: Sequence[TurnEvent], offset: int) -> list[Told]:
         fresh = []

@@ -49,7 +49,9 @@ class HttpSupervisor(Supervisor):
         self._held: dict[str, asyncio.Task[None]] = {}
 
     def journal(self, kind: str) -> Journal:
-        return PostJournal(self, kind)
+        if kind not in self._journals:
+            self._journals[kind] = PostJournal(self, kind)
+        return self._journals[kind]
 
     # -- what it says --------------------------------------------------------------------------------------------------
 
@@ -279,7 +281,7 @@ class PostJournal(Journal):
                 with contextlib.suppress(FileMissing):
                     await place.sandbox.files.remove(place.session_id, path, recursive=False)
                 raise
-            return delivery
+            return self._remember(place, key, delivery)
 
     async def _say(
         self, place: Place, view: ProcessView, line: bytes, name: str, path: str, delivery: Delivery

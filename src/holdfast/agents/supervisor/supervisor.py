@@ -131,8 +131,10 @@ class Supervisor:
             return await self._started(place, launch, ready, 1 if found is None else found.generation + 1)
 
     async def _answers(self, place: Place, found: Found, alive: Handshake) -> bool:
+        """More patient than ``health``: who is only busy must not be ended for it, and least of all in a turn."""
+        seconds = self.patience.hung if place.in_turn else max(self.patience.health, self.patience.hung / 4)
         try:
-            async with asyncio.timeout(self.patience.hung if place.in_turn else self.patience.health):
+            async with asyncio.timeout(seconds):
                 await alive(found)
         except (TimeoutError, AgentError):
             return False

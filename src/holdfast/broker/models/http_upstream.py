@@ -1,12 +1,16 @@
 """Providers on the network. Certificates are checked, redirects are not followed, cookies are not kept."""
 
+import os
 import ssl
 from collections.abc import AsyncIterator
 
 import aiohttp
+import structlog
 from yarl import URL
 
 from holdfast.broker.models.upstream import Broken, Outgoing, Reply, Stale, Unreachable, Upstream
+
+log = structlog.get_logger(__name__)
 
 CONNECT_SECONDS = 10.0
 KEEP_ALIVE_SECONDS = 55.0
@@ -21,7 +25,6 @@ class HttpUpstream(Upstream):
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS, ttl_dns_cache=60),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=idle_seconds),
-            auto_decompress=False,
             read_bufsize=READ_BUFFER,
             headers={"user-agent": "holdfast"},
         )
@@ -43,8 +46,13 @@ class HttpUpstream(Upstream):
             raise Unreachable(f"{name} cannot be found: its name is not known") from None
         except TimeoutError:
             raise Unreachable(f"{name} did not answer in time") from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise Unreachable(f"{name} cannot be reached ({type(error).__name__})") from None
+        except OSError as error:  # most of aiohttp's own are, too
+            # By its number: what it says itself names the address.
+            why = os.strerror(error.errno) if error.errno and error.errno > 0 else "no connection"
+            raise Unreachable(f"{name} cannot be reached: {why}") from None
+        except aiohttp.ClientError as error:
+            log.warning("model.not_http", provider=name, error=repr(error))
+            raise Unreachable(f"{name} does not speak HTTP as it should") from None
         return _HttpReply(response)
 
     async def close(self) -> None:
@@ -62,9 +70,9 @@ class _HttpReply(Reply):
             while chunk := await self._response.content.readany():
                 yield chunk
         except TimeoutError:
-            raise Broken("nothing has come for too long") from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise Broken(f"the connection has ended ({type(error).__name__})") from None
+            raise Broken("nothing came for too long") from None
+        except (aiohttp.ClientError, OSError):
+            raise Broken("its connection was cut") from None
 
     def close(self) -> None:
         self._response.close()

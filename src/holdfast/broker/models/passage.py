@@ -156,7 +156,7 @@ class Passage:
             opened.asked_bytes,
             first_byte_seconds=opened.first_byte_seconds,
             seconds=time.monotonic() - opened.since,
-            error=self.error,
+            error=self.error or opened.reading.failed,
         )
 
 

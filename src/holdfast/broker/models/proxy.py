@@ -32,6 +32,7 @@ from holdfast.broker.models.room import NoRoom, Room
 from holdfast.broker.models.settings import ProxySettings
 from holdfast.broker.models.upstream import Upstream
 from holdfast.broker.models.visit import Visit
+from holdfast.errors import HoldfastError
 from holdfast.protocol.models import Model, Wire
 from holdfast.protocol.turn_events import Kind, TurnEvent
 
@@ -90,6 +91,11 @@ class ModelProxy:
         taken = _Taken(self._room, visit.session_id)
         try:
             return await self._answer(visit, taken)
+        except HoldfastError as error:  # of the books: nothing was asked yet
+            log.warning("models.books_failed", session_id=visit.session_id, error=error.message)
+            name, _, rest = visit.rest.partition("/")
+            wire = endpoints.wire_of(self._catalogue.provider(name), rest)
+            return _failure(wire, Refusal(503, "unavailable", "Holdfast cannot look into its books; try again", 2))
         finally:
             taken.give_back()
             self._metrics.under_way.dec()

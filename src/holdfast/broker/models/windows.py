@@ -44,6 +44,8 @@ class Windows:
     def seconds_until_below(self, key: str, limit: int) -> float:
         """How long it takes until the sum is below ``limit``, if nothing is added. 0 if it is."""
         window = self._windows.get(key)
+        if limit <= 0:
+            return self._seconds
         if window is None:
             return 0.0
         self._forget_old(window)

@@ -155,10 +155,10 @@ async def test_each_new_sandbox_counts_once(store: Store) -> None:
     gone = await store.threads.set_session(lease, None)
     assert (gone.session_id, gone.incarnation, gone.sleep_state) == (None, 1, SleepState.NONE)
     assert (await store.threads.set_session(lease, "ses_2")).incarnation == 2
-    found = await store.threads.by_session("ses_2")
+    found = await store.threads.at_work("ses_2")
     assert found is not None
-    assert found.id == THREAD
-    assert await store.threads.by_session("ses_1") is None
+    assert (found[0].id, found[1]) == (THREAD, {})
+    assert await store.threads.at_work("ses_1") is None
 
 
 async def test_threads_whose_host_is_dead(store: Store) -> None:

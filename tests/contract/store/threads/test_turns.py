@@ -79,6 +79,10 @@ async def test_a_channel_has_one_turn_at_a_time(store: Store) -> None:
         await store.turns.begin(lease, "default", "trn_2")
     side = await a_turn(store, lease, "trn_side", channel="side")  # another channel is free
     assert [turn.id for turn in await store.turns.unfinished(THREAD)] == ["trn_1", side.id]
+    await store.threads.set_session(lease, "ses_1")
+    working = await store.threads.at_work("ses_1")
+    assert working is not None
+    assert list(working[1].items()) == [("default", "trn_1"), (side.channel, side.id)]
 
 
 async def test_a_batch_and_its_cursor_are_one(store: Store) -> None:

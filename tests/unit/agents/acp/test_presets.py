@@ -72,3 +72,8 @@ def test_each_is_offered_by_its_name(kind: type[AcpAgent]) -> None:
     assert kind.name in KNOWN
     assert type(AgentRegistry([kind.name]).get()) is kind
     assert kind().abilities.permissions is PRESETS[kind.name].permissions
+
+
+def test_gemini_trusts_its_workspace_or_it_would_have_to_ask() -> None:
+    preset = PRESETS["gemini"]
+    assert preset.environment(setting(preset, FULL))["GEMINI_CLI_TRUST_WORKSPACE"] == "true"

@@ -32,7 +32,7 @@ def test_a_window_slides() -> None:
 
 
 def test_a_limit_of_nothing_is_never_below() -> None:
-    assert Windows(Clock()).seconds_until_below("a", 0) == 0.0
+    assert Windows(Clock()).seconds_until_below("a", 0) == 60.0
     windows = Windows(Clock())
     windows.add("a")
     assert windows.seconds_until_below("a", 0) == 60.0
