@@ -137,13 +137,15 @@ class Street:
         self.transcriber: Transcriber = NoTranscriber()
         self.abilities: Abilities | None = None
         """Of the agents of daemons to come."""
+        self.agent_seconds = 0.5
+        """How long those may take for anything."""
 
     @contextlib.asynccontextmanager
     async def daemon(self, settings: ThreadSettings = QUICK, **changes: object) -> AsyncIterator[Desk]:
         """From its start to its orderly end."""
         chosen = replace(settings, **changes)  # type: ignore[arg-type]
         async with self.house.daemon() as sessions:
-            agent, driver = FakeAgent(self.agents, deadline_seconds=0.5, abilities=self.abilities), self.house.driver
+            agent, driver = self._agent(), self.house.driver
             tools = Tools(
                 store=self.store,
                 sessions=sessions,
@@ -159,6 +161,9 @@ class Street:
             threads = ThreadService(tools, self.root / "files", books=books, briefs=briefs)
             async with threads.running():
                 yield Desk(threads, sessions, agent, driver, tools, books)
+
+    def _agent(self) -> FakeAgent:
+        return FakeAgent(self.agents, deadline_seconds=self.agent_seconds, abilities=self.abilities)
 
     def sandboxes(self) -> list[str]:
         return list(self.house.world.sandboxes)

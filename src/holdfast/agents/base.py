@@ -49,7 +49,8 @@ class Brief:
     """What an agent is told before its first prompt. It may be another one from turn to turn.
 
     Where an agent must be started again to take in a change, ``health`` and ``resume_session`` raise ``AgentDown``
-    with that reason, and ``start`` does it: so it happens between turns, and only if something has changed.
+    with that reason, and ``start`` does it: so it happens between turns, and only if something has changed. While a
+    turn is running (``Place.in_turn``), an agent that answers is left as it was started.
     """
 
     workdir: str = "/workspace"
@@ -70,6 +71,8 @@ class Place:
     sandbox: Sandbox
     channel: str = "default"
     brief: Brief = field(default_factory=Brief)
+    in_turn: bool = False
+    """The agent may be at work on a turn: it is not started again only because the brief is another one now."""
 
 
 @dataclass(frozen=True, slots=True)

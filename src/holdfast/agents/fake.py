@@ -45,6 +45,8 @@ class FakeAgent(Agent):
         self.calls: list[tuple[str, str]] = []
         self.slash: Sequence[Command] = ()
         """Its slash commands; it echoes them, as any text that is no script."""
+        self.restarts_for_a_new_brief = False
+        """Whether it must be started again to take in another brief, as most real agents."""
         self._deadline = deadline_seconds
         self._abilities = abilities or Abilities(steer=True, revert=True, models=("fake-1", "fake-2"))
         self._faults: dict[str, list[_Fault]] = {}
@@ -83,12 +85,13 @@ class FakeAgent(Agent):
 
     async def start(self, place: Place) -> None:
         async with self._call("start", place) as home:
-            if not home.alive or (home.process is not None and home.process.hangs):
-                self.world.start(home)
+            if not home.alive or (home.process is not None and home.process.hangs) or self._is_outdated(place, home):
+                self.world.start(home, place.brief)
 
     async def health(self, place: Place) -> None:
         async with self._call("health", place) as home:
             await self._answering(home)
+            self._check_brief(place, home)
 
     async def create_session(self, place: Place, history: Sequence[Said] = ()) -> AgentSessionId:
         async with self._call("create_session", place) as home:
@@ -100,6 +103,7 @@ class FakeAgent(Agent):
     async def resume_session(self, place: Place, session: AgentSessionId) -> None:
         async with self._call("resume_session", place) as home:
             await self._answering(home)
+            self._check_brief(place, home)
             _find(home, session)
 
     async def prompt(self, place: Place, session: AgentSessionId, prompt: Prompt) -> None:
@@ -226,6 +230,14 @@ class FakeAgent(Agent):
                     await asyncio.get_running_loop().create_future()
             except TimeoutError:
                 raise AgentDown("the agent does not answer; start it again") from None
+
+    def _is_outdated(self, place: Place, home: FakeHome) -> bool:
+        other = home.process is not None and home.process.brief != place.brief
+        return self.restarts_for_a_new_brief and other and not place.in_turn
+
+    def _check_brief(self, place: Place, home: FakeHome) -> None:
+        if self._is_outdated(place, home):
+            raise AgentDown("the agent's configuration has changed; start it again")
 
     async def _wait_for_news(self, place: Place, home: FakeHome, turn: FakeTurn) -> None:
         """Returns when there may be more. Silence of an agent that does not answer is not waited for."""

@@ -7,7 +7,7 @@ sandbox, and is gone with it. The process dies with the runner. Turns go on whil
 import asyncio
 from dataclasses import dataclass, field
 
-from holdfast.agents.base import AgentSessionId, Prompt
+from holdfast.agents.base import AgentSessionId, Brief, Prompt
 from holdfast.agents.scripted.inside import script
 from holdfast.drivers.fake import FakeSandbox, FakeWorld
 from holdfast.drivers.fake_runner import HOME, FakeRunner, interpret
@@ -69,8 +69,9 @@ class FakeAgentSession:
 class FakeProcess:
     """The agent's process. It dies with its runner."""
 
-    def __init__(self, runner: FakeRunner) -> None:
+    def __init__(self, runner: FakeRunner, brief: Brief) -> None:
         self.runner = runner
+        self.brief = brief
         self.alive = runner.alive
         self.hangs = False
         self.turns: list[FakeTurn] = []
@@ -136,12 +137,12 @@ class FakeAgentWorld:
             home = self._homes[session_id, channel] = FakeHome(sandbox)
         return home
 
-    def start(self, home: FakeHome) -> None:
+    def start(self, home: FakeHome, brief: Brief | None = None) -> None:
         """A new process. Turns that an earlier one has left in the middle end with an error."""
         assert home.sandbox.runner is not None
         if home.process is not None:
             home.process.die()
-        home.process = FakeProcess(home.sandbox.runner)
+        home.process = FakeProcess(home.sandbox.runner, brief or Brief())
         for session in home.sessions.values():
             for turn in session.turns.values():
                 if not turn.ended:

@@ -1,8 +1,8 @@
 """The link to one session's runner: calls with deadlines, which outlive a reconnect.
 
-Every call of the protocol may be repeated without harm (commands carry an id that runs once), so when the connection
-is cut the call waits for the runner to dial again and asks once more, until its deadline. Only ``lose`` ends it early:
-the owner has found out that there is no runner any more.
+Every call of the protocol may be repeated without harm (commands, and what is written to a process, carry an id that
+counts once), so when the connection is cut the call waits for the runner to dial again and asks once more, until its
+deadline. Only ``lose`` ends it early: the owner has found out that there is no runner any more.
 """
 
 import asyncio

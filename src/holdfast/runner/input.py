@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     """Told True when the program's pipe has taken it all, False when nobody will ever read it."""
 
 HELD_BYTES = 1 << 20
+KEEP_NAMES = 256
+"""How many writes are remembered by their names: more than are ever under way when a connection is cut."""
 
 
 class Input:
@@ -25,6 +27,8 @@ class Input:
         self._queue: deque[tuple[memoryview, Done]] = deque()
         self._held = 0
         self._close: Callable[[], None] | None = None
+        self._named: dict[str, bool | list[Done]] = {}
+        """Writes by their names: what became of each, or who waits for that."""
         self.closed = False
         self.taken = 0
         """How many bytes the program's pipe has taken, ever: who was cut off while writing asks for this."""
@@ -40,6 +44,38 @@ class Input:
         self._queue.append((memoryview(data), done))
         self._held += len(data)
         self.flush()
+
+    def write_once(self, name: str | None, data: bytes, first: Done, done: Done) -> None:
+        """Write, unless there was one of this name before: who was cut off asks again, and hears what became of it.
+
+        ``first`` is told of what is written, once; ``done`` is told in any case. None is no name.
+        """
+        known = None if name is None else self._named.get(name)
+        if isinstance(known, bool):
+            done(known)
+        elif known is not None:
+            known.append(done)
+        else:
+            self._write_named(name, data, [first, done])
+
+    def _write_named(self, name: str | None, data: bytes, waiting: list[Done]) -> None:
+        def tell(taken: bool) -> None:
+            if name is not None:
+                self._named[name] = taken
+            for waiter in waiting:
+                waiter(taken)
+
+        if name is not None:
+            self._forget_names()
+            self._named[name] = waiting
+        self.write(data, tell)
+
+    def _forget_names(self) -> None:
+        """The oldest; what is still under way stays."""
+        for name, known in self._named.items() if len(self._named) >= KEEP_NAMES else ():
+            if isinstance(known, bool):
+                del self._named[name]
+                return
 
     def close_after(self, close: Callable[[], None]) -> None:
         """Nothing more will be written; ``close`` is called when the rest is out."""

@@ -188,12 +188,20 @@ class Process:
         return self.exit_code is None
 
     def signal(self, signum: int) -> None:
-        """To the program and all of its group; one that has ended already is fine."""
-        if self.running:
-            try:
-                os.killpg(self.pid, signum)
-            except (ProcessLookupError, PermissionError):
-                processes.send_signal(self.pid, signum)  # it does not lead its group yet
+        """To the program and all of its group; one that has ended already is fine.
+
+        KILL also to those of its descendants that lead groups of their own: nobody else would end them. What was
+        started in a terminal may be meant to outlive it.
+        """
+        if not self.running:
+            return
+        below = processes.halted(self.pid) if signum == processes.KILL and not self.has_terminal else set()
+        try:
+            os.killpg(self.pid, signum)
+        except (ProcessLookupError, PermissionError):
+            processes.send_signal(self.pid, signum)  # it does not lead its group yet
+        for pid in below:
+            processes.send_signal(pid, signum)
 
     def when_ended(self, waiter: Callable[[], None]) -> None:
         if self.running:

@@ -158,21 +158,23 @@ class ProcessTable:
         reply(process.describe())
 
     def _input(self, header: Header, body: bytes, reply: Reply) -> None:
-        """Answered when the program's pipe has taken it: who sends too fast waits."""
+        """Answered when the program's pipe has taken it: who sends too fast waits. Asked twice, it is written once."""
         process = self._find(header)
         if process.input is None:
             raise FileError("conflict", f"process {process.process_id} was started without stdin")
 
+        def written(taken: bool) -> None:
+            if taken and header.get("eof"):
+                process.close_input()
+
         def done(taken: bool) -> None:
-            if not taken:
+            if taken:
+                reply({})
+            else:
                 message = f"process {process.process_id} does not read its input any more"
                 reply({"error": {"code": "conflict", "message": message}})
-                return
-            if header.get("eof"):
-                process.close_input()
-            reply({})
 
-        process.input.write(body, done)
+        process.input.write_once(fields.optional_text(header, "write_id"), body, written, done)
 
     def _signal(self, header: Header, _body: bytes, reply: Reply) -> None:
         process = self._find(header)

@@ -8,18 +8,37 @@ from holdfast.runner.lean import signals
 
 NULL_DEVICE = "/dev/null"
 KILL = signals.SIGKILL
+STOP = signals.SIGSTOP
+HALT_ROUNDS = 10
+"""How often to look for children that were started while the others were stopped."""
 
 
 def children_of(pid: int) -> list[int]:
-    """The direct children of a process; empty when it is gone."""
+    """The direct children of a process, or of its first thread; empty when it is gone."""
     try:
-        return [int(child) for child in _read_proc(f"/proc/{pid}/task/{pid}/children").split()]
+        return _children_of_thread(pid, str(pid))
     except FileNotFoundError:
         if os.path.exists(f"/proc/{pid}"):  # a kernel without that file
             return _children_by_scan(pid)
     except ProcessLookupError:
         pass
     return []
+
+
+def _children_of_thread(pid: int, thread: str) -> list[int]:
+    return [int(child) for child in _read_proc(f"/proc/{pid}/task/{thread}/children").split()]
+
+
+def _children_of_all_threads(pid: int) -> list[int]:
+    """As above, whichever thread started them: a program with several starts others from any."""
+    found = children_of(pid)
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            if thread != str(pid):
+                found += _children_of_thread(pid, thread)
+    except (FileNotFoundError, ProcessLookupError):  # it is going away, or the kernel does not tell
+        pass
+    return found
 
 
 def _read_proc(path: str) -> bytes:
@@ -76,7 +95,20 @@ def descendants_of(roots: list[int]) -> set[int]:
         pid = waiting.pop()
         if pid not in found:
             found.add(pid)
-            waiting.extend(children_of(pid))
+            waiting.extend(_children_of_all_threads(pid))
+    return found
+
+
+def halted(root: int) -> set[int]:
+    """A process and everything below it, all stopped, so that none of them starts another one meanwhile."""
+    found: set[int] = set()
+    for _ in range(HALT_ROUNDS):
+        new = descendants_of([root]) - found
+        if not new:
+            break
+        for pid in new:
+            send_signal(pid, STOP)
+        found |= new
     return found
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -148,7 +149,8 @@ class Processes:
     async def write(self, session_id: str, process_id: str, data: bytes, *, close: bool) -> None:
         """Returns when the process's pipe has taken it; ``close`` lets the process see the end of its input."""
         async with self._link(session_id) as link:
-            fields: frames.Header = {"process_id": process_id, "eof": close}
+            # The link repeats a call that was cut; the runner takes what has one name once.
+            fields: frames.Header = {"process_id": process_id, "eof": close, "write_id": secrets.token_hex(8)}
             await link.call("proc.input", fields, data, timeout=INPUT_SECONDS)
 
     async def signal(self, session_id: str, process_id: str, name: str) -> None:

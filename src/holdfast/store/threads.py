@@ -1,6 +1,6 @@
 """Rows of threads and their channels: look-ups, and every change that its lease guards."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -238,6 +238,26 @@ class ThreadStore:
         """Set columns."""
         return await self._change(lease, values, events)
 
+    async def revise(
+        self, lease: Lease, revised: Callable[[ThreadRow], ThreadChange], *, events: Sequence[TurnEvent] = ()
+    ) -> ThreadRow:
+        """Set columns to what ``revised`` makes of the row as it is now: nobody changes it in between.
+
+        It may be called more than once. Another ``agent`` knows none of the former one's sessions: those are forgotten.
+        """
+
+        def work(connection: sa.Connection) -> ThreadRow:
+            entered = enter(connection, lease, events=len(events))
+            append(connection, entered, events, channel=DEFAULT_CHANNEL, numbered=True)
+            values = revised(entered.row)
+            if values.get("agent", entered.row.agent) != entered.row.agent:
+                mine = sa.update(channels).where(channels.c.thread_id == lease.thread_id)
+                connection.execute(mine.values(agent_session_id=None))
+            update = sa.update(table).where(table.c.id == lease.thread_id).values(**values)
+            return thread_row(connection.execute(update.returning(table)).one())
+
+        return await written(self._database, self._watch, lease.thread_id, work)
+
     async def change_channel(
         self, lease: Lease, channel: str, values: ChannelChange, *, events: Sequence[TurnEvent] = ()
     ) -> ChannelRow:
@@ -274,11 +294,17 @@ class ThreadStore:
         """It works again: no error, no failures."""
         return await self._change(lease, {"last_error": None, "resume_failures": 0}, ())
 
-    async def touch(self, id: str) -> None:
-        """Somebody uses the thread without writing to it (a preview, a terminal): it is not idle. No lease needed."""
+    async def touch(self, id: str, channel: str | None = None) -> None:
+        """Somebody uses the thread without writing to it (a preview, a terminal): it is not idle. No lease needed.
+
+        ``channel``: and the agent of that channel.
+        """
 
         def work(connection: sa.Connection) -> None:
-            enter_any(connection, id, last_activity_at=clock(connection))
+            entered = enter_any(connection, id, last_activity_at=clock(connection))
+            if channel is not None:
+                this = (channels.c.thread_id == id, channels.c.channel == channel)
+                connection.execute(sa.update(channels).where(*this).values(updated_at=entered.now))
 
         await self._database.write(work)
 

@@ -1,5 +1,6 @@
 """What comes with a message, on its way to the agent: the files into the sandbox, and spoken words into the prompt."""
 
+import asyncio
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ class Attachments:
         self._files = files
         self._lease = lease
         self._turn_id = turn_id
+        self._one_at_a_time = asyncio.Lock()
         self._heard: dict[str, str | NotTranscribed] = {}
         """By file: what is said in it, or why nobody knows."""
 
@@ -34,8 +36,9 @@ class Attachments:
         for file_id in ids:
             with contextlib.suppress(FileMissing):  # who brings it into the sandbox reports that
                 name, path = await self._files.on_host(self._lease.thread_id, file_id)
-                if is_audio(name) and file_id not in self._heard:
-                    self._heard[file_id] = await self._words(name, path)
+                async with self._one_at_a_time:
+                    if is_audio(name) and file_id not in self._heard:
+                        self._heard[file_id] = await self._words(name, path)
 
     async def bring(self, session_id: str, text: str, ids: Sequence[str]) -> tuple[str, list[str]]:
         """The text that the agent is to read, and the paths of the files in the sandbox. Twice is fine."""

@@ -9,7 +9,7 @@ import structlog
 from holdfast.agents.base import Place
 from holdfast.errors import AgentFailed, AgentUnsupported, BadInput, TurnNotFound, WrongState
 from holdfast.protocol.turn_events import Kind, TurnEvent
-from holdfast.store.thread_rows import SleepState, TurnRow
+from holdfast.store.thread_rows import SleepState, ThreadChange, ThreadRow
 from holdfast.threads.git_diff import Diff, cut, git_diff
 from holdfast.threads.resolver import Attached
 from holdfast.threads.tools import Tools
@@ -39,8 +39,7 @@ class CommandErrands:
     async def _diff(self, box: "Mailbox", data: Data) -> Data:
         """Of a turn, from the agent itself, where it can; else of the working directory, from git."""
         channel, wanted = _text(data, "channel"), data.get("turn_id")
-        found = await box.attach(channel)
-        await box.note_use()
+        found, _noted = await box.use(channel)
         diff = await self._of_turn(found, box.thread_id, channel, wanted if isinstance(wanted, str) else None)
         return {"text": diff.text, "source": diff.source, "truncated": diff.truncated}
 
@@ -58,8 +57,7 @@ class CommandErrands:
         return await git_diff(found.place)
 
     async def _commands(self, box: "Mailbox", data: Data) -> Data:
-        found = await box.attach(_text(data, "channel"))
-        await box.note_use()
+        found, _noted = await box.use(_text(data, "channel"))
         listed = await found.agent.commands(found.place, found.session)
         return {
             "agent": found.agent.name,
@@ -70,25 +68,21 @@ class CommandErrands:
         """The old one is left to itself; the next resolve makes another, which is told nothing of what was said."""
         channel = _text(data, "channel")
         with box.held(channel):
-            await self._refuse_running(box, channel)
+            await refuse_running(self._tools, box, channel)
             told = TurnEvent(Kind.NEW_SESSION, {})
             row = await self._tools.store.threads.start_over(box.lease, channel, events=[told])
         return {"seq": row.last_seq}
 
-    async def _refuse_running(self, box: "Mailbox", channel: str) -> None:
-        unfinished: list[TurnRow] = await self._tools.store.turns.unfinished(box.thread_id)
-        if channel in box.runs or any(turn.channel == channel for turn in unfinished):
-            raise WrongState("a turn is running; abort it, or wait for its end")
-
     async def _model(self, box: "Mailbox", data: Data) -> Data:
         """Holds from the next turn on; None is the daemon's default. It was checked by who asks."""
         model = data.get("model")
-        row = await self._tools.store.threads.get(box.thread_id)
-        settings = {name: value for name, value in row.settings.items() if name != "model"}
-        if isinstance(model, str):
-            settings["model"] = model
+
+        def revised(row: ThreadRow) -> ThreadChange:
+            others = {name: value for name, value in row.settings.items() if name != "model"}
+            return {"settings": {**others, "model": model} if isinstance(model, str) else others}
+
         told = TurnEvent(Kind.MODEL_CHOSEN, {"model": model})
-        await self._tools.store.threads.change(box.lease, {"settings": settings}, events=[told])
+        await self._tools.store.threads.revise(box.lease, revised, events=[told])
         return {}
 
     async def _stop_agent(self, box: "Mailbox", data: Data) -> Data:
@@ -97,7 +91,9 @@ class CommandErrands:
         store = self._tools.store
         with box.held(channel):
             row, known = await store.threads.get(box.thread_id), await store.threads.channel(box.thread_id, channel)
-            if known is None or channel in box.runs or row.session_id is None or row.sleep_state != SleepState.AWAKE:
+            if known is None or row.session_id is None or row.sleep_state != SleepState.AWAKE:
+                return {"stopped": False}
+            if channel in await _running(self._tools, box):
                 return {"stopped": False}
             if isinstance(seconds, float) and known.updated_at + seconds > time.time():
                 return {"stopped": False}
@@ -105,6 +101,18 @@ class CommandErrands:
             await agent.stop(Place(row.session_id, self._tools.sessions, channel))
         log.info("agent.idle.stopped", thread_id=row.id, key=row.key, channel=channel, agent=agent.name)
         return {"stopped": True}
+
+
+async def refuse_running(tools: Tools, box: "Mailbox", channel: str | None = None) -> None:
+    """``WrongState`` while a turn is running in the channel; None: in any."""
+    running = await _running(tools, box)
+    if channel in running or (channel is None and running):
+        raise WrongState("a turn is running; abort it, or wait for its end")
+
+
+async def _running(tools: Tools, box: "Mailbox") -> set[str]:
+    """Channels whose turn has not ended, also if nobody works on it in this moment."""
+    return {turn.channel for turn in await tools.store.turns.unfinished(box.thread_id)} | set(box.runs)
 
 
 def _text(data: Data, name: str) -> str:

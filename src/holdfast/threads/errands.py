@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from holdfast.agents.base import Place
 from holdfast.errors import (
+    AgentError,
     AgentUnsupported,
     BadInput,
     Conflict,
@@ -25,10 +27,11 @@ from holdfast.errors import (
 )
 from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.sessions.sleep import PausedAs
-from holdfast.store.thread_rows import RequestRow, SleepState, TurnRow, TurnState
+from holdfast.store.thread_rows import RequestRow, SleepState, ThreadChange, ThreadRow, TurnRow, TurnState
 from holdfast.threads import options
-from holdfast.threads.command_errands import CommandErrands
+from holdfast.threads.command_errands import CommandErrands, refuse_running
 from holdfast.threads.patience import patiently
+from holdfast.threads.sandboxes import GONE
 from holdfast.threads.tools import Tools
 
 if TYPE_CHECKING:
@@ -96,8 +99,7 @@ class Errands:
     # -- each of them ------------------------------------------------------------------------------------------------
 
     async def _resolve(self, box: "Mailbox", data: Data) -> Data:
-        found = await box.attach(_text(data, "channel"))
-        noted = await box.note_use()
+        found, noted = await box.use(_text(data, "channel"))
         return {
             "session_id": found.place.session_id,
             "agent_session_id": found.session,
@@ -168,15 +170,37 @@ class Errands:
         return {}
 
     async def _options(self, box: "Mailbox", data: Data) -> Data:
-        """They hold from the next sandbox on."""
-        wanted = data.get("options")
-        row = await self._tools.store.threads.get(box.thread_id)
-        chosen = options.merged(
-            options.from_json(row.settings), options.from_json(wanted if isinstance(wanted, Mapping) else {})
-        )
-        settings = {**row.settings, **options.to_json(chosen)}
-        await self._tools.store.threads.change(box.lease, {"settings": settings, "agent": chosen.agent or row.agent})
+        """They hold from the next turn, or the next sandbox, on. ``WrongState`` for another agent in mid-turn."""
+        told = data.get("options")
+        wanted = options.from_json(told if isinstance(told, Mapping) else {})
+
+        def revised(row: ThreadRow) -> ThreadChange:
+            chosen = options.merged(options.from_json(row.settings), wanted)
+            return {"settings": {**row.settings, **options.to_json(chosen)}, "agent": chosen.agent or row.agent}
+
+        if wanted.agent is None:
+            await self._tools.store.threads.revise(box.lease, revised)
+            return {}
+        async with box.standstill():
+            row = await self._tools.store.threads.get(box.thread_id)
+            if wanted.agent != row.agent:
+                await refuse_running(self._tools, box)
+                await self._stop_agents(row)
+            await self._tools.store.threads.revise(box.lease, revised)
         return {}
+
+    async def _stop_agents(self, row: ThreadRow) -> None:
+        """Of all channels: the thread gets another one, and nobody would look after these any more."""
+        if row.session_id is None or row.sleep_state not in (SleepState.AWAKE, SleepState.PAUSED):
+            return  # it has no processes
+        for channel in await self._tools.store.threads.channels(row.id):
+            try:
+                agent = self._tools.agents.get(row.agent)
+                await agent.stop(Place(row.session_id, self._tools.sessions, channel.channel))
+            except GONE:
+                return
+            except (AgentError, BadInput) as error:  # it cannot be ended, or is not offered here any more
+                log.warning("agent.left", thread_id=row.id, channel=channel.channel, agent=row.agent, error=str(error))
 
     async def _delete(self, box: "Mailbox", _data: Data) -> Data:
         await box.end_turns()

@@ -198,6 +198,20 @@ class ThreadFileService:
                 paths.append(path)
         return paths
 
+    async def collected(self, session_id: str, turn: TurnRow, seconds: float) -> "Collected":
+        """What a turn has made, as far as it can be had in time."""
+        files = Collected()
+        try:
+            async with asyncio.timeout(seconds):
+                await self.collect(session_id, turn, files)
+        except TimeoutError:
+            files.trouble.append(Unavailable("there was not enough time for all"))
+        except (StaleRow, ThreadNotFound):
+            raise
+        except HoldfastError as error:
+            files.trouble.append(error)
+        return files
+
     async def collect(self, session_id: str, turn: TurnRow, into: "Collected") -> None:
         """Keep what is new, or has changed, in the folder for display. Twice is fine: the same bytes are kept once.
 

@@ -4,6 +4,7 @@ The next message starts them again, with their sessions. A sandbox that sleeps i
 turn is running, however long that takes.
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -14,6 +15,11 @@ from holdfast.store.thread_rows import SleepState, ThreadRow
 from holdfast.threads.tools import Tools
 
 log = structlog.get_logger(__name__)
+
+_AT_ONCE = 8
+_MOST_SECONDS = 30.0
+"""For the agents of one thread: TERM, KILL, and the way there."""
+_LATER_SECONDS = 600.0
 
 Ask = Callable[[ThreadRow, str, Mapping[str, object]], Awaitable[Mapping[str, object]]]
 """Have an errand done by whoever holds the thread."""
@@ -27,6 +33,8 @@ class IdleAgents:
         self._ask = ask
         self._seen: dict[tuple[str, str], float] = {}
         """When a channel was last used whose agent was stopped, so that it is stopped once."""
+        self._later: dict[str, float] = {}
+        """Threads with which it did not work, and until when they are left alone."""
         self._used_at: dict[str, float] = {}
         """When we last used a session: that is nobody's activity."""
 
@@ -41,11 +49,22 @@ class IdleAgents:
         self._seen = {which: at for which, at in self._seen.items() if which[0] in there}
         sessions = {row.session_id for row in awake}
         self._used_at = {session: at for session, at in self._used_at.items() if session in sessions}
-        for row in awake:
-            try:
+        now = asyncio.get_running_loop().time()
+        self._later = {id: until for id, until in self._later.items() if id in there and until > now}
+        few = asyncio.Semaphore(_AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            for row in awake:
+                if row.id not in self._later:
+                    group.create_task(self._tried(row, few))
+
+    async def _tried(self, row: ThreadRow, few: asyncio.Semaphore) -> None:
+        """A thread that cannot be reached keeps nobody waiting for long, and is left alone for a while."""
+        try:
+            async with few, asyncio.timeout(_MOST_SECONDS):
                 await self._stop_idle(row)
-            except HoldfastError as error:
-                log.warning("agent.idle.failed", thread_id=row.id, code=error.code, error=error.message)
+        except (HoldfastError, TimeoutError) as error:
+            self._later[row.id] = asyncio.get_running_loop().time() + _LATER_SECONDS
+            log.warning("agent.idle.failed", thread_id=row.id, error=str(error) or f"not within {_MOST_SECONDS:.0f} s")
 
     async def _stop_idle(self, row: ThreadRow) -> None:
         seconds, store = self._tools.settings.agent_idle_seconds, self._tools.store
@@ -54,7 +73,9 @@ class IdleAgents:
             old = channel.updated_at + seconds <= time.time()  # as the store counts it, give or take a little
             if channel.agent_session_id is None or not old or self._seen.get(which) == channel.updated_at:
                 continue
-            await self._ask(row, "stop_agent", {"channel": channel.channel, "idle_seconds": seconds})
-            self._seen[which] = channel.updated_at
-            if row.session_id is not None:
-                self._used_at[row.session_id] = self._tools.clock()
+            try:
+                await self._ask(row, "stop_agent", {"channel": channel.channel, "idle_seconds": seconds})
+                self._seen[which] = channel.updated_at
+            finally:
+                if row.session_id is not None:
+                    self._used_at[row.session_id] = self._tools.clock()

@@ -4,8 +4,9 @@ Only this host's sandboxes are touched. Each thread is claimed with the conditio
 used meanwhile is left alone.
 """
 
+import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import structlog
 
@@ -64,21 +65,21 @@ class Janitor:
         await self._tools.store.leases.release_all(self._owner)
 
     async def tick(self) -> None:
-        parts = (
-            self._agents.stop,
-            self.put_to_sleep,
-            self.finish_deletes,
-            self.sweep,
-            self.report_silent_hosts,
-            self.forget,
-        )
-        for part in parts:
-            try:
-                await part()
-            except HoldfastError as error:
-                log.warning("thread.janitor.failed", part=part.__qualname__, code=error.code, error=error.message)
-            except Exception:
-                log.exception("thread.janitor.failed", part=part.__qualname__)
+        """Agents that are slow to stop keep nobody else waiting."""
+        parts = (self.put_to_sleep, self.finish_deletes, self.sweep, self.report_silent_hosts, self.forget)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._tried(self._agents.stop))
+            for part in parts:
+                await self._tried(part)
+
+    async def _tried(self, part: Callable[[], Awaitable[None]]) -> None:
+        name = getattr(part, "__qualname__", repr(part))
+        try:
+            await part()
+        except HoldfastError as error:
+            log.warning("thread.janitor.failed", part=name, code=error.code, error=error.message)
+        except Exception:
+            log.exception("thread.janitor.failed", part=name)
 
     # -- idle threads ------------------------------------------------------------------------------------------------
 

@@ -6,8 +6,8 @@ bell rings when there may be some. It cannot let go of the lease while something
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from holdfast.threads.patience import patiently
 from holdfast.threads.resolver import Attached, Resolver
 from holdfast.threads.tools import Tools, new_id
 from holdfast.threads.turn_run import TurnRun
+from holdfast.threads.types import How
 
 log = structlog.get_logger(__name__)
 
@@ -71,10 +72,11 @@ class Mailbox:
         self._lost: str | None = None
         self._closing = False
         self._held: set[str] = set()
+        self._still = asyncio.Lock()
         self._inbox = -1
         self._news = True
         """Whether the store may have something; who asks in this process need not wait for a look into it."""
-        self._noted = float("-inf")
+        self._noted: dict[str, float] = {}
         self.thread_id = thread_id
         self.lease = Lease(thread_id, tools.node, 0)
         self.runs: dict[str, TurnRun] = {}
@@ -96,22 +98,41 @@ class Mailbox:
         self._asked.append(errand)
         self._bell.set()
 
-    async def note_use(self) -> bool:
-        """Somebody uses the thread without a message. Whether that was written: idleness is counted in minutes."""
+    async def use(self, channel: str) -> tuple[Attached, bool]:
+        """Attach, for somebody who uses the channel's agent without a message; and whether that was written."""
+        noted = await self._note_use(channel)
+        return await self.attach(channel), noted
+
+    async def _note_use(self, channel: str) -> bool:
+        """Now and then: idleness is counted in minutes."""
         now = asyncio.get_running_loop().time()
-        if now - self._noted < _USE_SECONDS:
+        if now - self._noted.get(channel, float("-inf")) < _USE_SECONDS:
             return False
-        await self._tools.store.threads.touch(self.thread_id)
-        self._noted = now
+        await self._tools.store.threads.touch(self.thread_id, channel)
+        self._noted[channel] = now
         return True
 
     async def attach(self, channel: str) -> Attached:
-        """Resolve; callers at the same time share one, which goes on when they go away."""
-        task = self._resolving.get(channel)
-        if task is None:
-            task = self._resolving[channel] = asyncio.create_task(self._resolver.resolve(self.lease, channel))
-            task.add_done_callback(partial(self._resolved, channel))
+        """The agent that a turn is talking to; else resolve."""
+        run = self.runs.get(channel)
+        if run is not None and run.attached is not None:
+            return replace(run.attached, how=How.REUSED, why=None, changed=False)
+        return await self._resolve(channel)
+
+    async def _resolve(self, channel: str) -> Attached:
+        """Callers at the same time share one, which goes on when they go away."""
+        async with self._still:
+            task = self._resolving.get(channel)
+            if task is None:
+                work = self._resolver.resolve(self.lease, channel, in_turn=self._in_turn(channel))
+                task = self._resolving[channel] = asyncio.create_task(work)
+                task.add_done_callback(partial(self._resolved, channel))
         return await asyncio.shield(task)
+
+    def _in_turn(self, channel: str) -> bool:
+        """Whether the channel's agent may be at work. A turn that has failed and takes breath is not over."""
+        run = self.runs.get(channel)
+        return run.was_asked if run is not None else f"{_TURN}{channel}" in self._tasks
 
     def _resolved(self, channel: str, task: "asyncio.Task[Attached]") -> None:
         del self._resolving[channel]
@@ -139,6 +160,17 @@ class Mailbox:
         finally:
             self._held.discard(channel)
             self.look_again()
+
+    @contextlib.asynccontextmanager
+    async def standstill(self) -> AsyncIterator[None]:
+        """Meanwhile no turn begins and nothing is resolved, in any channel."""
+        async with self._still:
+            if self._resolving:
+                await asyncio.wait(list(self._resolving.values()))
+            try:
+                yield
+            finally:
+                self.look_again()
 
     def go_on(self) -> None:
         """It stays after all."""
@@ -295,10 +327,11 @@ class Mailbox:
 
     def _busy(self, channel: str) -> bool:
         """Also with a turn that has just failed and takes breath: until its task is gone there cannot be another."""
-        return channel in self._held or channel in self.runs or f"{_TURN}{channel}" in self._tasks
+        held = self._still.locked() or channel in self._held
+        return held or channel in self.runs or f"{_TURN}{channel}" in self._tasks
 
     def _begin(self, turn: TurnRow) -> None:
-        run = TurnRun(self._tools, self._files, self.lease, turn, partial(self.attach, turn.channel))
+        run = TurnRun(self._tools, self._files, self.lease, turn, partial(self._resolve, turn.channel))
         run.on_accepted = self.look_again
         self.runs[turn.channel] = run
         self._spawn(f"{_TURN}{turn.channel}", self._run_turn(turn.channel, run))

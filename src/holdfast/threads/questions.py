@@ -11,19 +11,23 @@ from holdfast.sessions.live import Clock
 
 log = structlog.get_logger(__name__)
 
+Sleep = Callable[[float], Awaitable[None]]
 Answer = Callable[[str, str], Awaitable[None]]
 """Hands an answer (question id, answer) to the agent."""
 
 _AGAIN_SECONDS = 1.0
+_MOST_SECONDS = 60.0
+"""Between two tries to answer. It begins with the first and doubles: a try may cost the agent, and us, a lot."""
 
 
 class Questions:
     """Told of each event of the turn, in order. Use ``close`` at the end."""
 
-    def __init__(self, answer: Answer, *, seconds: float, clock: Clock) -> None:
+    def __init__(self, answer: Answer, *, seconds: float, clock: Clock, sleep: Sleep = asyncio.sleep) -> None:
         self._answer = answer
         self._seconds = seconds
         self._clock = clock
+        self._sleep = sleep
         self._open: dict[str, asyncio.Task[None]] = {}
         self._closed: set[str] = set()
 
@@ -69,13 +73,15 @@ class Questions:
     async def _expire(self, name: str, data: Mapping[str, object]) -> None:
         deadline = data.get("deadline")
         if isinstance(deadline, int | float):
-            await asyncio.sleep(max(0.0, deadline - self._clock()))
+            await self._sleep(max(0.0, deadline - self._clock()))
+        pause = _AGAIN_SECONDS
         while True:  # until the agent says that it is closed
             try:
                 await self._answer(name, str(data.get("default", "")))
             except HoldfastError as error:
                 log.warning("question.default.failed", question_id=name, error=error.message)
-            await asyncio.sleep(_AGAIN_SECONDS)
+            await self._sleep(pause)
+            pause = min(2 * pause, _MOST_SECONDS)
 
 
 def _first_option(data: Mapping[str, object]) -> str:

@@ -86,15 +86,18 @@ class Resolver:
         self._sandboxes = sandboxes
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def resolve(self, lease: Lease, channel: str) -> Attached:
-        """Until it works, or has not worked for too long. Raises the last error then, which is noted in the row."""
+    async def resolve(self, lease: Lease, channel: str, *, in_turn: bool = False) -> Attached:
+        """Until it works, or has not worked for too long. Raises the last error then, which is noted in the row.
+
+        ``in_turn``: its agent may be at work, and is not started again if it runs and answers.
+        """
         story, loop = _Story(), asyncio.get_running_loop()
         log.info("sandbox.resolve.start", thread_id=lease.thread_id, channel=channel)
         until = loop.time() + self._tools.settings.resolve_seconds
         with self._tools.metrics.resolve_seconds.time():
             while True:
                 try:
-                    return await self._finished(lease, channel, await self._once(lease, channel, story), story)
+                    return await self._finished(lease, channel, await self._once(lease, channel, story, in_turn), story)
                 except HoldfastError as error:
                     story.tries += 1
                     story.gone = error if isinstance(error, GONE) else None
@@ -111,14 +114,14 @@ class Resolver:
         most = settings.resolve_seconds / max(settings.retry_seconds, 0.001)
         return story.tries > most or asyncio.get_running_loop().time() + settings.retry_seconds > until
 
-    async def _once(self, lease: Lease, channel: str, story: _Story) -> Attached:
+    async def _once(self, lease: Lease, channel: str, story: _Story, in_turn: bool) -> Attached:
         ready, known = await self._sandbox(lease, channel, story)
         if ready.how in (How.CREATED, How.RECREATED):  # what came from a snapshot has had its sessions crossed out
             known = await self._tools.store.threads.channel(lease.thread_id, channel)
         story.add(ready.how, ready.why)
         agent = self._tools.agents.get(ready.thread.agent)
         brief = await self._briefs.brief(ready.thread, channel)
-        place = Place(ready.session_id, self._tools.sessions, channel, brief)
+        place = Place(ready.session_id, self._tools.sessions, channel, brief, in_turn)
         session = await self._agent_session(lease, agent, place, known, story)
         return Attached(ready.thread, agent, place, session, story.how, story.why)
 

@@ -6,7 +6,8 @@ its own. Where nobody can tell, that is reported. So nothing said is lost in sil
 """
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 import structlog
@@ -39,6 +40,7 @@ class Steering:
         self._tried: set[str] = set()
         """Those that the agent may have been told of, here or by a predecessor."""
         self._lock = asyncio.Lock()
+        self._listening: set[asyncio.Timeout] = set()
         self._over = False
 
     async def recall(self) -> None:
@@ -58,8 +60,11 @@ class Steering:
 
     async def deliver(self, found: Attached) -> None:
         """To the agent, in order. What it does not take now waits for a recovery, or for the end of the turn."""
+        heard = await self._heard()
         async with self._lock:
-            for message in [] if self._over else list(self._waiting.values()):
+            for message in heard:
+                if self._over or message.id not in self._waiting:
+                    continue  # somebody else was quicker
                 self._tried.add(message.id)
                 try:
                     await self._hand_over(found, message)
@@ -68,6 +73,35 @@ class Steering:
                     return
                 self._waiting.pop(message.id, None)
                 self._taken.add(message.id)
+
+    async def _heard(self) -> Sequence[MessageRow]:
+        """Those that wait, when all that is spoken in them is written down. That takes long: ``close`` ends it."""
+        waiting = [] if self._over else list(self._waiting.values())
+        try:
+            async with asyncio.timeout(None) as listening:
+                self._listening.add(listening)
+                for message in waiting:
+                    await self._attachments.listen(message.attachments)
+        except TimeoutError:
+            if not listening.expired():
+                raise
+            return []
+        finally:
+            self._listening.discard(listening)
+        return waiting
+
+    @contextlib.asynccontextmanager
+    async def delivering(self, found: Attached) -> AsyncIterator[None]:
+        """Meanwhile what waits now is given to the agent: nobody is held up by what is spoken in it."""
+        work = asyncio.ensure_future(self.deliver(found)) if self._waiting else None
+        try:
+            yield
+        finally:
+            if work is not None:
+                work.cancel()
+                for trouble in await asyncio.gather(work, return_exceptions=True):
+                    if isinstance(trouble, Exception):
+                        log.warning("turn.steer.failed", turn_id=self._turn.id, error=str(trouble))
 
     async def _hand_over(self, found: Attached, message: MessageRow) -> None:
         text, paths = await self._attachments.bring(found.place.session_id, message.text, message.attachments)
@@ -83,8 +117,11 @@ class Steering:
 
     async def close(self, found: Attached | None) -> Sequence[TurnEvent]:
         """At the end of the turn, when the store takes no more into it: what is to be told of those not taken."""
+        self._over = True
+        for listening in self._listening:
+            if not listening.expired():
+                listening.reschedule(asyncio.get_running_loop().time())
         async with self._lock:
-            self._over = True
             told: list[TurnEvent] = []
             for message in await self._steered():
                 if message.id not in self._taken:

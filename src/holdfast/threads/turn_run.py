@@ -26,14 +26,13 @@ from holdfast.errors import (
     SandboxLost,
     StaleRow,
     ThreadNotFound,
-    Unavailable,
 )
 from holdfast.protocol.turn_events import Kind, StopReason
 from holdfast.store.thread_rows import Lease, MessageRow, TurnRow, TurnState
 from holdfast.threads import options
 from holdfast.threads.attachments import Attachments
 from holdfast.threads.batches import batches
-from holdfast.threads.files import Collected, ThreadFileService
+from holdfast.threads.files import ThreadFileService
 from holdfast.threads.patience import patiently
 from holdfast.threads.questions import Questions
 from holdfast.threads.resolver import Attached
@@ -83,13 +82,23 @@ class TurnRun:
         self._attachments = Attachments(tools, files, lease, turn.id)
         self._steering = Steering(tools, self._attachments, turn)
         self._closing = TurnEnd(tools, lease, turn.id)
-        self.on_accepted: Callable[[], None] = _nobody
+        self.on_accepted: Callable[[], None] = lambda: None
         """Called when it can be steered."""
         self.questions = Questions(self._answer, seconds=tools.settings.question_seconds, clock=tools.clock)
 
     @property
     def turn(self) -> TurnRow:
         return self._turn
+
+    @property
+    def attached(self) -> Attached | None:
+        """The agent that it talks to; None while that is being brought."""
+        return self._attached
+
+    @property
+    def was_asked(self) -> bool:
+        """The agent may be at work on it."""
+        return self._turn.accepted or self._turn.state != TurnState.PREPARING
 
     @property
     def can_be_steered(self) -> bool:
@@ -152,14 +161,15 @@ class TurnRun:
         self._attached = self._last = found
         if await self._must_ask(found):
             if not await self._is_quiet(found):
+                self._attached = None
                 await self._go()
                 return
             await self._ask(found)
         self.on_accepted()
         if self._aborting:
             await self._tell_abort(found)
-        await self._steering.deliver(found)
-        await self._follow(found)
+        async with self._steering.delivering(found):
+            await self._follow(found)
 
     # -- the prompt --------------------------------------------------------------------------------------------------
 
@@ -172,6 +182,8 @@ class TurnRun:
                 await self._attachments.listen(() if self._turn.accepted else self._turn.attachments)
                 return await self._attach()
         except TimeoutError:
+            if self._preparing is None or not self._preparing.expired():
+                raise  # somebody else's, and no abort
             return None
         except (StaleRow, ThreadNotFound):
             raise
@@ -308,26 +320,13 @@ class TurnRun:
             await self._end_aborted()
             return
         await self._note(state=TurnState.COLLECTING)
-        files = await self._collect(found)
+        seconds = self._tools.settings.collect_seconds
+        files = await self._files.collected(found.place.session_id, self._turn, seconds)
         trouble = [error_event(one.code, f"new files could not be fetched: {one.message}") for one in files.trouble]
         trouble += await self._steering.close(found)
         self._turn = await self._closing.write(
             last.event, events=trouble, artifacts=[row.id for row in files.kept.values()], cursor=last.cursor
         )
-
-    async def _collect(self, found: Attached) -> Collected:
-        """The files of the turn, as far as they can be had in time."""
-        files = Collected()
-        try:
-            async with asyncio.timeout(self._tools.settings.collect_seconds):
-                await self._files.collect(found.place.session_id, self._turn, files)
-        except TimeoutError:
-            files.trouble.append(Unavailable("there was not enough time for all"))
-        except (StaleRow, ThreadNotFound):
-            raise
-        except HoldfastError as error:
-            files.trouble.append(error)
-        return files
 
     # -- its end -----------------------------------------------------------------------------------------------------
 
@@ -387,7 +386,3 @@ class TurnRun:
         self._steering.add(message)
         if self._attached is not None:
             await self._steering.deliver(self._attached)
-
-
-def _nobody() -> None:
-    """Until somebody wants to know."""

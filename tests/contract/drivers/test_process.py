@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from structlog.testing import capture_logs
 from holdfast.drivers.base import Driver, ImageRoot, SandboxSpec, SandboxState
 from holdfast.drivers.conformance import DriverConformance, Harness
 from holdfast.drivers.conformance.harness import (
+    PATIENCE_SECONDS,
     Sandbox,
     clean_up,
     eventually,
@@ -23,6 +25,7 @@ from holdfast.drivers.conformance.harness import (
 from holdfast.drivers.process import ProcessDriver
 from holdfast.errors import RuntimeUnavailable
 from holdfast.link.hub import LinkHub
+from holdfast.protocol import frames
 from support.leftovers import leftovers
 from support.places import made
 
@@ -199,3 +202,51 @@ async def test_other_children_of_the_daemon_are_left_to_who_waits_for_them(harne
 async def test_a_state_directory_may_be_deep(tmp_path: Path) -> None:
     async with sandbox(ProcessHarness(tmp_path / ("deep" * 40))) as box:
         assert (await box.run("echo $HOME")).exit_code == 0
+
+
+async def started(box: Sandbox, command: str) -> frames.Header:
+    fields: frames.Header = {"process_id": "prc_1", "cmd": command, "input": True, "limit": 1 << 20}
+    return (await box.link.call("proc.start", fields, timeout=PATIENCE_SECONDS))[0]
+
+
+async def test_input_that_is_sent_again_is_written_once(harness: ProcessHarness) -> None:
+    """As the link does when it was cut before the answer came."""
+    async with sandbox(harness) as box:
+        await started(box, "cat")
+        for write_id, line, eof in (("a", b"one\n", False), ("a", b"one\n", False), ("b", b"two\n", True)):
+            fields: frames.Header = {"process_id": "prc_1", "write_id": write_id, "eof": eof}
+            await box.link.call("proc.input", fields, line, timeout=PATIENCE_SECONDS)
+        await box.link.call("proc.input", fields, line, timeout=PATIENCE_SECONDS)
+        await box.link.call("proc.get", {"process_id": "prc_1", "wait_ms": 20_000}, timeout=PATIENCE_SECONDS)
+        read: frames.Header = {"process_id": "prc_1", "offset": 0, "limit": 1 << 20}
+        header, body = await box.link.call("proc.read", read, timeout=PATIENCE_SECONDS)
+        assert (header["running"], body) == (False, b"one\ntwo\n")
+
+
+# Starts a program that leads a group of its own, from a thread of its own; tells its id, and goes on for ever.
+_WITH_A_TOOL = """
+import subprocess, threading, time
+def work():
+    print(subprocess.Popen(["setsid", "sleep", "1000"]).pid, flush=True)
+    time.sleep(1000)
+threading.Thread(target=work).start()
+"""
+
+
+async def test_kill_reaches_what_a_program_has_detached(harness: ProcessHarness) -> None:
+    async with sandbox(harness) as box:
+        await started(box, f"exec {shlex.join([sys.executable, '-c', _WITH_A_TOOL])}")
+        read: frames.Header = {"process_id": "prc_1", "offset": 0, "limit": 100}
+        told: list[bytes] = []
+
+        async def has_told() -> bool:
+            told[:] = [(await box.link.call("proc.read", read, timeout=PATIENCE_SECONDS))[1]]
+            return told[0].endswith(b"\n")
+
+        await eventually(has_told, "the tool was started")
+        await box.link.call("proc.signal", {"process_id": "prc_1", "signal": "SIGKILL"}, timeout=PATIENCE_SECONDS)
+
+        async def is_gone() -> bool:
+            return not Path(f"/proc/{int(told[0])}").exists()
+
+        await eventually(is_gone, "the tool has ended with the program")

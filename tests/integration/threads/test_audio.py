@@ -8,8 +8,10 @@ import pytest
 
 from holdfast.errors import AgentDown, NotTranscribed
 from holdfast.protocol.turn_events import Kind
+from holdfast.threads.types import Mode
 from support.house import until
 from support.threads import REF, Desk, Street
+from support.waiting import linger
 
 pytestmark = pytest.mark.anyio
 
@@ -104,3 +106,60 @@ async def test_who_is_asked_twice_listens_once(street: Street) -> None:
         turn = await desk.ended("m1")
     assert (turn.reason, turn.attempts) == ("end_turn", 2)
     assert ear.heard == audio
+
+
+async def steered(desk: Desk, street: Street, ear: Ear) -> tuple[str, str]:
+    """A turn that goes on when ``/go`` is there, and a voice message into it that is being listened to."""
+    await desk.say("say begun\nwait-for /go", "m0")
+    await desk.wait_for(Kind.TEXT_DELTA)
+    audio = (await desk.threads.upload(REF, "memo.ogg", pieces("buy more tea"))).id
+    await desk.say("and this", "m1", mode=Mode.STEER, attachments=[audio])
+    await until(lambda: ear.heard == [audio], "it is listened to")
+    return str((await desk.threads.get(REF)).session_id), audio
+
+
+def go(street: Street, session_id: str) -> None:
+    runner = street.house.world.sandboxes[session_id].runner
+    assert runner is not None
+    runner.files["/go"] = b""
+
+
+async def test_a_voice_message_into_a_turn_does_not_hold_up_its_end(street: Street) -> None:
+    street.transcriber = ear = Ear()
+    ear.gate = asyncio.Event()
+    async with street.daemon() as desk:
+        session, _audio = await steered(desk, street, ear)
+        go(street, session)
+        assert (await desk.ended("m0")).reason == "end_turn"
+        ear.gate.set()
+        assert "buy more tea" in str((await desk.ended("m1+again")).answer), "it comes as a message of its own"
+
+
+async def test_nor_does_it_for_the_next_daemon(street: Street) -> None:
+    street.transcriber = ear = Ear()
+    ear.gate = asyncio.Event()
+    async with street.daemon() as desk:
+        session, audio = await steered(desk, street, ear)
+    async with street.daemon() as desk:
+        await until(lambda: ear.heard == [audio] * 2, "it is listened to again")
+        go(street, session)
+        assert (await desk.ended("m0")).reason == "end_turn"
+        ear.gate.set()
+        assert "buy more tea" in str((await desk.ended("m1+again")).answer)
+
+
+async def test_what_is_said_after_a_voice_message_waits_for_it(street: Street) -> None:
+    street.transcriber = ear = Ear()
+    ear.gate = asyncio.Event()
+    async with street.daemon() as desk:
+        session, audio = await steered(desk, street, ear)
+        await desk.say("and that", "m2", mode=Mode.STEER)
+        await linger()
+        assert ("steer", session) not in desk.agent.calls
+        ear.gate.set()
+        await until(lambda: desk.agent.calls.count(("steer", session)) == 2, "both are told")
+        assert ear.heard == [audio], "it is listened to once"
+        go(street, session)
+        await desk.ended("m0")
+        (known,) = street.agents.home(session, "default").sessions.values()
+        assert [name.rpartition(":")[2] for name in sorted(known.steered)] == ["m1", "m2"]

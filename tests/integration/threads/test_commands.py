@@ -1,5 +1,6 @@
 """Commands on a thread's agent: a new session, models, slash commands, diffs and reviews."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -9,10 +10,12 @@ from holdfast.agents.base import Abilities, Command, Place
 from holdfast.errors import AgentDown, AgentUnsupported, BadInput, ThreadNotFound, TurnNotFound, WrongState
 from holdfast.protocol.models import Model, Wire
 from holdfast.protocol.turn_events import Kind
+from holdfast.store.thread_rows import fresh_after
 from holdfast.threads import command_errands
 from holdfast.threads.git_diff import Diff
 from holdfast.threads.keys import ThreadRef
-from holdfast.threads.types import MessageView, NewMessage
+from holdfast.threads.types import IdlePolicy, MessageView, NewMessage, ThreadOptions
+from support.house import until
 from support.threads import QUICK, REF, Desk, Street, text_of
 
 pytestmark = pytest.mark.anyio
@@ -106,6 +109,19 @@ async def test_a_model_holds_from_the_next_turn_on(desk: Desk) -> None:
     assert (await desk.threads.get(REF)).options.model is None
 
 
+async def test_what_is_set_at_the_same_time_is_all_set(desk: Desk) -> None:
+    await desk.talk("say the password is kelp", "m1")
+    await asyncio.gather(
+        desk.threads.commands.use_model(REF, "acme/small"),
+        desk.threads.commands.new_session(REF),
+        desk.threads.resolve(REF, ThreadOptions(system_prompt="be brief")),
+        desk.threads.resolve(REF, ThreadOptions(retry_broken_streams=True)),
+    )
+    chosen = (await desk.threads.get(REF)).options
+    assert (chosen.model, chosen.system_prompt, chosen.retry_broken_streams) == ("acme/small", "be brief", True)
+    assert fresh_after(await desk.tools.store.threads.by_key(REF.owner, REF.key), "default") > 0
+
+
 async def test_only_what_is_offered(desk: Desk) -> None:
     with pytest.raises(BadInput, match="acme/big, acme/small, own-1"):
         await desk.threads.commands.use_model(REF, "acme/huge")
@@ -188,7 +204,7 @@ async def test_a_review_by_the_agents_own_command(desk: Desk) -> None:
 
 
 async def test_the_agent_of_an_idle_channel_is_stopped_and_comes_back(street: Street) -> None:
-    async with street.daemon(replace(QUICK, agent_idle_seconds=0.01)) as desk:
+    async with street.daemon(replace(QUICK, agent_idle_seconds=0.0)) as desk:
         await desk.talk("say the password is kelp", "m1")
         session = (await desk.threads.resolve(REF)).session_id
         home = street.agents.home(session, "default")
@@ -205,20 +221,56 @@ async def test_the_agent_of_an_idle_channel_is_stopped_and_comes_back(street: St
         assert not home.alive, "it was used since"
 
 
-async def test_one_that_was_started_without_a_message_is_stopped_again(street: Street) -> None:
-    async with street.daemon(replace(QUICK, agent_idle_seconds=0.01)) as desk:
+async def test_one_that_was_started_without_a_turn_is_stopped_again(street: Street) -> None:
+    async with street.daemon(replace(QUICK, agent_idle_seconds=0.0)) as desk:
         await desk.talk("say x", "m1")
         session = (await desk.threads.resolve(REF)).session_id
         home = street.agents.home(session, "default")
-        for _ in range(2):
+        for use in (desk.threads.resolve, desk.threads.commands.commands):
             await desk.threads.janitor.tick()
             assert not home.alive
-            assert (await desk.threads.resolve(REF)).how == "resumed"
+            await use(REF)
             assert home.alive
+        await desk.threads.janitor.tick()
+        assert not home.alive
+
+
+async def test_one_whose_turn_nobody_works_on_is_left_alone(street: Street) -> None:
+    """A turn that has failed takes breath, and goes on."""
+    async with street.daemon(replace(QUICK, agent_idle_seconds=0.0)) as desk:
+        await desk.say("say begun\nwait-for /never", "m1")
+        await desk.wait_for(Kind.TEXT_DELTA)
+        session = str((await desk.threads.get(REF)).session_id)
+        box = desk.threads._office._boxes[(await desk.threads.get(REF)).id]
+        run = box.runs.pop("default")
+        await desk.threads.janitor.tick()
+        assert ("stop", session) not in desk.agent.calls
+        box.runs["default"] = run
+
+
+async def test_one_that_does_not_stop_keeps_nobody_waiting(street: Street) -> None:
+    street.agent_seconds = 60.0
+    asleep = ThreadRef(REF.owner, "web:asleep")
+    idle = IdlePolicy(None, 0.01, None)
+    async with street.daemon(replace(QUICK, agent_idle_seconds=0.0, idle=idle)) as desk:
+        await desk.talk("say x", "m1", asleep)
+        await desk.threads.pause(asleep)
+        await desk.threads.send(REF, NewMessage("m2", "say x"), ThreadOptions(idle=IdlePolicy(None, None, None)))
+        await desk.ended("m2")
+        desk.agent.inject("stop", hang=True, times=None)
+        tick = asyncio.ensure_future(desk.threads.janitor.tick())
+
+        async def is_stopped() -> bool:
+            return (await desk.threads.get(asleep)).sleep_state == "hibernated"
+
+        await until(is_stopped, "the other thread goes to sleep")
+        assert not tick.done()
+        desk.agent.release("stop")
+        await tick
 
 
 async def test_an_agent_in_a_turn_is_left_alone(street: Street) -> None:
-    async with street.daemon(replace(QUICK, agent_idle_seconds=0.01)) as desk:
+    async with street.daemon(replace(QUICK, agent_idle_seconds=0.0)) as desk:
         await desk.say("say idle", "m1", channel="other")
         await desk.ended("m1")
         await desk.say("wait-for /never", "m2")

@@ -4,6 +4,7 @@ import pytest
 
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, HoldfastError, SandboxLost, Unavailable
 from holdfast.protocol.turn_events import Kind
+from holdfast.threads.resolver import Resolver
 from support.house import until
 from support.threads import REF, Desk, Street, text_of
 from support.waiting import linger
@@ -200,3 +201,14 @@ async def test_a_lost_lease_stops_the_turn_at_once_without_writing(street: Stree
         turn = await desk.ended("m1")  # and is taken up again
         await check_once(desk, street)
     assert (turn.answer or "").split() == ["before", "after"]
+
+
+async def test_a_timeout_that_nobody_asked_for_is_no_abort(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def late(*_arguments: object) -> None:
+        raise TimeoutError
+
+    async with street.daemon() as desk:
+        monkeypatch.setattr(Resolver, "_once", late)
+        turn = await desk.talk("say hello", "m1")
+    assert turn.reason == "error" and turn.error is not None
+    assert turn.error["code"] == "internal"

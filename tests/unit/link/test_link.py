@@ -187,6 +187,7 @@ async def test_a_call_outlives_a_cut(hub: LinkHub, link: Link) -> None:
     async with runner(hub) as second:
         asked = await second.hear()
         assert asked is not None and asked[1] == b"body"
+        assert asked[0]["exec_id"] == "e", "by which the runner knows it again"
         second.say({"id": asked[0]["id"]}, b"answer")
         assert (await call)[1] == b"answer"
 

@@ -69,3 +69,20 @@ async def test_closing_ends_all() -> None:
     await questions.close()
     assert agent.answers == []
     assert not questions.is_open("a")
+
+
+async def test_an_agent_that_does_not_close_it_is_asked_less_and_less_often() -> None:
+    agent, slept, enough = Agent(failures=3), list[float](), asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) > 9:
+            enough.set()
+            await asyncio.get_running_loop().create_future()
+
+    questions = Questions(agent.answer, seconds=60, clock=lambda: NOW, sleep=sleep)
+    questions.note([(Kind.QUESTION, {"question_id": "q", "deadline": NOW + 5, "default": "b"})])
+    await asyncio.wait_for(enough.wait(), 30)
+    await questions.close()
+    assert slept == [5, 1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert agent.answers == [("q", "b")] * 9

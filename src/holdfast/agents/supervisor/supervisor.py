@@ -105,11 +105,11 @@ class Supervisor:
         return newest
 
     async def running(self, place: Place, launch: Launch | None = None) -> Found:
-        """The one that runs; with ``launch``, only if it was started so."""
+        """The one that runs; with ``launch``, only if it was started so, or is in the middle of a turn."""
         found = await self.find(place)
         if found is None or not found.view.running:
             raise AgentDown(f"the process of {self.agent} is not there; start it")
-        if launch is not None and found.digest != launch.digest:
+        if launch is not None and not _may_stay(found, place, launch):
             raise AgentDown(f"the configuration of {self.agent} has changed; start it again")
         return found
 
@@ -117,7 +117,7 @@ class Supervisor:
 
     async def start(self, place: Place, launch: Launch, ready: Handshake, alive: Handshake) -> Found:
         """The process that runs with this configuration and answers. ``ready`` is asked of a new one, ``alive`` of one
-        that was there; one that does not answer, or has another configuration, is ended first.
+        that was there; one that does not answer, or has another configuration and no turn, is ended first.
 
         ``AgentDown``: it did not come up, and may be tried again. ``AgentFailed``: there is no sense in trying soon.
         """
@@ -125,15 +125,16 @@ class Supervisor:
         async with _STARTS.setdefault(key, asyncio.Lock()):
             found = await self.find(place)
             if found is not None and found.view.running:
-                if found.digest == launch.digest and await self._answers(found, alive):
+                if _may_stay(found, place, launch) and await self._answers(place, found, alive):
                     return found
                 await end(place, found.view)
             return await self._started(place, launch, ready, 1 if found is None else found.generation + 1)
 
-    async def _answers(self, found: Found, alive: Handshake) -> bool:
-        """More patient than ``health``: who is only busy must not be ended for it."""
+    async def _answers(self, place: Place, found: Found, alive: Handshake) -> bool:
+        """More patient than ``health``: who is only busy must not be ended for it, and least of all in a turn."""
+        seconds = self.patience.hung if place.in_turn else max(self.patience.health, self.patience.hung / 4)
         try:
-            async with asyncio.timeout(max(self.patience.health, self.patience.hung / 4)):
+            async with asyncio.timeout(seconds):
                 await alive(found)
         except (TimeoutError, AgentError):
             return False
@@ -266,6 +267,11 @@ class Supervisor:
                 elif isinstance(item, Line) and is_answer(item.told):
                     return item.told
         raise AgentDown(f"the process of {self.agent} has ended; start it again")
+
+
+def _may_stay(found: Found, place: Place, launch: Launch) -> bool:
+    """What it was started with is what is wanted, or must do until its turn is over."""
+    return place.in_turn or found.digest == launch.digest
 
 
 async def end(place: Place, view: ProcessView) -> None:

@@ -1,5 +1,6 @@
 """Rows of threads: found by their key, paged by activity, changed under the lease, deleted and purged."""
 
+import asyncio
 import dataclasses
 
 import pytest
@@ -26,6 +27,7 @@ from holdfast.store.thread_rows import (
     ThreadRow,
     TurnRow,
     TurnState,
+    fresh_after,
 )
 
 pytestmark = pytest.mark.anyio
@@ -268,3 +270,31 @@ async def test_a_released_lease_writes_no_more(store: Store) -> None:
     await store.leases.release(lease)
     with pytest.raises(StaleRow, match="leased by nobody, generation 1; stop working on it"):
         await store.threads.change(lease, {"agent": "x"})
+
+
+async def test_what_is_revised_is_the_row_as_it_is(store: Store) -> None:
+    """Of many at once, each adds to what the others have written."""
+    lease = await leased(store)
+
+    async def add(name: str) -> None:
+        def revised(row: ThreadRow) -> ThreadChange:
+            return {"settings": {**row.settings, name: True}}
+
+        await store.threads.revise(lease, revised)
+
+    boundary = store.threads.start_over(lease, "default", events=[TurnEvent(Kind.NEW_SESSION, {})])
+    names = [f"option-{number}" for number in range(8)]
+    await asyncio.gather(*map(add, names[:4]), boundary, *map(add, names[4:]))
+    row = await store.threads.get(THREAD)
+    assert set(row.settings) == {*names, "fresh_after"}
+    assert fresh_after(row, "default") == 1
+
+
+async def test_another_agent_knows_no_session_of_the_former(store: Store) -> None:
+    lease = await leased(store)
+    for channel in ("default", "other"):
+        await store.threads.change_channel(lease, channel, {"agent_session_id": "s1"})
+    await store.threads.revise(lease, lambda row: {"settings": {"x": 1}, "agent": row.agent})
+    assert [one.agent_session_id for one in await store.threads.channels(THREAD)] == ["s1", "s1"]
+    assert (await store.threads.revise(lease, lambda _row: {"agent": "another"})).agent == "another"
+    assert [one.agent_session_id for one in await store.threads.channels(THREAD)] == [None, None]
