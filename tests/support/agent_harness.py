@@ -92,7 +92,8 @@ class AgentHarness(Harness):
         return place
 
     def brief(self) -> Brief:
-        return Brief(models=(DEMO, OTHER), permissions=parse(RULES), system_prompt="Be brief.")
+        rules = parse(RULES) if self.make_agent().abilities.permissions else ()
+        return Brief(models=(DEMO, OTHER), permissions=rules, system_prompt="Be brief.")
 
     def home(self, place: Place) -> str:
         return f"/workspace/t{self._tests}"

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 
 from holdfast.agents.acp.setting import Setting
+from holdfast.agents.opencode.tools import permissions
 from holdfast.protocol.models import Model, Wire, url_of
 
 Environment = Mapping[str, str]
@@ -22,10 +23,17 @@ def opencode_environment(setting: Setting) -> Environment:
         "OPENCODE_DISABLE_AUTOUPDATE": "1",
         "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
         "OPENCODE_DISABLE_MODELS_FETCH": "1",
+        **_only_ours(setting),
+        "XDG_CONFIG_HOME": f"{setting.home}/config",
         "XDG_DATA_HOME": f"{setting.home}/data",
         "XDG_STATE_HOME": f"{setting.home}/state",
         "XDG_CACHE_HOME": f"{setting.home}/cache",
     }
+
+
+def _only_ours(setting: Setting) -> Environment:
+    """With rules, what a repository says in a configuration of its own must not count: it could allow everything."""
+    return {"OPENCODE_DISABLE_PROJECT_CONFIG": "1"} if setting.asks else {}
 
 
 def opencode_files(setting: Setting) -> Files:
@@ -41,7 +49,6 @@ _OPENCODE_PACKAGES = {
 
 
 def _opencode(setting: Setting) -> Mapping[str, object]:
-    ask = "ask" if setting.asks else "allow"
     return {
         "model": setting.model.id,
         "small_model": setting.model.id,
@@ -49,8 +56,11 @@ def _opencode(setting: Setting) -> Mapping[str, object]:
         "share": "disabled",
         "provider": {name: _opencode_provider(setting, name, models) for name, models in setting.providers.items()},
         "enabled_providers": list(setting.providers),
-        "permission": dict.fromkeys(("bash", "edit", "read", "webfetch", "task"), ask),
-        "instructions": [f"{setting.home}/RULES.md"] if setting.brief.system_prompt else [],
+        "permission": permissions(setting.brief.permissions),
+        "instructions": [
+            *([f"{setting.home}/RULES.md"] if setting.brief.system_prompt else []),
+            *([f"{setting.brief.workdir}/AGENTS.md"] if setting.asks else []),  # which goes with the configuration
+        ],
     }
 
 
@@ -172,7 +182,7 @@ def claude_environment(setting: Setting) -> Environment:
 
 def claude_files(setting: Setting) -> Files:
     """By itself it lets some commands pass; so that rules count for all, it asks for all."""
-    tools = ["Bash", "Read", "Edit", "Write", "WebFetch", "WebSearch", "Task"]
+    tools = ["Bash", "Read", "Edit", "Write", "NotebookEdit", "Glob", "Grep", "WebFetch", "WebSearch", "Task", "Skill"]
     settings = {"permissions": {"ask": tools}} if setting.asks else {}
     return {"settings.json": json.dumps(settings).encode(), **_rules(setting, "CLAUDE.md")}
 
@@ -186,16 +196,14 @@ def gemini_environment(setting: Setting) -> Environment:
         "GEMINI_MODEL": setting.model.name,
         "GOOGLE_GEMINI_BASE_URL": setting.url,
         "GEMINI_CLI_HOME": setting.home,
-        "GEMINI_CLI_TRUST_WORKSPACE": "true",  # else it cannot be told to go without asking
+        # It goes without asking only in a folder that it trusts; with rules, a repository's settings must not count.
+        **({} if setting.asks else {"GEMINI_CLI_TRUST_WORKSPACE": "true"}),
     }
 
 
 def gemini_files(setting: Setting) -> Files:
-    # Without rules it goes without asking, which it does only in a folder that it trusts; with rules, what a repository
-    # says in its own settings must not count.
-    trust = {"enabled": bool(setting.brief.permissions)}
     settings = {
-        "security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": trust},
+        "security": {"auth": {"selectedType": "gemini-api-key"}},
         "general": {"disableAutoUpdate": True, "disableUpdateNag": True},
         "privacy": {"usageStatisticsEnabled": False},
         "model": {"name": setting.model.name},

@@ -9,6 +9,7 @@ from holdfast.agents.acp import configs, gemini_chats
 from holdfast.agents.acp.mapper import Quirks
 from holdfast.agents.acp.setting import Setting
 from holdfast.agents.base import Place
+from holdfast.agents.permissions import KINDS
 from holdfast.protocol.models import Model, Wire
 
 
@@ -22,8 +23,8 @@ class Preset:
     environment: Callable[[Setting], Mapping[str, str]]
     files: Callable[[Setting], Mapping[str, bytes]]
     quirks: Quirks = field(default_factory=Quirks)
-    permissions: bool = True
-    """It asks before it uses tools, where it is told to."""
+    asks_for: Sequence[str] = KINDS
+    """Of ``permissions.KINDS``, those that it asks for before it uses them, where it is told to."""
     free_mode: str | None = None
     """A mode of its sessions in which it asks for nothing, where its configuration cannot say so."""
     several_providers: bool = False
@@ -55,6 +56,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
     ),
     "codex": Preset(
         argv=("codex-acp",),
+        asks_for=("bash", "edit"),
         wires=(Wire.RESPONSES,),
         environment=configs.codex_environment,
         files=configs.codex_files,
@@ -76,7 +78,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
             noise=re.compile(r"\A(Retrying \(attempt \d+/\d+, waiting \d+s\)\.\.\.|Retry finished, resuming\.)\Z"),
             silent_errors=True,
         ),
-        permissions=False,
+        asks_for=(),
         several_providers=True,
         model_option=lambda model: model.id,
         lists=True,
@@ -92,6 +94,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
     ),
     "gemini": Preset(
         argv=("gemini", "--acp"),
+        asks_for=("bash", "edit", "webfetch"),
         wires=(Wire.GEMINI,),
         environment=configs.gemini_environment,
         files=configs.gemini_files,

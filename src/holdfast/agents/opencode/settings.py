@@ -65,6 +65,7 @@ def launch(place: Place, directory: str) -> Launch:
         "OPENCODE_FAKE_VCS": "git",  # snapshots, which are in its own directory, also where there is no repository
         "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
         "npm_config_fetch_retries": "0",  # for a project's own plugins; without a network it would try for a minute
+        **_only_ours(place.brief),
         "XDG_CONFIG_HOME": f"{xdg}/config",
         "XDG_DATA_HOME": f"{xdg}/data",
         "XDG_STATE_HOME": f"{xdg}/state",
@@ -80,6 +81,11 @@ def launch(place: Place, directory: str) -> Launch:
     return Launch(NAME, ["sh", "-c", _START], env, files, place.brief.workdir)
 
 
+def _only_ours(brief: Brief) -> Mapping[str, str]:
+    """With rules, what a repository says in a configuration of its own must not count: it could allow everything."""
+    return {"OPENCODE_DISABLE_PROJECT_CONFIG": "1"} if brief.permissions else {}
+
+
 def config(place: Place, directory: str) -> Mapping[str, object]:
     brief = place.brief
     default = model_of(brief, None)
@@ -93,7 +99,10 @@ def config(place: Place, directory: str) -> Mapping[str, object]:
         "permission": permissions(brief.permissions),
         "experimental": {"continue_loop_on_deny": True},
         "plugin": [f"file://{directory}/{_RECORDER}"],
-        "instructions": [f"{directory}/{_RULES}"] if brief.system_prompt else [],
+        "instructions": [
+            *([f"{directory}/{_RULES}"] if brief.system_prompt else []),
+            *([f"{brief.workdir}/AGENTS.md"] if brief.permissions else []),  # which goes with the configuration
+        ],
     }
 
 

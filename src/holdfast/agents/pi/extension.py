@@ -11,7 +11,9 @@ from holdfast.agents.permissions import Action, Rule
 from holdfast.agents.pi.mapper import ASKED, CLOSED, OPTIONS
 
 _SOURCE = r"""
-import { resolve } from "node:path";
+import { homedir } from "node:os";
+import { join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
 
 const RULES = %(rules)s;
 const OPTIONS = %(options)s;
@@ -38,15 +40,25 @@ export function matcher(glob) {
   return new RegExp(`^(?:${out})$`);
 }
 
+// The file that pi itself would take: rules must not be walked around by another way to write it.
+export function place(path, cwd) {
+  let plain = path.replace(/[\u00A0\u2000-\u200A\u202F\u205F\u3000]/g, " ");
+  if (plain.startsWith("@")) plain = plain.slice(1);
+  if (plain === "~") plain = homedir();
+  else if (plain.startsWith("~/")) plain = join(homedir(), plain.slice(2));
+  else if (plain.startsWith("file://")) plain = fileURLToPath(plain);
+  return resolve(cwd, plain);
+}
+
 const KINDS = {
   bash: ["bash", (input) => input.command],
   powershell: ["bash", (input) => input.command],
-  read: ["read", (input, cwd) => input.path && resolve(cwd, input.path)],
-  edit: ["edit", (input, cwd) => input.path && resolve(cwd, input.path)],
-  write: ["edit", (input, cwd) => input.path && resolve(cwd, input.path)],
+  read: ["read", (input, cwd) => input.path && place(input.path, cwd)],
+  edit: ["edit", (input, cwd) => input.path && place(input.path, cwd)],
+  write: ["edit", (input, cwd) => input.path && place(input.path, cwd)],
   grep: ["search", (input) => input.pattern],
   find: ["search", (input) => input.pattern],
-  ls: ["search", (input) => input.path],
+  ls: ["search", (input, cwd) => place(input.path ?? ".", cwd)],
 };
 
 export function described(name, input, cwd) {
@@ -56,6 +68,8 @@ export function described(name, input, cwd) {
 
 const rules = RULES.map(([action, tool, argument]) => ({ action, tool: matcher(tool), argument: matcher(argument) }));
 
+const always = new Set(); // of what was allowed for good: the very same, and not all that the rule is about
+
 export function decide(kind, argument) {
   return rules.find((rule) => rule.tool.test(kind) && rule.argument.test(argument));
 }
@@ -64,13 +78,14 @@ export default function (pi) {
   pi.on("tool_call", async (event, ctx) => {
     const [kind, argument] = described(event.toolName, event.input, ctx.cwd ?? process.cwd());
     const rule = decide(kind, argument);
-    if (!rule || rule.action === "allow") return undefined;
+    const wish = JSON.stringify([kind, argument]);
+    if (!rule || rule.action === "allow" || (rule.action === "ask" && always.has(wish))) return undefined;
     if (rule.action === "deny") return { block: true, reason: "Not allowed here, by the rules of this conversation." };
     const call = event.toolCallId;
     const about = { call, tool: kind, text: `May I use ${kind}: ${argument.slice(0, 2000)}` };
     const answer = await ctx.ui.select(%(asked)s + JSON.stringify(about), OPTIONS, { signal: ctx.signal });
     ctx.ui.notify(%(closed)s + JSON.stringify({ call, answer: answer ?? "deny" }));
-    if (answer === "allow_always") rule.action = "allow";
+    if (answer === "allow_always") always.add(wish);
     if (answer === "allow" || answer === "allow_always") return undefined;
     const said = answer && answer !== "deny" ? ` The user says: ${answer}` : "";
     return { block: true, reason: `The user does not allow this.${said}` };
