@@ -68,7 +68,7 @@ export function described(name, input, cwd) {
 
 const rules = RULES.map(([action, tool, argument]) => ({ action, tool: matcher(tool), argument: matcher(argument) }));
 
-const always = new Set(); // of what was allowed for good: the very same, and not all that the rule is about
+const always = new Set(); // rules that were answered for good, each for one kind of tool: `ask *` is about many
 
 export function decide(kind, argument) {
   return rules.find((rule) => rule.tool.test(kind) && rule.argument.test(argument));
@@ -78,7 +78,7 @@ export default function (pi) {
   pi.on("tool_call", async (event, ctx) => {
     const [kind, argument] = described(event.toolName, event.input, ctx.cwd ?? process.cwd());
     const rule = decide(kind, argument);
-    const wish = JSON.stringify([kind, argument]);
+    const wish = JSON.stringify([rules.indexOf(rule), kind]);
     if (!rule || rule.action === "allow" || (rule.action === "ask" && always.has(wish))) return undefined;
     if (rule.action === "deny") return { block: true, reason: "Not allowed here, by the rules of this conversation." };
     const call = event.toolCallId;
