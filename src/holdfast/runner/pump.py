@@ -71,6 +71,12 @@ class _Flow:
             return
 
 
+def _send_at_once(socket: sockets.socket) -> None:
+    """The second of two small pieces must not wait for the other end's word on the first, which takes 40 ms."""
+    if socket.family != sockets.AF_UNIX:
+        socket.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_NODELAY, 1)
+
+
 class Pump:
     """Takes over both sockets, and closes them when it is done; then ``on_end`` is called."""
 
@@ -82,6 +88,7 @@ class Pump:
         self.closed = False
         for flow in self._flows:
             flow.source.setblocking(False)
+            _send_at_once(flow.source)
         self._watch()
 
     def _on_ready(self, ready: sockets.socket, events: int) -> None:

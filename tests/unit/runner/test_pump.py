@@ -170,3 +170,14 @@ def test_every_byte_arrives_in_order(loop: Loop, pieces: list[bytes], step: int)
         worker.join(30)
     room.close()
     assert bytes(received) == b"".join(pieces)
+
+
+def test_small_pieces_are_sent_at_once(loop: Loop) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as caller:
+        taken, _address = server.accept()
+        left, right = socket.socketpair()
+        with left:
+            pump = Pump(loop, taken, right, lambda: None)
+            assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert caller.fileno() > 0
+            pump.close()
