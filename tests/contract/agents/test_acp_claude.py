@@ -6,6 +6,10 @@ import pytest
 
 from holdfast.agents.acp.adapter import Claude
 from holdfast.agents.conformance import AgentConformance, Harness
+from holdfast.agents.conformance.harness import raises, reason_of, talk, text_of
+from holdfast.errors import AgentDown
+from holdfast.protocol.turn_events import Kind, StopReason
+from holdfast.sessions.processes import ProcessRequest
 from support.agent_harness import PATIENCE, real_agent, traces
 
 pytestmark = pytest.mark.anyio
@@ -25,6 +29,20 @@ async def harness(anyio_backend: str) -> AsyncIterator[Harness]:
 
 class TestClaude(AgentConformance):
     pass
+
+
+async def test_the_program_within_dies_and_the_next_turn_finds_another(harness: Harness) -> None:
+    """The adapter's own process lives on, and would answer every prompt with the same error."""
+    async with talk(harness) as one:
+        prompt_id = await one.prompt(harness.wishes.wait_for(one.path("never")))
+        await one.read_until(prompt_id, Kind.TOOL_UPDATE)
+        kill = ProcessRequest(cmd="pkill -KILL -f 'claude-agent-sd[k]-linux'")
+        await one.place.sandbox.processes.start(one.place.session_id, kill, idempotency_key=None)
+        assert reason_of(await one.read(prompt_id)) is StopReason.ERROR
+        await raises(AgentDown, one.agent.resume_session(one.place, one.session))
+        await one.agent.start(one.place)
+        await one.agent.resume_session(one.place, one.session)
+        assert "again" in text_of(await one.turn(harness.wishes.say("again")))
 
 
 async def test_nothing_of_it_is_among_the_users_files(harness: Harness) -> None:

@@ -157,9 +157,9 @@ async def test_what_is_said_after_a_voice_message_waits_for_it(street: Street) -
         await linger()
         assert ("steer", session) not in desk.agent.calls
         ear.gate.set()
-        await until(lambda: desk.agent.calls.count(("steer", session)) == 2, "both are told")
+        (known,) = street.agents.home(session, "default").sessions.values()
+        await until(lambda: len(known.steered) == 2, "both are told")
         assert ear.heard == [audio], "it is listened to once"
         go(street, session)
         await desk.ended("m0")
-        (known,) = street.agents.home(session, "default").sessions.values()
         assert [name.rpartition(":")[2] for name in sorted(known.steered)] == ["m1", "m2"]

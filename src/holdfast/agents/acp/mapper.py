@@ -47,6 +47,8 @@ class Quirks:
     """It ends a turn that failed as if it had ended well, without a word."""
     errors_as_text: re.Pattern[str] | None = None
     """Of a last piece of text that is an error."""
+    broken: re.Pattern[str] | None = None
+    """Of an error after which its process answers, and is of no more use."""
 
 
 Step = TurnEvent | Asked | Refuse | Ended

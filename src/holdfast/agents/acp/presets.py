@@ -89,6 +89,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         wires=(Wire.MESSAGES,),
         environment=configs.claude_environment,
         files=configs.claude_files,
+        quirks=Quirks(broken=re.compile(r"process exited|start a new session", re.IGNORECASE)),
         free_mode="bypassPermissions",
         resumes=True,
     ),

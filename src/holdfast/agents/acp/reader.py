@@ -14,7 +14,7 @@ from holdfast.agents.acp.turn import Turn
 from holdfast.agents.base import Cursor, Told
 from holdfast.agents.permissions import Action, decide
 from holdfast.agents.supervisor.lines import Line
-from holdfast.errors import AgentDown
+from holdfast.errors import AgentDown, HoldfastError
 from holdfast.protocol.turn_events import Kind, StopReason, TurnEvent
 from holdfast.sessions.processes import ProcessView
 
@@ -82,6 +82,7 @@ class Reader:
                         yield told
                 events += self._mapper.finish(await self._how(step, line.start))
                 self.ended = True
+                await self._put_down(step.error)
             else:
                 events += await self._take(step)
         news = list(self._tell(line.start, events))
@@ -140,6 +141,13 @@ class Reader:
             told = Told(self._position.cursor, TurnEvent(Kind.QUESTION_CLOSED, data))
             self._all.append(told)
             yield told
+
+    async def _put_down(self, error: str) -> None:
+        """A process that can only fail from now on is ended, so that the next turn finds a new one."""
+        broken = self._mapper.quirks.broken
+        if broken is not None and broken.search(error):
+            with contextlib.suppress(HoldfastError):
+                await self._turn.supervisor.stop(self._turn.place)
 
     async def _how(self, ended: Ended, line: int) -> Ended:
         """Some answer a cancel as if they had come to their end, or with an error."""
