@@ -28,7 +28,7 @@ class UsageLineOut(UsageOut):
 
     @classmethod
     def line(cls, line: UsageLine) -> "UsageLineOut":
-        return cls.model_construct(what=line.what, owner=line.owner, **line.sum.to_json())  # type: ignore[arg-type]
+        return cls.model_construct(what=line.what, owner=line.owner, **line.sum.to_json())  # type: ignore[arg-type]  # numbers, all
 
 
 class UsageReport(BaseModel):
