@@ -52,6 +52,16 @@ async def test_what_has_changed_and_a_review_of_it(client: Client) -> None:
     assert "In particular: the second file" in result.text and "+other" in result.text
 
 
+async def test_a_change_in_the_second_of_the_commit(client: Client) -> None:
+    """Of the same length: git then goes by the age of its index, and looks into the file."""
+    thread = client.thread("web:quick")
+    then = "touch -d @1700000000"
+    commit = "git add a.txt && git -c user.name=n -c user.email=e commit -qm x"
+    made = f"git init -q && git config core.trustctime false && echo old > a.txt && {then} a.txt && {commit}"
+    await thread.send(f"run cd /workspace && {made} && {then} .git/index && echo new > a.txt && {then} a.txt").result()
+    assert "-old\n+new\n" in (await thread.diff()).diff
+
+
 async def test_commands_over_a_websocket(talking: DaemonProcess) -> None:
     headers = {"Authorization": f"Bearer {talking.key}"}
     async with (

@@ -1,6 +1,7 @@
 """What has changed in a directory of a sandbox since its last commit, as git there tells it; new files included.
 
-Nothing of the repository is touched: git is given a copy of its index. Where the directory is no repository itself,
+Nothing of the repository is touched: git is given a copy of its index, as old as that is: by its age git knows which
+files may have been changed in the same second without its noticing. Where the directory is no repository itself,
 those right below it are looked at, as an agent that has cloned something leaves them.
 """
 
@@ -26,7 +27,7 @@ one() {{
   cd "$1" || return
   base=$(git rev-parse -q --verify HEAD) || base=$(git hash-object -t tree /dev/null)
   index=$(mktemp) || return
-  cp "$(git rev-parse --git-path index)" "$index" 2>/dev/null || rm -f "$index"
+  cp -p "$(git rev-parse --git-path index)" "$index" 2>/dev/null || rm -f "$index"
   GIT_INDEX_FILE=$index git add --intent-to-add --all . 2>/dev/null
   GIT_INDEX_FILE=$index git diff --no-ext-diff --no-textconv --no-color --src-prefix="a/$prefix" \
     --dst-prefix="b/$prefix" "$base" --
