@@ -32,7 +32,8 @@ ECHO = """
 echo 'starting up' >&2
 while read -r line; do printf '{"said": %s}\\n' "$line"; done
 """
-DEAF = "trap '' TERM; while :; do sleep 0.05; done"
+FOR_EVER = "while :; do sleep 0.05; done"
+DEAF = f"trap '' TERM; {FOR_EVER}"
 PATIENCE = Patience(start=5, health=2, request=5, quiet=0.5)
 
 
@@ -120,7 +121,7 @@ async def test_one_that_does_not_answer_is_replaced(place: Place, monkeypatch: p
 
 async def test_one_that_ignores_term_is_killed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "TERM_MS", 200)
-    agent = Agent(place, f'read -r line; printf \'{{"said": %s}}\\n\' "$line"; {DEAF}')
+    agent = Agent(place, f'trap "" TERM; read -r line; printf \'{{"said": %s}}\\n\' "$line"; {FOR_EVER}')
     found = await agent.start()
     await agent.supervisor.stop(place)
     ended = await place.sandbox.processes.get(place.session_id, found.view.process_id)

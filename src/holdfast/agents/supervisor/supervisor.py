@@ -32,6 +32,7 @@ from holdfast.sessions.processes import ProcessRequest, ProcessView
 
 TERM_MS = 5000
 KILL_MS = 5000
+_LAST_MOMENT_MS = 500
 _NOT_FOUND = 127
 _REMEMBERED = 10_000
 _STARTS: WeakValueDictionary[tuple[str, str, str], asyncio.Lock] = WeakValueDictionary()
@@ -191,7 +192,8 @@ class Supervisor:
             await asyncio.wait([handshake, ended], timeout=self.patience.start, return_when=asyncio.FIRST_COMPLETED)
             if handshake.done() and handshake.exception() is None:
                 return
-            view = await processes.get(place.session_id, found.view.process_id)
+            # One that has broken off its input is most often about to end, and its exit code says why.
+            view = await processes.get(place.session_id, found.view.process_id, wait_ms=_LAST_MOMENT_MS)
             problem = handshake.exception() if handshake.done() else None
             if problem is not None and not isinstance(problem, HoldfastError):
                 raise problem
