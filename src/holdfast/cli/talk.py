@@ -207,12 +207,13 @@ class _Interrupt:
         self._pressed = asyncio.Event()
 
     def __enter__(self) -> "_Interrupt":
-        with contextlib.suppress(NotImplementedError, ValueError):  # no main thread: a test's
+        # A loop outside the main thread, where a program or a test may run us, has no signals: Ctrl-C is theirs then.
+        with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
             asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._pressed.set)
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        with contextlib.suppress(NotImplementedError, ValueError):
+        with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):  # as above: there was none
             asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
 
     async def or_left(self, line: Any) -> str | None:

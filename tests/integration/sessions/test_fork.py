@@ -99,7 +99,7 @@ async def test_the_same_key_is_the_same_copy(house: House) -> None:
 async def test_one_that_fails_leaves_nothing(house: House, step: str, moment: str) -> None:
     async with house.daemon() as service:
         session_id = await new(service)
-        house.driver.inject(step, error=DriverTransient("not today"), moment=moment)  # type: ignore[arg-type]
+        house.driver.inject(step, error=DriverTransient("not today"), moment=moment)  # type: ignore[arg-type]  # one of two words
         with pytest.raises(DriverTransient):
             await fork(service, session_id)
         assert on_disk(house) == []

@@ -41,7 +41,7 @@ async def take(
 
 
 async def start(service: SessionService, snapshot: str, caller: Caller = ROOT, **wishes: object) -> str:
-    request = CreateRequest(snapshot=snapshot, **wishes)  # type: ignore[arg-type]
+    request = CreateRequest(snapshot=snapshot, **wishes)  # type: ignore[arg-type]  # its own fields, by name
     return (await service.create(request, idempotency_key=None, caller=caller)).id
 
 
@@ -171,7 +171,7 @@ async def test_one_that_is_being_used_stays(house: House) -> None:
 async def test_one_that_fails_leaves_nothing(house: House, moment: str) -> None:
     async with house.daemon() as service:
         session_id = await new(service)
-        house.driver.inject("snapshot", error=DriverQuota("no room"), moment=moment)  # type: ignore[arg-type]
+        house.driver.inject("snapshot", error=DriverQuota("no room"), moment=moment)  # type: ignore[arg-type]  # one of two words
         with pytest.raises(DriverQuota):
             await take(service, session_id, "base", "k")
         assert on_disk(house) == []

@@ -21,7 +21,7 @@ BOB = Caller("key_bob", "bob", Scope.USE, "bob", None)
 
 
 async def start(service: SessionService, name: str = "home", caller: Caller = ROOT, **more: object) -> str:
-    request = CreateRequest(workspace=name, **more)  # type: ignore[arg-type]
+    request = CreateRequest(workspace=name, **more)  # type: ignore[arg-type]  # its own fields, by name
     return (await service.create(request, idempotency_key=None, caller=caller)).id
 
 

@@ -133,9 +133,9 @@ async def test_a_database_that_is_away_is_waited_for(street: Street) -> None:
             if len(failed) < 4:
                 failed.append(1)
                 raise Unavailable("the database restarts")
-            return await real(*args, **more)  # type: ignore[arg-type]
+            return await real(*args, **more)  # type: ignore[arg-type]  # whatever it was called with
 
-        street.store.turns.advance = flaky  # type: ignore[method-assign, assignment]
+        street.store.turns.advance = flaky  # type: ignore[method-assign, assignment]  # the fault itself
         turn = await desk.talk("say one two three", "m1")
         await check_once(desk, street)
     assert (turn.reason, turn.answer) == ("end_turn", "one two three\n")
@@ -156,13 +156,13 @@ async def test_a_database_that_is_away_while_a_turn_runs_does_not_stop_it(street
             asked.append(work)
             raise Unavailable("the database restarts")
 
-        database.read = database.write = away  # type: ignore[method-assign, assignment]
+        database.read = database.write = away  # type: ignore[method-assign, assignment]  # the fault itself
         runner = street.house.world.sandboxes[str(thread.session_id)].runner
         assert runner is not None
         runner.files["/workspace/go"] = b""
         desk.threads._office.ring(thread.id)
         await until(lambda: len(asked) > 5, "several were told that it is away")
-        database.read, database.write = real  # type: ignore[method-assign]
+        database.read, database.write = real  # type: ignore[method-assign]  # the fault itself
         turn = await desk.ended("m1")
         await check_once(desk, street)
     assert (turn.answer or "").split() == ["one", "two"]
@@ -176,9 +176,9 @@ async def test_a_bug_ends_the_turn_and_not_the_thread(street: Street) -> None:
         async def broken(*_args: object) -> None:
             raise ZeroDivisionError
 
-        desk.agent.prompt = broken  # type: ignore[method-assign, assignment]
+        desk.agent.prompt = broken  # type: ignore[method-assign, assignment]  # the fault itself
         turn = await desk.talk("say hello", "m1")
-        desk.agent.prompt = real  # type: ignore[method-assign]
+        desk.agent.prompt = real  # type: ignore[method-assign]  # the fault itself
         assert (turn.reason, (turn.error or {})["code"]) == ("error", "internal")
         assert (await desk.talk("say hello", "m2")).reason == "end_turn"
 
