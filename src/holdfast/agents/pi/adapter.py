@@ -165,7 +165,8 @@ class PiAgent(Agent):
                 if isinstance(one, dict) and one.get("source") == "extension" and [one.get("name")] == named:
                     text = f" {text}"
         if prompt.attachments:
-            text += "\n\nFiles that came with this message:\n" + "\n".join(prompt.attachments)
+            files = "\n".join(f"- {path}" for path in prompt.attachments)
+            text += f"\n\n<attachments>\n{files}\n</attachments>"
         return text
 
     async def accepted(self, place: Place, session: AgentSessionId, prompt_id: str) -> bool:

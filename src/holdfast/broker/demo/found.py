@@ -1,7 +1,8 @@
 """Finding the user's own words in a request: agents wrap them, and put more of their own around them.
 
 A message of the user is a script if each line begins with one of ``VERBS``. What an agent adds is taken away first:
-blocks in tags (``<system-reminder>…``), and a history that stands before the message in ``[…]`` markers.
+blocks in tags (``<system-reminder>…``, and ours with the attachments), links to files, and a history that stands
+before the message in ``[…]`` markers.
 """
 
 import re
@@ -17,6 +18,8 @@ VERBS = (
 
 _TAGS = re.compile(r"^[ \t]*<([A-Za-z][\w:.-]*)\b[^>]*>.*?</\1>[ \t]*$", re.DOTALL | re.MULTILINE)
 _HISTORY_ENDS = re.compile(r"^\[[^\]\n]*\bend\b[^\]\n]*\][ \t]*$", re.IGNORECASE | re.MULTILINE)
+_LINKS = re.compile(r"\[[^\]\n]*\]\(file://[^)\n]*\)")
+_UPLOADS = re.compile(r"/workspace/uploads/[^\n\")>\]]+")
 _GIVEN_UP = re.compile(r"abort|cancel|interrupt|reject", re.IGNORECASE)
 
 Line = tuple[str, str]
@@ -35,6 +38,8 @@ class Asked:
     """What the model said and did about it so far, and what came of that."""
     steered: Sequence[str] = ()
     """What the user said meanwhile, and was not answered yet."""
+    files: Sequence[str] = ()
+    """What came with it, by the paths in the sandbox."""
 
 
 def find(parts: Sequence[Part]) -> Asked:
@@ -58,7 +63,7 @@ def own_words(text: str) -> tuple[str, str]:
     """What came before the user's words in a message, and those."""
     ends = list(_HISTORY_ENDS.finditer(text))
     cut = ends[-1].end() if ends else 0
-    return text[:cut], _TAGS.sub("", text[cut:]).strip()
+    return text[:cut], _LINKS.sub("", _TAGS.sub("", text[cut:])).strip()
 
 
 def lines_of(text: str) -> list[Line]:
@@ -80,7 +85,8 @@ def _best_of_message(parts: Sequence[Part], users: Sequence[int]) -> int:
 def _asked(parts: Sequence[Part], at: int) -> Asked:
     preamble, words = own_words(parts[at].text)
     before = [*parts[:at], *([replace(parts[at], text=preamble)] if preamble else [])]
-    return Asked(words, lines_of(words), before, parts[at + 1 :])
+    files = [path for part in parts if part.message == parts[at].message for path in _UPLOADS.findall(part.text)]
+    return Asked(words, lines_of(words), before, parts[at + 1 :], files=list(dict.fromkeys(files)))
 
 
 def _goes_on(between: Sequence[Part]) -> bool:

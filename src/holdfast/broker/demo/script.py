@@ -95,6 +95,8 @@ def _actions(talk: Conversation, asked: Asked, line: Line) -> Sequence[Action]:
             return [Say(f"I remember {len(_spoken(asked.before))} messages\n")]
         case "model":
             return [Say(f"{talk.model}\n")]
+        case "attachments":
+            return [Say(f"{' '.join(asked.files) or 'no attachments'}\n")]
         case "fail":
             return [_failure(rest)]
         case "run" | "wait-for" | "write":
