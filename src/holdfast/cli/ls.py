@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 STATUSES = ("creating", "active", "pausing", "paused", "resuming", "destroying", "destroyed", "error")
 HEADS = ("ID", "STATUS", "IMAGE", "DRIVER", "OWNER", "AGE", "EXPIRES IN", "CPU", "MEM", "DISK", "PROCS", "CWD")
+FOR_EVER = timedelta(days=3650)
+"""Sessions of threads end with these; the time that they have is only there because all have one."""
 
 
 @click.command("ls")
@@ -41,7 +43,8 @@ def command(everything: bool, status: tuple[str, ...]) -> None:
 def row(info: "SessionInfo", now: datetime) -> tuple[str, ...]:
     how = info.paused_as or info.reason
     status = f"{info.status} ({how})" if how else info.status
-    ends = "-" if info.status == "destroyed" else span(info.expires_at - now)
+    left = info.expires_at - now
+    ends = "-" if info.status == "destroyed" else "never" if left > FOR_EVER else span(left)
     age = span(now - info.created_at)
     return info.id, status, info.image, info.driver, info.owner, age, ends, *used(info.stats), info.cwd
 

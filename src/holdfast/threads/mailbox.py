@@ -103,10 +103,10 @@ class Mailbox:
 
     async def use(self, channel: str) -> tuple[Attached, bool]:
         """Attach, for somebody who uses the channel's agent without a message; and whether that was written."""
-        noted = await self._note_use(channel)
+        noted = await self.note_use(channel)
         return await self.attach(channel), noted
 
-    async def _note_use(self, channel: str) -> bool:
+    async def note_use(self, channel: str) -> bool:
         """Now and then: idleness is counted in minutes."""
         now = asyncio.get_running_loop().time()
         if now - self._noted.get(channel, float("-inf")) < _USE_SECONDS:

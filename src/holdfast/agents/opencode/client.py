@@ -53,7 +53,9 @@ async def ask(
         async with asyncio.timeout(seconds), sent(place, address, method, path, content) as answer:
             return await answer
     except TimeoutError:
-        raise AgentDown(f"the agent did not answer {method} {path} within {seconds:.0f} s; start it again") from None
+        raise AgentDown(
+            f"the agent did not answer {method} {path} within {seconds:.0f} s; the next message starts it again"
+        ) from None
 
 
 @contextlib.asynccontextmanager
@@ -72,9 +74,9 @@ async def sent(
                 answer.cancel()
                 await asyncio.gather(answer, return_exceptions=True)
     except NothingListens as error:
-        raise AgentDown("nobody listens at the agent's port; start it again") from error
+        raise AgentDown("nobody listens at the agent's port; the next message starts it again") from error
     except (OSError, ProtocolError, h11.ProtocolError) as error:
-        raise AgentDown(f"the connection to the agent broke: {error}; start it again") from error
+        raise AgentDown(f"the connection to the agent broke: {error}; the next message starts it again") from error
 
 
 async def _send(
@@ -115,7 +117,7 @@ async def _answer(connection: h11.Connection, stream: Stream) -> Reply:
         elif isinstance(event, h11.EndOfMessage):
             return Reply(status, _document(bytes(body), kind))
         elif not isinstance(event, h11.InformationalResponse):
-            raise AgentDown("the agent hung up in the middle of an answer; start it again")
+            raise AgentDown("the agent hung up in the middle of an answer; the next message starts it again")
 
 
 def _document(body: bytes, kind: bytes) -> Document:

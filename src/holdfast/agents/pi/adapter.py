@@ -84,7 +84,7 @@ class PiAgent(Agent):
             async with asyncio.timeout(seconds):
                 yield
         except TimeoutError:
-            raise AgentDown(f"pi did not answer within {seconds:.0f} s; start it again") from None
+            raise AgentDown(f"pi did not answer within {seconds:.0f} s; the next message starts it again") from None
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 
