@@ -15,11 +15,11 @@ from pydantic import (
 )
 from pydantic_core import to_json
 
+from holdfast.api.patterns import FILE_MODE, KEPT_NAME, SHELL_NAME
 from holdfast.api.ports import ImageInfo
 from holdfast.api.text import AbsolutePath, Env, ImageSource, Input, Metadata, Name, Text, Timestamp, timestamp
 from holdfast.errors import TooLarge
 from holdfast.sessions.machine import Status
-from holdfast.sessions.names import PATTERN
 from holdfast.sessions.network import MAX_PATTERN, MAX_PATTERNS, NetworkPolicy, Wire
 from holdfast.sessions.sleep import PausedAs
 from holdfast.sessions.types import (
@@ -35,8 +35,8 @@ from holdfast.sessions.types import (
 MAX_CMD_BYTES = 1024 * 1024
 TEN_YEARS = 10 * 366 * 24 * 3600
 
-Mode = Annotated[str, Field(pattern=r"^(0o?)?[0-7]{3,4}$")]
-KeptName = Annotated[str, Field(pattern=f"^{PATTERN}$")]
+Mode = Annotated[str, Field(pattern=FILE_MODE)]
+KeptName = Annotated[str, Field(pattern=KEPT_NAME)]
 Count = Annotated[int, Field(strict=True, gt=0, le=2**31 - 1)]
 NetworkIn = Annotated[
     InstanceOf[NetworkPolicy],
@@ -257,7 +257,7 @@ class ExecIn(_Request):
     stdin: Input = Field(default="", description="What the command reads; without it, the end of file at once")
     env: Env = Field(default_factory=dict)
     cwd: AbsolutePath | None = None
-    shell: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")] = DEFAULT_SHELL
+    shell: Annotated[str, Field(pattern=SHELL_NAME)] = DEFAULT_SHELL
 
     def request(self) -> ExecRequest:
         if len(self.cmd) > MAX_CMD_BYTES or len(self.cmd.encode()) > MAX_CMD_BYTES:
