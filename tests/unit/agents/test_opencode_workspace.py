@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 
 from holdfast.agents.base import AgentSessionId, Place, Sandbox
+from holdfast.agents.http import Document, Reply
 from holdfast.agents.opencode import workspace
-from holdfast.agents.opencode.client import Document, Reply
 from holdfast.agents.opencode.server import Servers
 from holdfast.agents.supervisor import Found
 from holdfast.errors import AgentFailed
