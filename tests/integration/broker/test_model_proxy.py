@@ -20,6 +20,7 @@ from holdfast.protocol.models import Model, Wire, placeholder
 from support.house import until
 from support.model_door import ACCOUNT, MemoryBooks, key_of, model_door
 from support.model_server import Garbage, Gated, Huge, Silent, Status, events_of, model_server
+from support.waiting import linger
 
 pytestmark = pytest.mark.anyio
 
@@ -279,11 +280,11 @@ async def test_requests_per_minute(wire: Wire, whose: str) -> None:
 
 
 class SlowBooks(MemoryBooks):
-    """Whoever looks waits until all have looked."""
+    """Whoever looks is slow to come back with it: the others look meanwhile."""
 
     async def spent(self, account: Account, /) -> Spent:
         before = await super().spent(account)
-        await asyncio.sleep(0.05)
+        await linger()
         return before
 
 
