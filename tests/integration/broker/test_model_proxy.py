@@ -299,7 +299,7 @@ async def test_limits_hold_when_many_come_at_once() -> None:
 async def test_what_calls_under_way_may_cost_counts_as_spent() -> None:
     books = SlowBooks(replace(ACCOUNT, preferences=(), limits=Limits(spend_usd=0.001)))
     async with model_server() as server, model_door(server, Wire.MESSAGES, books=books) as door:
-        gate = Gated(pieces=8)  # each may have 100 tokens: $0.001
+        gate = Gated(pieces=2)  # each may have 100 tokens: $0.001
         server.break_("one", gate)
         asked = [asyncio.create_task(door.ask()) for _ in range(5)]
         done, waiting = await asyncio.wait(asked, timeout=30, return_when=asyncio.FIRST_COMPLETED)
