@@ -17,6 +17,7 @@ from support.installed import need_agent
 from support.machine import processes_of
 from support.model_server import ModelServer, model_server
 from support.secrets import ENVIRONMENTS, FILES, counting, in_memory
+from support.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
@@ -100,8 +101,11 @@ async def _nothing_knows_the_key(lab: Lab, client: Client, session_id: str) -> N
     assert {seen.key for seen in lab.models.seen} == {lab.key}
     session, mark = await client.get_session(session_id), f"mark-{secrets.token_hex(8)}"
     await session.processes.start(cmd=f"export MARK={mark}; echo $MARK > /workspace/mark; exec sleep 1000")
-    while not (await session.exec("test -s /workspace/mark")).ok:  # noqa: ASYNC110 - in a sandbox
-        await asyncio.sleep(0.05)
+
+    async def marked() -> bool:
+        return (await session.exec("test -s /workspace/mark")).ok
+
+    await until(marked, "the mark is there", every=0.05)
     pids = await asyncio.to_thread(processes_of, lab.daemon, session_id)
     for secret, is_there in ((mark, True), (lab.key, False)):
         for place in (FILES, ENVIRONMENTS):

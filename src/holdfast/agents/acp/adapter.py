@@ -135,6 +135,7 @@ class AcpAgent(Agent):
 
     async def create_session(self, place: Place, history: Sequence[Said] = ()) -> AgentSessionId:
         found = await self._running(place)
+        await self._close_others(place, found)
         session = await self._begin(place, found)
         if text := preamble(history):
             await self._notes.keep_history(place, session, text)
@@ -151,6 +152,15 @@ class AcpAgent(Agent):
             raise AgentFailed(f"{self.name} began a session without a name")
         await self._choose_mode(place, found, session)
         return session
+
+    async def _close_others(self, place: Place, found: Found) -> None:
+        """A channel has one conversation at a time. What the agent still holds of those before it can load again."""
+        if not self._preset.closes:
+            return
+        for note in await self._notes.at_hand(place, found.view.process_id):
+            with contextlib.suppress(AcpError):  # then it does not have it
+                await self._ask(place, found, "session/close", {"sessionId": note.inner})
+            await self._notes.keep(place, replace(note, process_id="", model=""))
 
     async def _choose_mode(self, place: Place, found: Found, session: str) -> None:
         """Where nothing needs to be asked, it does not ask."""
