@@ -11,6 +11,7 @@ from pydantic_core import to_json
 
 from holdfast.broker.models import headers as passing
 from holdfast.broker.models import verdict
+from holdfast.broker.models.blot import blotted
 from holdfast.broker.models.dialects import DIALECTS
 from holdfast.broker.models.endpoints import Operation
 from holdfast.broker.models.failed import Failed
@@ -94,7 +95,7 @@ class Attempts:
 
     async def _heard(self, put: Put, key: str | None) -> "_Heard":
         reply = await self._sent(put, key)
-        chunks = reply.chunks()
+        chunks = blotted(reply.chunks(), key)
         if reply.status < 400:
             return _Heard(reply, chunks, reply.status)
         try:
@@ -102,7 +103,7 @@ class Attempts:
         except BaseException:
             reply.close()
             raise
-        return _Heard(reply, chunks, verdict.of_answer(reply.status, body), _without(key, body))
+        return _Heard(reply, chunks, verdict.of_answer(reply.status, body), body)
 
     async def _sent(self, put: Put, key: str | None) -> Reply:
         provider = put.candidate.provider
@@ -210,7 +211,10 @@ def _failed_at_once(opened: Opened) -> Failed | None:
     translated = opened.put.translation is not None
     if status == verdict.QUESTION and opened.held and not translated:
         return None
-    what = f"{opened.candidate.provider.name} has begun with an error: {opened.reading.failed}"
+    name = opened.candidate.provider.name
+    # In whose words it says so is for the log alone: they may name the account.
+    log.warning("model.began_with_error", model=opened.candidate.model.id, error=opened.reading.failed)
+    what = f"{name} has begun with an error, as if with HTTP {status}"
     misunderstood = translated and status == verdict.QUESTION
     return Failed(opened.candidate, what, status, within=True, misunderstood=misunderstood)
 
@@ -237,10 +241,6 @@ async def _translate(opened: Opened, first: bytes) -> Failed | None:
         what = f"the answer of {opened.candidate.provider.name} cannot be told: {why}"
         return Failed(opened.candidate, what, 502)
     return None
-
-
-def _without(key: str | None, body: bytes) -> bytes:
-    return body.replace(key.encode(), b"[key]") if key else body
 
 
 async def _beginning(chunks: AsyncIterator[bytes]) -> bytes:
