@@ -57,6 +57,12 @@ def _rule(line: str) -> Rule:
     return Rule(Action(action), tool, argument.strip() or "*")
 
 
+def find(rules: Sequence[Rule], tool: str, argument: str) -> Rule | None:
+    """The one that counts when an agent wants to use a tool."""
+    return next((rule for rule in rules if rule.matches(tool, argument)), None)
+
+
 def decide(rules: Sequence[Rule], tool: str, argument: str) -> Action:
     """What is to be done when an agent wants to use a tool."""
-    return next((rule.action for rule in rules if rule.matches(tool, argument)), Action.ALLOW)
+    rule = find(rules, tool, argument)
+    return Action.ALLOW if rule is None else rule.action
