@@ -11,7 +11,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Final
 
-from holdfast.errors import BadInput
+from holdfast.errors import AgentUnsupported, BadInput
 
 KINDS: Final = ("bash", "read", "edit", "search", "webfetch", "task", "other")
 """bash: a command line. read, edit: a path. search: a pattern. webfetch: a URL. task: a sub-agent. other: its name."""
@@ -55,6 +55,16 @@ def _rule(line: str) -> Rule:
             "and perhaps :ARGUMENT, such as 'ask bash:git push*'"
         )
     return Rule(Action(action), tool, argument.strip() or "*")
+
+
+def check(agent: str, asks_for: Sequence[str], rules: Iterable[Rule]) -> None:
+    """Raises ``AgentUnsupported`` for a rule that an agent which asks for these ``KINDS`` cannot keep: that would be
+    worse than none. ``*`` stands for as much as the agent asks for."""
+    known = (*asks_for, *(["*"] if asks_for else []))
+    for rule in rules:
+        if rule.action is not Action.ALLOW and rule.tool not in known:
+            asks = ", ".join(asks_for) or "nothing"
+            raise AgentUnsupported(f"{agent} cannot keep the rule '{rule}': it asks for {asks}; see docs/agents.md")
 
 
 def find(rules: Sequence[Rule], tool: str, argument: str) -> Rule | None:

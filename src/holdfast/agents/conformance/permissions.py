@@ -37,7 +37,7 @@ class PermissionConformance:
 
     async def test_a_rule_denies_without_asking(self, harness: Harness) -> None:
         async with talk(harness) as one:
-            need(one.agent.abilities.permissions, "this agent does not ask before it uses a tool")
+            need(bool(one.agent.abilities.permissions), "this agent does not ask before it uses a tool")
             path = one.path("never-ever")
             turn = await one.turn(harness.wishes.run(f"touch {path}"))
             assert Kind.QUESTION not in [told.event.kind for told in turn]
@@ -76,7 +76,7 @@ class PermissionConformance:
 
 async def _asked(harness: Harness, one: Talk, name: str = "may-i") -> tuple[str, str]:
     """The prompt's id and the question's."""
-    need(one.agent.abilities.permissions, "this agent does not ask before it uses a tool")
+    need(bool(one.agent.abilities.permissions), "this agent does not ask before it uses a tool")
     path = one.path(name)
     prompt_id = await one.prompt(harness.wishes.run(f"touch {path}"), harness.wishes.say("on I go"))
     question = (await one.read_until(prompt_id, Kind.QUESTION)).event.data
