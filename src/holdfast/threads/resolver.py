@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
+from holdfast.agents import permissions
 from holdfast.agents.base import Agent, AgentSessionId, Place
 from holdfast.errors import (
     AgentDown,
@@ -121,6 +122,7 @@ class Resolver:
         story.add(ready.how, ready.why)
         agent = self._tools.agents.get(ready.thread.agent)
         brief = await self._briefs.brief(ready.thread, channel)
+        permissions.check(agent.name, agent.abilities.permissions, brief.permissions)
         place = Place(ready.session_id, self._tools.sessions, channel, brief, in_turn)
         session = await self._agent_session(lease, agent, place, known, story)
         return Attached(ready.thread, agent, place, session, story.how, story.why)
