@@ -165,8 +165,9 @@ class Link:
         self._connected.set()
 
     def runner_said(self, connection: Connection, header: frames.Header, body: bytes) -> None:
-        if header.get("op") == "ping":
-            connection.send_if_read({"op": "pong", "number": header.get("number")})
+        number = header.get("number")
+        if header.get("op") == "ping" and isinstance(number, int):
+            connection.send_if_read({"op": "pong", "number": number})
             return
         call_id = header.get("id")
         future = self._calls.get(call_id) if isinstance(call_id, int) else None
