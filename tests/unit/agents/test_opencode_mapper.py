@@ -104,6 +104,13 @@ def test_a_retry_is_seen() -> None:
     ]
 
 
+def test_what_an_attempt_said_that_is_made_again_is_no_part_of_the_answer() -> None:
+    step, retry = {"type": "step", "snapshot": True}, {"type": "retry", "attempt": 1, "message": "cut"}
+    said = [{"type": "delta", "part": part, "text": "so"} for part in ("p1", "p2", "p3")]
+    told = events(PROMPT, step, said[0], step, said[1], retry, step, said[2], retry)
+    assert [data["discards"] for data in of(Kind.ERROR, told)] == [["p2"], ["p3"]]
+
+
 def test_nothing_comes_after_the_end() -> None:
     told = events(PROMPT, SETTLED, {"type": "delta", "part": "p", "text": "late"}, SETTLED)
     assert told[-1].kind is Kind.FINALIZE

@@ -86,6 +86,7 @@ class AcpAgent(Agent):
             {**place.brief.environment, **self._preset.environment(setting)},
             {f"{_HOME}/{name}": data for name, data in self._preset.files(setting).items()},
             place.brief.workdir,
+            told_of_cuts=True,
         )
 
     async def _setting(self, place: Place) -> Setting:

@@ -49,6 +49,8 @@ class Mapper:
     _error: Json | None = None
     _finished: bool = False
     _tools: dict[str, Json] = field(default_factory=dict)
+    _run: list[str] = field(default_factory=list)
+    """Parts of the answer that one call to the model has said: those since the last step began, or was tried again."""
 
     def feed(self, record: Json) -> list[TurnEvent]:
         """What a line says. Nothing, if it is unknown, makes no sense, or comes after the end."""
@@ -86,8 +88,9 @@ class Mapper:
                 error = _object(record.get("error"))
                 self._error = error or self._error
                 self._finished = error is None and record.get("finish") in _WHOLE
-            case {"type": "step", "snapshot": False}:
-                self.has_snapshots = False
+            case {"type": "step"}:
+                self._run = []
+                self.has_snapshots = self.has_snapshots and record.get("snapshot") is not False
             case {"type": "error"}:
                 self._error = _object(record.get("error")) or {}
             case {"type": "retry", "attempt": int(attempt)}:
@@ -108,6 +111,8 @@ class Mapper:
         return [TurnEvent(Kind.STATUS, {"status": status.value})]
 
     def _delta(self, part: str, text: str, thought: bool) -> list[TurnEvent]:
+        if part not in self._run:
+            self._run.append(part)
         data = {"message_id": self.message_id, "part_id": part, "text": text}
         before = self._now(AgentStatus.THINKING if thought else AgentStatus.STREAMING)
         return [*before, TurnEvent(Kind.TEXT_DELTA, {**data, "thought": True} if thought else data)]
@@ -165,6 +170,9 @@ class Mapper:
         error = _object(record.get("error")) or {}
         told = record.get("message") or error.get("message") or "the model did not answer"
         data: dict[str, object] = {"code": "model_retried", "message": str(told), "attempt": attempt}
+        if self._run:
+            data["discards"] = self._run
+            self._run = []
         after = record.get("next")
         return TurnEvent(Kind.ERROR, {**data, "retry_at": after / 1000} if isinstance(after, int) else data)
 
