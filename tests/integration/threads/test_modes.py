@@ -1,6 +1,7 @@
 """Messages, and other wishes, that come while a turn is running."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -197,6 +198,30 @@ async def test_abort_before_the_agent_was_asked(street: Street) -> None:
     assert turn.reason == "canceled"
     assert len(street.agents.ran) == 1
     assert len(street.sandboxes()) == 1
+
+
+async def test_abort_while_files_are_brought_in(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def bytes_of_it() -> AsyncIterator[bytes]:
+        yield b"1"
+
+    async with street.daemon() as desk:
+        began = asyncio.Event()
+
+        async def endless(*_args: object, **_more: object) -> None:
+            began.set()
+            await asyncio.Event().wait()
+
+        file = await desk.threads.upload(REF, "data.csv", bytes_of_it())
+        with monkeypatch.context() as patch:
+            patch.setattr(desk.sessions.files, "upload", endless)
+            await desk.say("say never", "m1", attachments=[file.id])
+            await began.wait()
+            for _ in range(2):
+                await desk.threads.abort(REF)
+            turn = await desk.ended("m1")
+        assert (await desk.talk("say hello", "m2")).answer == "hello\n"
+    assert (turn.reason, turn.attempts) == ("canceled", 0)
+    assert len(street.agents.ran) == 1
 
 
 async def test_an_agent_that_ignores_an_abort_is_stopped(street: Street) -> None:
