@@ -6,6 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from holdfast.protocol.thread_keys import platform_of
 from holdfast.protocol.turn_events import TurnEvent
 from holdfast.store import thread_removal
 from holdfast.store.database import Database
@@ -90,7 +91,7 @@ class ThreadStore:
                 "id": id,
                 "owner": owner,
                 "key": key,
-                "platform": key.partition(":")[0],
+                "platform": platform_of(key),
                 "agent": agent,
                 "settings": settings or {},
                 "incarnation": 0,
