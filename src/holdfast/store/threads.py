@@ -182,6 +182,12 @@ class ThreadStore:
         made_there = sa.select(sessions.c.id).where(sessions.c.node == node)
         return await self._all(_FOUND.where(table.c.session_id.in_(made_there)).order_by(table.c.id))
 
+    async def on_node_asleep(self, node: str, *, session_status: str) -> list[ThreadRow]:
+        """Those of them that are said to sleep, and whose session has this status."""
+        there = sa.select(sessions.c.id).where(sessions.c.node == node, sessions.c.status == session_status)
+        asleep = table.c.sleep_state.in_([SleepState.PAUSED, SleepState.HIBERNATED])
+        return await self._all(_FOUND.where(asleep, table.c.session_id.in_(there)).order_by(table.c.id))
+
     async def at_work(self, session_id: str) -> tuple[ThreadRow, Mapping[str, str]] | None:
         """The thread that owns this session and, by channel, its turns that have not ended, oldest first."""
 

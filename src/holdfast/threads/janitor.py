@@ -86,6 +86,7 @@ class Janitor:
     async def put_to_sleep(self) -> None:
         """The furthest step first: who was asleep long enough to be destroyed need not be stopped before."""
         await self._after_a_jump()
+        await self._see_who_woke()
         policies = [self._tools.settings.idle, *self._tools.settings.platform_idle.values()]
         awake = (SleepState.AWAKE, SleepState.PAUSED)
         await self._each("destroy", _WITH_SANDBOX, [policy.destroy_after_seconds for policy in policies])
@@ -100,6 +101,21 @@ class Janitor:
         if abs(jumped) > _SKEW_SECONDS:
             log.warning("thread.clock.jumped", seconds=round(jumped))
             await self._tools.store.threads.touch_all(self._tools.node)
+
+    async def _see_who_woke(self) -> None:
+        """A sandbox can be used by its own id, for a command or a terminal: its thread is awake then, and sleeps by
+        the same rules as the others."""
+        threads, leases = self._tools.store.threads, self._tools.store.leases
+        anybody = Idle(sleep_states=(SleepState.PAUSED, SleepState.HIBERNATED), idle_for=0.0)
+        for row in await threads.on_node_asleep(self._tools.node, session_status=Status.ACTIVE):
+            claimed = await leases.claim_idle(row.id, anybody, owner=self._owner, ttl=_HOLD_SECONDS)
+            if claimed is None:
+                continue  # somebody works on it, and writes that down
+            try:
+                await threads.change(claimed.lease, {"sleep_state": SleepState.AWAKE})
+                log.info("thread.woken", thread_id=row.id, key=row.key, session_id=row.session_id)
+            finally:
+                await leases.release(claimed.lease, if_done=False)
 
     async def _each(self, step: str, states: tuple[SleepState, ...], after: list[float | None]) -> None:
         shortest = min([_SHORTEST_SECONDS, *(seconds for seconds in after if seconds is not None)])

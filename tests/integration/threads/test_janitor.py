@@ -112,6 +112,24 @@ async def test_a_thread_whose_sandbox_is_used_without_a_message_is_not_idle(stre
         assert (await desk.threads.get(ref)).sleep_state != SleepState.AWAKE
 
 
+@pytest.mark.parametrize("hibernate", [False, True])
+async def test_one_that_was_woken_by_its_sandbox_sleeps_again(street: Street, hibernate: bool) -> None:
+    async with street.daemon(SOON) as desk:
+        await desk.talk("say hello", "m1")
+        session = str((await desk.threads.pause(REF, hibernate=hibernate)).session_id)
+        street.house.clock.now = time.time()
+        await desk.sessions.ports.list(session)
+        assert (await desk.sessions.get(session)).status == Status.ACTIVE
+        await at_rest(desk)
+        await desk.threads.janitor.tick()
+        assert (await desk.threads.get(REF)).sleep_state == SleepState.AWAKE  # it was used just now
+        street.house.clock.now += 1.0
+        await at_rest(desk)
+        await desk.threads.janitor.tick()
+        assert (await desk.threads.get(REF)).sleep_state == SleepState.PAUSED
+        assert (await desk.sessions.get(session)).status == Status.PAUSED
+
+
 async def test_a_resolve_is_a_use(street: Street) -> None:
     async with street.daemon() as desk:
         await desk.talk("say hello", "m1")
@@ -143,6 +161,20 @@ async def test_a_thread_can_be_put_to_sleep_by_hand(street: Street) -> None:
         assert (await desk.threads.pause(REF)).sleep_state == SleepState.PAUSED
         assert (await desk.threads.pause(REF, hibernate=True)).sleep_state == SleepState.HIBERNATED
         assert (await desk.threads.resolve(REF)).how is How.RESUMED
+
+
+async def test_a_message_that_comes_while_it_is_put_to_sleep_waits_and_wakes_it(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("say hello", "m1")
+        desk.driver.inject("pause", hang=True)
+        pausing = asyncio.create_task(desk.threads.pause(REF))
+        await until(lambda: "pause" in [call for call, _ in desk.driver.calls], "pausing")
+        await desk.say("say next", "m2")
+        await linger(0.2)
+        assert (await desk.threads.message(REF, "m2")).status == "queued"
+        desk.driver.release("pause")
+        await pausing
+        assert (await desk.ended("m2")).answer == "next\n"
 
 
 async def test_delete_removes_everything(street: Street) -> None:
