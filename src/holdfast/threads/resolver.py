@@ -33,6 +33,7 @@ from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.store.thread_rows import ChannelRow, Lease, SleepState, ThreadRow
 from holdfast.threads.briefs import Briefs
 from holdfast.threads.preview import Previews, refreshed
+from holdfast.threads.resolve_time import ResolveTime
 from holdfast.threads.sandboxes import GONE, Ready, Sandboxes
 from holdfast.threads.tools import Tools
 from holdfast.threads.transcript import history
@@ -64,11 +65,13 @@ class Attached:
 class _Story:
     """The most that had to be done, over all tries; which sandbox was tried, and what proved it to be gone."""
 
+    time: ResolveTime
     how: How = How.REUSED
     why: str | None = None
     tried: str | None = None
     gone: HoldfastError | None = None
     tries: int = 0
+    last: HoldfastError | None = None
 
     def add(self, how: How, why: str | None) -> None:
         if _RANK.index(how) > _RANK.index(self.how):
@@ -91,17 +94,20 @@ class Resolver:
 
         ``in_turn``: its agent may be at work, and is not started again if it runs and answers.
         """
-        story, loop = _Story(), asyncio.get_running_loop()
+        settings = self._tools.settings
+        time = ResolveTime(settings.resolve_seconds, least=settings.attempt_seconds)
+        story = _Story(time)
         log.info("sandbox.resolve.start", thread_id=lease.thread_id, channel=channel)
-        until = loop.time() + self._tools.settings.resolve_seconds
         with self._tools.metrics.resolve_seconds.time():
             while True:
                 try:
-                    return await self._finished(lease, channel, await self._once(lease, channel, story, in_turn), story)
+                    async with time.attempt(story.last):
+                        found = await self._once(lease, channel, story, in_turn)
+                    return await self._finished(lease, channel, found, story)
                 except HoldfastError as error:
-                    story.tries += 1
+                    story.tries, story.last = story.tries + 1, error
                     story.gone = error if isinstance(error, GONE) else None
-                    if isinstance(error, _HOPELESS) or self._too_late(story, until):
+                    if isinstance(error, _HOPELESS) or self._too_late(story):
                         await self._failed(lease, error)
                         raise
                     self._tools.metrics.health_retries.inc()
@@ -109,10 +115,10 @@ class Resolver:
                 if story.gone is None or story.tries > 1:
                     await self._tools.sleep(self._tools.settings.retry_seconds)
 
-    def _too_late(self, story: _Story, until: float) -> bool:
+    def _too_late(self, story: _Story) -> bool:
         settings = self._tools.settings
         most = settings.resolve_seconds / max(settings.retry_seconds, 0.001)
-        return story.tries > most or asyncio.get_running_loop().time() + settings.retry_seconds > until
+        return story.tries > most or story.time.is_up_in(settings.retry_seconds)
 
     async def _once(self, lease: Lease, channel: str, story: _Story, in_turn: bool) -> Attached:
         ready, known = await self._sandbox(lease, channel, story)
@@ -127,17 +133,23 @@ class Resolver:
 
     async def _sandbox(self, lease: Lease, channel: str, story: _Story) -> tuple[Ready, ChannelRow | None]:
         """One channel at a time: they share the sandbox, and one that is gone is made anew once."""
-        async with self._locks.setdefault(lease.thread_id, asyncio.Lock()):
+        lock, settings = self._locks.setdefault(lease.thread_id, asyncio.Lock()), self._tools.settings
+        with story.time.longer(settings.make_seconds + settings.clone_seconds):
+            await lock.acquire()  # another channel may be making what this one needs
+        try:
             found = await self._tools.store.threads.standing(lease.thread_id, channel)
             row = found.thread
             gone, story.gone = story.gone, None
             if gone is not None and row.session_id is not None and row.session_id == story.tried:
-                ready = await self._sandboxes.remake(lease, row, gone)
+                ready = await self._sandboxes.remake(lease, row, gone, story.time)
             else:
-                ready = await self._sandboxes.ready(lease, row, found.session)
+                ready = await self._sandboxes.ready(lease, row, found.session, story.time)
             story.tried = ready.session_id
-            ready = await self._workspaces.given(lease, ready, self._briefs.environment(ready.thread))
+            with story.time.longer(settings.clone_seconds + settings.attempt_seconds):
+                ready = await self._workspaces.given(lease, ready, self._briefs.environment(ready.thread))
             return ready, found.channel
+        finally:
+            lock.release()
 
     async def _agent_session(
         self, lease: Lease, agent: Agent, place: Place, known: ChannelRow | None, story: _Story
@@ -161,7 +173,8 @@ class Resolver:
             await ask()
         except AgentDown as error:
             await self._workspaces.keep(place)
-            await agent.start(place)
+            with story.time.longer(self._tools.settings.start_seconds):
+                await agent.start(place)
             await self._tools.store.threads.change_channel(lease, place.channel, {})
             story.add(How.RESUMED, f"the agent was down: {error.message}")
             await ask()

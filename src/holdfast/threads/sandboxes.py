@@ -36,6 +36,7 @@ from holdfast.store import SessionRow
 from holdfast.store.thread_rows import Lease, ThreadRow
 from holdfast.threads import options
 from holdfast.threads.hosts import Hosts
+from holdfast.threads.resolve_time import ResolveTime
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import How
 
@@ -69,23 +70,23 @@ class Sandboxes:
         self._keys: dict[str, str] = {}
         """What to ask with instead of a key whose create has failed for good, by that key."""
 
-    async def ready(self, lease: Lease, row: ThreadRow, session: SessionRow | None) -> Ready:
+    async def ready(self, lease: Lease, row: ThreadRow, session: SessionRow | None, time: ResolveTime) -> Ready:
         """The thread's sandbox, awake. Raises whatever says nothing of its absence. ``session``: of its ``session_id``,
         as it is now; None if there is no such row."""
         if row.session_id is None and row.incarnation == 0:
-            return await self._make(lease, row, How.CREATED, "it is new")
+            return await self._make(lease, row, How.CREATED, "it is new", time)
         if row.session_id is None:
-            return await self._make(lease, row, How.RECREATED, "its sandbox was destroyed for want of use")
+            return await self._make(lease, row, How.RECREATED, "its sandbox was destroyed for want of use", time)
         try:
             if session is None:
                 raise SessionNotFound(f"there is no session {row.session_id}")
             return await self._there(row, session)
         except GONE as error:
-            return await self._make(lease, row, How.RECREATED, error.message)
+            return await self._make(lease, row, How.RECREATED, error.message, time)
 
-    async def remake(self, lease: Lease, row: ThreadRow, error: HoldfastError) -> Ready:
+    async def remake(self, lease: Lease, row: ThreadRow, error: HoldfastError, time: ResolveTime) -> Ready:
         """A new one: ``error``, one of ``GONE``, came up in the use of the old one."""
-        return await self._make(lease, row, How.RECREATED, error.message)
+        return await self._make(lease, row, How.RECREATED, error.message, time)
 
     async def _there(self, row: ThreadRow, session: SessionRow) -> Ready:
         session_id = session.id
@@ -122,10 +123,11 @@ class Sandboxes:
 
     # -- a new one ---------------------------------------------------------------------------------------------------
 
-    async def _make(self, lease: Lease, row: ThreadRow, how: How, why: str) -> Ready:
+    async def _make(self, lease: Lease, row: ThreadRow, how: How, why: str, time: ResolveTime) -> Ready:
         event = "sandbox.resolve.create" if how is How.CREATED else "sandbox.resolve.recreate"
         log.info(event, thread_id=row.id, key=row.key, how=how, why=why, old=row.session_id)
-        session = await self._create_from_snapshot(lease, row) or await self._create(row)
+        with time.longer(self._tools.settings.make_seconds):
+            session = await self._create_from_snapshot(lease, row) or await self._create(row)
         old = row.session_id
         row = await self._tools.store.threads.set_session(lease, session.id)
         self._tools.metrics.creates.labels(how).inc()

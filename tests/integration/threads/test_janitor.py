@@ -170,6 +170,9 @@ async def test_a_message_that_comes_while_it_is_put_to_sleep_waits_and_wakes_it(
         pausing = asyncio.create_task(desk.threads.pause(REF))
         await until(lambda: "pause" in [call for call, _ in desk.driver.calls], "pausing")
         await desk.say("say next", "m2")
+        thread = (await desk.threads.get(REF)).id
+        inbox = (await street.store.watch.marks([thread]))[thread][1]
+        await until(lambda: desk.threads._office._boxes[thread]._inbox == inbox, "the mailbox has looked")
         await linger(0.2)
         assert (await desk.threads.message(REF, "m2")).status == "queued"
         desk.driver.release("pause")
