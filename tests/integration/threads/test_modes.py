@@ -308,3 +308,27 @@ async def test_no_turn_begins_while_one_is_taken_back(street: Street) -> None:
         desk.agent.release("revert")
         assert (await back).reverted
         assert (await desk.ended("m2")).answer == "no\n"
+
+
+async def test_a_turn_that_is_half_taken_back_is_taken_back_by_the_next_daemon(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_args: object, **_more: object) -> None:
+        await asyncio.Event().wait()
+
+    async with street.daemon() as desk:
+        await desk.talk("say first", "m1")
+        with monkeypatch.context() as patch:
+            patch.setattr(street.store.turns, "revert", never)
+            back = asyncio.create_task(desk.threads.revert(REF))
+            await until(lambda: any(call == "revert" for call, _ in desk.agent.calls), "the agent has forgotten it")
+            await desk.say("recall first", "m2")
+            back.cancel()
+            await asyncio.wait([back])
+            await desk.threads._office.close()  # and nothing else of it is written
+    async with street.daemon() as desk:
+        assert (await desk.ended("m2")).answer == "no\n"
+        assert (await desk.ended("m1")).reverted
+        assert [line.text.strip() for line in await desk.threads.transcript(REF)] == ["recall first", "no"]
+        kinds = [event.kind for event in await desk.events()]
+        assert kinds.count(Kind.REVERTED) == 1
