@@ -32,6 +32,7 @@ from holdfast.threads import options
 from holdfast.threads.command_errands import CommandErrands, refuse_running
 from holdfast.threads.patience import patiently
 from holdfast.threads.sandboxes import GONE
+from holdfast.threads.sleeps import slept
 from holdfast.threads.tools import Tools
 
 if TYPE_CHECKING:
@@ -170,7 +171,8 @@ class Errands:
             if row.session_id is not None:
                 how = PausedAs.FILES if data.get("hibernate") else PausedAs.FROZEN
                 state = await put_to_sleep(self._tools, row.session_id, how)
-                await self._tools.store.threads.change(box.lease, {"sleep_state": state})
+                news = [slept(state)] if state != row.sleep_state else []
+                await self._tools.store.threads.change(box.lease, {"sleep_state": state}, events=news)
         return {}
 
     async def _options(self, box: "Mailbox", data: Data) -> Data:

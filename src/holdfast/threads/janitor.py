@@ -22,6 +22,7 @@ from holdfast.threads.files import ThreadFileService
 from holdfast.threads.hosts import Hosts
 from holdfast.threads.idle_agents import IdleAgents
 from holdfast.threads.sandboxes import Sandboxes, made_for
+from holdfast.threads.sleeps import slept
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import IdlePolicy
 
@@ -106,13 +107,15 @@ class Janitor:
         """A sandbox can be used by its own id, for a command or a terminal: its thread is awake then, and sleeps by
         the same rules as the others."""
         threads, leases = self._tools.store.threads, self._tools.store.leases
-        anybody = Idle(sleep_states=(SleepState.PAUSED, SleepState.HIBERNATED), idle_for=0.0)
-        for row in await threads.on_node_asleep(self._tools.node, session_status=Status.ACTIVE):
-            claimed = await leases.claim_idle(row.id, anybody, owner=self._owner, ttl=_HOLD_SECONDS)
+        asleep = (SleepState.PAUSED, SleepState.HIBERNATED)
+        for row in await threads.on_node(self._tools.node, sleep_states=asleep, session_status=Status.ACTIVE):
+            anyhow = Idle(sleep_states=asleep, idle_for=0.0)
+            claimed = await leases.claim_idle(row.id, anyhow, owner=self._owner, ttl=_HOLD_SECONDS)
             if claimed is None:
                 continue  # somebody works on it, and writes that down
             try:
-                await threads.change(claimed.lease, {"sleep_state": SleepState.AWAKE})
+                woken = [slept(SleepState.AWAKE)]
+                await threads.change(claimed.lease, {"sleep_state": SleepState.AWAKE}, events=woken)
                 log.info("thread.woken", thread_id=row.id, key=row.key, session_id=row.session_id)
             finally:
                 await leases.release(claimed.lease, if_done=False)
@@ -169,14 +172,15 @@ class Janitor:
         threads = self._tools.store.threads
         if step == "destroy":
             await destroy(self._tools, session_id)
-            await threads.set_session(row.lease, None)
+            await threads.set_session(row.lease, None, events=[slept(SleepState.NONE)])
             return
         how = PausedAs.FILES if step == "hibernate" else PausedAs.FROZEN
         try:
             state = await put_to_sleep(self._tools, session_id, how)
         except (SessionNotFound, WrongState):
             state = SleepState.HIBERNATED  # it died, or was destroyed: the next message finds out, and brings another
-        await threads.change(row.lease, {"sleep_state": state})
+        news = [slept(state)] if state != row.sleep_state else []
+        await threads.change(row.lease, {"sleep_state": state}, events=news)
 
     # -- leftovers ---------------------------------------------------------------------------------------------------
 

@@ -334,6 +334,19 @@ async def test_an_agent_that_answers_nonsense_is_asked_again(street: Street) -> 
     assert street.metric("holdfast_thread_session_replacements_total") == 0
 
 
+async def test_what_was_made_is_told_though_the_daemon_dies_right_after(street: Street) -> None:
+    street.agent_seconds = 600.0
+    async with street.daemon() as desk:
+        desk.agent.inject("start", hang=True)
+        await desk.say("say hello", "m1")
+        await until(lambda: "start" in [method for method, _ in desk.agent.calls], "it is made, and its agent is not")
+    street.agent_seconds = 5.0
+    async with street.daemon() as desk:
+        await desk.ended("m1")
+        told = [event.data["how"] for event in await desk.events() if event.kind == Kind.RESOLVED]
+    assert told == ["created", "resumed"]
+
+
 async def test_a_daemon_that_dies_between_create_and_writing_it_down_makes_no_second_sandbox(street: Street) -> None:
     class Died(Exception):
         pass
