@@ -206,7 +206,7 @@ class Agent(ABC):
         raise AgentUnsupported(f"the agent {self.name} cannot be steered; send the message with mode queue")
 
     async def revert(self, place: Place, session: AgentSessionId, prompt_id: str) -> None:
-        """Undo the turn of this prompt and all after it. Only where ``abilities.revert``."""
+        """Undo the turn of this prompt and all after it. Only where ``abilities.revert``. Twice in a row is fine."""
         raise AgentUnsupported(f"the agent {self.name} cannot take back a turn")
 
     async def diff(self, place: Place, session: AgentSessionId, prompt_id: str) -> str:

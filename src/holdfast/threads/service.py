@@ -221,7 +221,8 @@ class ThreadService:
         """
         row = await self._row(ref)
         wanted = turn_id or await self._last_turn(row.id, check_channel(channel))
-        found = await self._office.ask(row, "revert", {"channel": channel, "turn_id": wanted})
+        # In writing: the agent and the store forget the turn one after the other, and both must.
+        found = await self._office.ask_in_writing(row, "revert", {"channel": channel, "turn_id": wanted})
         return await self.turn(ref, str(found["turn_id"]))
 
     async def _last_turn(self, thread_id: str, channel: str) -> str:

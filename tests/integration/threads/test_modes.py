@@ -1,6 +1,7 @@
 """Messages, and other wishes, that come while a turn is running."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from unittest.mock import AsyncMock
 
 import pytest
@@ -241,6 +242,30 @@ async def test_abort_before_the_agent_was_asked(street: Street) -> None:
     assert len(street.sandboxes()) == 1
 
 
+async def test_abort_while_files_are_brought_in(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def bytes_of_it() -> AsyncIterator[bytes]:
+        yield b"1"
+
+    async with street.daemon() as desk:
+        began = asyncio.Event()
+
+        async def endless(*_args: object, **_more: object) -> None:
+            began.set()
+            await asyncio.Event().wait()
+
+        file = await desk.threads.upload(REF, "data.csv", bytes_of_it())
+        with monkeypatch.context() as patch:
+            patch.setattr(desk.sessions.files, "upload", endless)
+            await desk.say("say never", "m1", attachments=[file.id])
+            await began.wait()
+            for _ in range(2):
+                await desk.threads.abort(REF)
+            turn = await desk.ended("m1")
+        assert (await desk.talk("say hello", "m2")).answer == "hello\n"
+    assert (turn.reason, turn.attempts) == ("canceled", 0)
+    assert len(street.agents.ran) == 1
+
+
 async def test_an_agent_that_ignores_an_abort_is_stopped(street: Street) -> None:
     async with street.daemon() as desk:
         desk.agent.inject("abort", error=AgentDown("does not listen"), times=None)
@@ -325,3 +350,27 @@ async def test_no_turn_begins_while_one_is_taken_back(street: Street) -> None:
         desk.agent.release("revert")
         assert (await back).reverted
         assert (await desk.ended("m2")).answer == "no\n"
+
+
+async def test_a_turn_that_is_half_taken_back_is_taken_back_by_the_next_daemon(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_args: object, **_more: object) -> None:
+        await asyncio.Event().wait()
+
+    async with street.daemon() as desk:
+        await desk.talk("say first", "m1")
+        with monkeypatch.context() as patch:
+            patch.setattr(street.store.turns, "revert", never)
+            back = asyncio.create_task(desk.threads.revert(REF))
+            await until(lambda: any(call == "revert" for call, _ in desk.agent.calls), "the agent has forgotten it")
+            await desk.say("recall first", "m2")
+            back.cancel()
+            await asyncio.wait([back])
+            await desk.threads._office.close()  # and nothing else of it is written
+    async with street.daemon() as desk:
+        assert (await desk.ended("m2")).answer == "no\n"
+        assert (await desk.ended("m1")).reverted
+        assert [line.text.strip() for line in await desk.threads.transcript(REF)] == ["recall first", "no"]
+        kinds = [event.kind for event in await desk.events()]
+        assert kinds.count(Kind.REVERTED) == 1
