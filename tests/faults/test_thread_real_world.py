@@ -16,7 +16,6 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.store import Store
-from holdfast.threads.preview import refreshed, stale
 from holdfast.threads.types import How
 from support.faulty_agent import FaultyAgent
 from support.postgres import MISSING, Postgres, running_postgres
@@ -241,32 +240,32 @@ REFUSALS = [(401, "application/json"), (403, "text/html"), (404, "text/plain"), 
 
 async def test_a_preview_that_is_refused(town: Town) -> None:
     """By a real server, in each of the ways of providers: another one is asked for, and leads to the same sandbox."""
-    async with PreviewServer() as server, town.daemon(previews=server) as desk:
+    settings = replace(REAL, preview_trust_seconds=0.0)
+    async with PreviewServer() as server, town.daemon(settings, previews=server) as desk:
         await opened(desk)
         server.sandbox = desk.sessions
-        first = await desk.threads.resolve(REF)
-        await at_rest(desk)
-        row = await desk.tools.store.leases.take(first.thread.id, owner="gateway", ttl=60)
+        before = await sandbox_of(desk)
         async with httpx2.AsyncClient(trust_env=False) as http:
 
-            async def look() -> httpx2.Response:
-                assert row.preview_url is not None
-                token = {"x-token": row.preview_token or ""}
-                return await http.get(f"{row.preview_url}/workspace/a.txt", headers=token)
+            async def seen() -> str:
+                """The preview of the thread, which is good."""
+                row = await desk.tools.store.threads.by_key(REF.owner, REF.key)
+                headers = {server.header: row.preview_token or ""}
+                assert (await http.get(f"{row.preview_url}/workspace/a.txt", headers=headers)).text == "kelp"
+                return row.preview_url or ""
 
             for status, content in REFUSALS:
-                assert (await look()).text == "kelp"
+                old = await seen()
                 server.withdraw(status, content)
-                refused = await look()
-                assert refused.status_code == status and stale(status, refused.headers["content-type"])
-                server.lasts = 30.0  # the last of them is about to run out
-                row, old = await refreshed(desk.tools, server, row.lease, row, bad=True), row.preview_url
-                assert row.preview_url != old
-            assert (await look()).text == "kelp"
-        await desk.tools.store.leases.release(row.lease)
-        server.lasts = 3600.0
-        again = await desk.threads.resolve(REF)
-        assert (again.how, again.session_id) == (How.REUSED, first.session_id)
-        assert again.thread.preview_url not in (None, row.preview_url)
+                found = await desk.threads.resolve(REF)
+                assert (found.how, found.session_id) == (How.REUSED, before), (status, found)
+                assert found.thread.preview_url == await seen() != old
+            server.lasts = 30.0  # the next one is about to run out as soon as it is given
+            server.withdraw(*REFUSALS[0])
+            await desk.threads.resolve(REF)
+            server.lasts, old = 3600.0, await seen()
+            await desk.threads.resolve(REF)
+            assert await seen() != old
         await remembers(desk, town, file=True)
+        assert await sandbox_of(desk) == before
         await forgotten(town, desk)

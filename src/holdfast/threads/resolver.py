@@ -6,6 +6,7 @@
 | the sandbox asleep, the agent down     | woken, started                                    | resumed            |
 | the agent has lost the session         | a new one, which is told the history              | session_replaced   |
 | the sandbox is certainly gone          | a new one, with an agent that is told the history | recreated          |
+| a preview that has run out, is refused | another one                                       | nothing            |
 | anything else                          | tried again for a while, then reported            | the error          |
 """
 
@@ -32,7 +33,7 @@ from holdfast.errors import (
 from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.store.thread_rows import ChannelRow, Lease, SleepState, ThreadRow
 from holdfast.threads.briefs import Briefs
-from holdfast.threads.preview import Previews, refreshed
+from holdfast.threads.preview import PreviewKeeper
 from holdfast.threads.sandboxes import GONE, Ready, Sandboxes
 from holdfast.threads.tools import Tools
 from holdfast.threads.transcript import history
@@ -78,7 +79,7 @@ class _Story:
 class Resolver:
     """All methods are called by who holds the thread's lease."""
 
-    def __init__(self, tools: Tools, sandboxes: Sandboxes, previews: Previews, briefs: Briefs) -> None:
+    def __init__(self, tools: Tools, sandboxes: Sandboxes, previews: PreviewKeeper, briefs: Briefs) -> None:
         self._tools = tools
         self._briefs = briefs
         self._workspaces = Workspaces(tools)
@@ -189,7 +190,7 @@ class Resolver:
         row = found.thread
         if row.last_error is not None or row.resume_failures:
             row = await self._tools.store.threads.clear_error(lease)
-        row = await refreshed(self._tools, self._previews, lease, row)
+        row = await self._previews.kept(lease, row)
         if row.sleep_state != SleepState.AWAKE:
             row = await self._tools.store.threads.change(lease, {"sleep_state": SleepState.AWAKE})
         log.info(

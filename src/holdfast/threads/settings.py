@@ -48,6 +48,10 @@ class ThreadSettings:
     retry_seconds: float = 2.0
     """How long to wait before a sandbox that could not be had is tried again; and how long in all:"""
     resolve_seconds: float = 60.0
+    preview_trust_seconds: float = 60.0
+    """For how long a preview that was given, or looked at, is not looked at again."""
+    preview_look_seconds: float = 3.0
+    """How long it may take to answer then."""
     lease_seconds: float = 30.0
     """After how long without a word from its daemon a thread is another one's. Renewed three times as often."""
     linger_seconds: float = 5.0
