@@ -17,7 +17,7 @@ from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, DiskFul
 from holdfast.protocol.turn_events import Kind
 from support.full_disk import small_disk
 from support.postgres import MISSING, Postgres, running_postgres
-from support.threads import REF, STEADY, Desk, Street, open_street, text_of
+from support.threads import REF, STEADY, Desk, Street, open_street, pieces, text_of
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -198,18 +198,14 @@ async def test_files_that_find_no_room_are_told_and_do_not_spoil_the_turn(tmp_pa
                 await desk.talk("say hello", "m0")
                 disk.fill()
                 with pytest.raises(DiskFull):
-                    await desk.threads.upload(REF, "a.bin", _pieces(b"x" * 100_000))
+                    await desk.threads.upload(REF, "a.bin", pieces(b"x" * 100_000))
                 turn = await desk.talk("write /workspace/output/display/a.txt kelp", "m1")
                 told = [event.data for event in await desk.events() if event.kind == Kind.ERROR]
                 assert (turn.reason, list(turn.artifacts)) == ("end_turn", [])
                 assert [data["code"] for data in told] == ["disk_full"]
                 disk.free()
-                assert (await desk.threads.upload(REF, "a.bin", _pieces(b"x" * 1000))).size == 1000
+                assert (await desk.threads.upload(REF, "a.bin", pieces(b"x" * 1000))).size == 1000
                 await check_whole(street, desk, None)
-
-
-async def _pieces(data: bytes) -> AsyncIterator[bytes]:
-    yield data
 
 
 # -- the database ----------------------------------------------------------------------------------------------------

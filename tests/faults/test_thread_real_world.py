@@ -20,7 +20,7 @@ from holdfast.threads.types import How
 from support.faulty_agent import FaultyAgent
 from support.postgres import MISSING, Postgres, running_postgres
 from support.preview_server import PreviewServer
-from support.real_threads import REAL, RealDesk, Town, forgotten, opened, remembers, said, sandbox_of
+from support.real_threads import REAL, RealDesk, Town, forgotten, opened, remembers, said, sandbox_of, there
 from support.scripted_harness import PATIENCE
 from support.threads import REF, text_of
 from support.waiting import until
@@ -98,6 +98,24 @@ async def test_an_agent_whose_answer_to_a_prompt_is_lost_is_not_asked_twice(town
         assert (await desk.sessions.read_file(before, "/workspace/ran", max_bytes=None))[0] == b"x\n"
         await remembers(desk, town, file=True)
         await forgotten(town, desk)
+
+
+async def test_an_agent_that_is_gone_before_it_is_known_whether_it_had_begun(town: Town, desk: RealDesk) -> None:
+    """It had, and nobody heard of it; the new one is not asked, as it would be the second time."""
+    before = await sandbox_of(desk)
+    agent = await FaultyAgent.instead(town, desk)
+    await agent.fail("prompt", "lost")
+    await desk.say("write /workspace/ran x", "m1")
+    await until(lambda: there(desk, before, "/workspace/ran"), "it has run")
+    await asyncio.to_thread(town.delete, before)
+    turn = await desk.ended("m1")
+    assert (turn.reason, (turn.error or {})["code"]) == ("error", "sandbox_lost")
+    assert "not known whether the agent had begun" in str((turn.error or {})["message"])
+    assert (turn.accepted, turn.attempts) == (False, 1)
+    assert (await desk.threads.message(REF, "m1")).status == "failed"
+    await remembers(desk, town, file=False)
+    now = await sandbox_of(desk)
+    assert now != before and not await there(desk, now, "/workspace/ran")
 
 
 @pytest.mark.parametrize("how", ["5xx", "garbage", "nothing"])
@@ -210,7 +228,7 @@ async def test_postgres_that_crashes_and_comes_back_in_mid_turn(town: Town, post
         await until(partial(said, desk, "one"), "begun")
         await asyncio.to_thread(postgres.stop)
         await desk.sessions.write_file(before, "/workspace/go", b"", mode=None)
-        await until(lambda: _there(desk, before, "/workspace/done"), "the agent is done")
+        await until(lambda: there(desk, before, "/workspace/done"), "the agent is done")
         waiting = asyncio.create_task(desk.say("say hello?", "m2"))
         await asyncio.to_thread(postgres.start)
         with contextlib.suppress(HoldfastError):  # refused: the client sends it again
@@ -222,14 +240,6 @@ async def test_postgres_that_crashes_and_comes_back_in_mid_turn(town: Town, post
         await remembers(desk, town, file=True)
         assert await sandbox_of(desk) == before
         await forgotten(town, desk)
-
-
-async def _there(desk: RealDesk, session_id: str, path: str) -> bool:
-    try:
-        await desk.sessions.files.stat(session_id, path, follow=False)
-    except HoldfastError:
-        return False
-    return True
 
 
 # -- the preview -------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from holdfast.agents.scripted.adapter import Patience, ScriptedAgent
 from holdfast.agents.supervisor import home
 from holdfast.drivers.oci import OciDriver
 from holdfast.drivers.oci_config import ID_BASE
+from holdfast.errors import HoldfastError
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import SOCKET_NAME, LinkHub
 from holdfast.protocol.turn_events import Kind
@@ -170,6 +171,14 @@ async def said(desk: Desk, word: str) -> bool:
     return word in text_of(await desk.events())
 
 
+async def there(desk: Desk, session_id: str, path: str) -> bool:
+    try:
+        await desk.sessions.files.stat(session_id, path, follow=False)
+    except HoldfastError:
+        return False
+    return True
+
+
 async def opened(desk: Desk) -> None:
     """The thread has begun: something was said, and there is a file."""
     await desk.talk("write /workspace/a.txt kelp\nsay the password is kelp", "m0")
@@ -197,12 +206,12 @@ async def remembers(desk: Desk, town: Town, *, file: bool, name: str = "after") 
 
 
 @contextlib.contextmanager
-def open_town() -> Iterator[Town]:
+def open_town(node: str = NODE) -> Iterator[Town]:
     runtime()  # found out now: later there is an event loop
     root = Path(tempfile.mkdtemp(prefix="hf-", dir="/var/tmp"))
     root.chmod(0o711)  # sandboxes run under other ids and must be able to pass through
     try:
-        yield Town(root)
+        yield Town(root, node)
     finally:
         unmount_below(root)
         subprocess.run(["rm", "-rf", str(root)], check=False)

@@ -183,6 +183,11 @@ def text_of(events: Sequence[EventView], turn_id: str | None = None) -> str:
     )
 
 
+async def pieces(data: bytes) -> AsyncIterator[bytes]:
+    """As an upload comes."""
+    yield data
+
+
 @contextlib.asynccontextmanager
 async def open_street(root: Path, url: str | None = None) -> AsyncIterator[Street]:
     address = url or f"sqlite:///{root / 'test.db'}"
