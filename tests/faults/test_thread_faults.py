@@ -208,6 +208,27 @@ async def test_files_that_find_no_room_are_told_and_do_not_spoil_the_turn(tmp_pa
                 await check_whole(street, desk, None)
 
 
+async def test_a_sandbox_whose_disk_is_full_is_told_and_kept(street: Street) -> None:
+    """Of what needs no room, nothing is wrong. What does, ends its turn with an error, and the sandbox is the same."""
+    async with street.daemon(STEADY) as desk:
+        await desk.talk("say hello", "m0")
+        sandbox = await session_of(desk)
+        file = await desk.threads.upload(REF, "a.bin", pieces(b"x" * 1000))
+        desk.driver.fill_disk(sandbox)
+        turn = await desk.talk("say so far\nwrite /workspace/a kelp", "m1")
+        assert (turn.reason, (turn.error or {})["code"], turn.answer) == ("error", "write_failed", "so far\n")
+        await desk.say("say never said", "m2", attachments=[file.id])
+        turn = await desk.ended("m2")
+        assert (turn.reason, (turn.error or {})["code"], turn.attempts) == ("error", "disk_full", 0)
+        assert (await desk.talk("recall hello", "m3")).answer == "yes\n"
+        desk.driver.free_disk(sandbox)
+        await desk.say("write /workspace/a kelp\nrecall hello", "m4", attachments=[file.id])
+        assert (await desk.ended("m4")).answer == "yes\n"
+        assert street.house.world.sandboxes[sandbox].files["/workspace/a"] == b"kelp"
+        await check_whole(street, desk, sandbox)
+    assert street.house.count("create") == 1
+
+
 # -- the database ----------------------------------------------------------------------------------------------------
 
 
