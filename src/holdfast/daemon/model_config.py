@@ -23,6 +23,15 @@ def _from_json(value: object) -> object:
         raise ValueError('must be JSON such as {"spend_usd": 10}') from None
 
 
+def _patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    if any(sign in pattern for pattern in patterns for sign in "?[]"):
+        raise ValueError("only * stands for something, such as anthropic/*")
+    return patterns
+
+
+Patterns = Annotated[tuple[Name, ...], BeforeValidator(split), AfterValidator(_patterns)]
+
+
 class ModelLimits(BaseModel):
     """Of calls to models; null: no limit."""
 
@@ -36,18 +45,18 @@ class ModelLimits(BaseModel):
         return Limits(self.requests_per_minute, self.tokens_per_minute, self.spend_usd)
 
 
+class OwnersModelLimits(ModelLimits):
+    """Of all threads of an owner."""
+
+    allowed_models: Patterns = ("*",)
+
+
 def _rules(lines: tuple[str, ...]) -> tuple[str, ...]:
     try:
         permissions.parse(lines)
     except BadInput as error:
         raise ValueError(error.message.removeprefix("permissions: ")) from None
     return lines
-
-
-def _patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    if any(sign in pattern for pattern in patterns for sign in "?[]"):
-        raise ValueError("only * stands for something, such as anthropic/*")
-    return patterns
 
 
 def _absolute(path: Path) -> Path:
@@ -70,9 +79,8 @@ def _folder(path: Path) -> Path:
 
 
 Names = Annotated[tuple[Name, ...], BeforeValidator(split)]
-Patterns = Annotated[tuple[Name, ...], BeforeValidator(split), AfterValidator(_patterns)]
 Rules = Annotated[tuple[Name, ...], BeforeValidator(split), AfterValidator(_rules)]
 ThreadLimits = Annotated[ModelLimits, BeforeValidator(_from_json)]
-KeyLimits = Annotated[Mapping[str, ModelLimits], BeforeValidator(_from_json)]
+KeyLimits = Annotated[Mapping[str, OwnersModelLimits], BeforeValidator(_from_json)]
 RulesFile = Annotated[Path, AfterValidator(_absolute), AfterValidator(_file)]
 RulesDir = Annotated[Path, AfterValidator(_absolute), AfterValidator(_folder)]

@@ -24,6 +24,8 @@ class AgentDefaults:
     """Of each thread; its own can only be tighter."""
     owner_limits: Mapping[str, Limits] = field(default_factory=dict)
     """Of all threads of an owner together, by owner; ``EVERYBODY`` for who is not named."""
+    owner_models: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Patterns of models that an owner's threads may use, by owner in the same way; of all, where nobody is named."""
     permissions: Sequence[Rule] = ()
     system_prompt_file: Path | None = None
     """Instead of the built-in rules of the house."""

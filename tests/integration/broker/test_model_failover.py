@@ -52,6 +52,19 @@ async def test_the_next_candidate_gets_the_same_question(wire: Wire, fault: str)
         assert (event.data["from"], event.data["to"]) == ("one/m1", "two/m2")
 
 
+@pytest.mark.parametrize("others", [("two/m2",), ()], ids=["another", "nobody else"])
+async def test_a_key_that_is_repeated_within_a_stream_reaches_nobody(others: tuple[str, ...]) -> None:
+    told = b'data: {"error": {"message": "Incorrect API key: %s", "code": "invalid_api_key"}}\n\n'
+    books = MemoryBooks(replace(ACCOUNT, preferences=others))
+    async with model_server() as server, model_door(server, Wire.CHAT, settings=QUICK, books=books) as door:
+        server.break_("one", Garbage(told % key_of("one").encode(), "text/event-stream"))
+        said = await door.ask("say hello")
+        assert said.status == (200 if others else 401)
+        await until(lambda: len(door.books.calls) == 1 + len(others), "the calls are written down")
+        everything = said.body.decode() + str(door.books.calls) + str(door.books.told)
+        assert key_of("one") not in everything and "Incorrect" not in everything
+
+
 @pytest.mark.parametrize("wire", list(Wire))
 async def test_nobody_listens(wire: Wire) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -26,9 +26,10 @@ def test_the_platform_stands_before_the_first_colon(key: str, platform: str) -> 
 
 
 def test_channels_and_message_ids() -> None:
-    assert check_channel("review-1") == "review-1"
+    for right in ("review-1", "web:default", "telegram:123"):
+        assert check_channel(right) == right
     assert check_message_id("1700000000.1/x?") == "1700000000.1/x?"
-    for wrong in ("", "a b", "a:b", "x" * 65):
+    for wrong in ("", "a b", ":b", "a/b", "x" * 129):
         with pytest.raises(BadInput):
             check_channel(wrong)
     for wrong in ("", "a b", "ä", "x" * 201, "a\n"):

@@ -11,6 +11,7 @@ from pydantic_core import to_json
 
 from holdfast.broker.models import headers as passing
 from holdfast.broker.models import verdict
+from holdfast.broker.models.blot import blotted
 from holdfast.broker.models.candidates import Candidate
 from holdfast.broker.models.dialects import DIALECTS, Dialect
 from holdfast.broker.models.endpoints import Endpoint, Operation
@@ -162,7 +163,7 @@ class Attempts:
 
     async def _heard(self, ask: Ask, candidate: Candidate, key: str | None) -> "_Heard":
         reply = await self._sent(ask, candidate, key)
-        chunks = reply.chunks()
+        chunks = blotted(reply.chunks(), key)
         if reply.status < 400:
             return _Heard(reply, chunks, reply.status)
         try:
@@ -170,7 +171,7 @@ class Attempts:
         except BaseException:
             reply.close()
             raise
-        return _Heard(reply, chunks, verdict.of_answer(reply.status, body), _without(key, body))
+        return _Heard(reply, chunks, verdict.of_answer(reply.status, body), body)
 
     async def _sent(self, ask: Ask, candidate: Candidate, key: str | None) -> Reply:
         provider = candidate.provider
@@ -267,12 +268,10 @@ def _failed_at_once(opened: Opened) -> Failed | None:
     status = verdict.of_error(opened.reading.error)
     if status == verdict.QUESTION and opened.held:
         return None
-    what = f"{opened.candidate.provider.name} has begun with an error: {opened.reading.failed}"
-    return Failed(opened.candidate, what, status, within=True)
-
-
-def _without(key: str | None, body: bytes) -> bytes:
-    return body.replace(key.encode(), b"[key]") if key else body
+    name = opened.candidate.provider.name
+    # In whose words it says so is for the log alone: they may name the account.
+    log.warning("model.began_with_error", model=opened.candidate.model.id, error=opened.reading.failed)
+    return Failed(opened.candidate, f"{name} has begun with an error, as if with HTTP {status}", status, within=True)
 
 
 async def _beginning(chunks: AsyncIterator[bytes]) -> bytes:
