@@ -19,12 +19,13 @@ from holdfast.errors import Unavailable
 from holdfast.protocol.turn_events import Kind
 from holdfast.store import Store
 from holdfast.store.engine import parse_url, postgres_engine
+from holdfast.store.tables import sessions
 from holdfast.store.thread_tables import threads
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.types import How, Mode
 from support.hosts import Host, ran, sandboxes
 from support.postgres import MISSING, Postgres, running_postgres
-from support.real_threads import REAL, RealDesk, Town, forgotten, open_town, opened, remembers, sandbox_of
+from support.real_threads import REAL, RealDesk, Town, forgotten, only, open_town, opened, remembers, sandbox_of
 from support.threads import REF, STEADY, Desk, text_of
 from support.waiting import linger, until
 
@@ -244,10 +245,21 @@ async def test_no_thread_has_two_real_sandboxes(town: Town, url: str) -> None:
             ]
             owned = await asyncio.gather(*(raced(desks, ref, few) for ref in refs))
             assert sorted(town.sandboxes() + other.sandboxes()) == sorted(owned)
+            assert await ever_made(url) == set(owned)
             for ref in refs:
                 await made_once(desks[0], ref)
                 await desks[0].threads.delete(ref)
-            await until(lambda: not town.sandboxes() + other.sandboxes(), "all gone")
+            await asyncio.gather(only(town), only(other))
+
+
+async def ever_made(url: str) -> set[str]:
+    """All sandboxes, also those that were given up again before anybody could see them."""
+    engine = postgres_engine(parse_url(url), timeout=30.0)
+    try:
+        async with engine.connect() as connection:
+            return set((await connection.execute(sa.select(sessions.c.id))).scalars())
+    finally:
+        await engine.dispose()
 
 
 async def made_once(desk: RealDesk, ref: ThreadRef) -> None:
