@@ -224,3 +224,26 @@ async def test_thoughts_of_another_model_are_not_sent_to_the_first_when_it_is_ba
         assert (await door.send("POST", "/llm/one/v1/messages", json={**body, "messages": messages})).status == 200
         asked = json.loads(server.asked("one")[-1].body)
         assert asked["messages"][0]["content"] == said["content"][1:]
+
+
+# -- providers that do not speak the agent's dialect at all ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("wire", "other"), [(Wire.MESSAGES, Wire.CHAT), (Wire.RESPONSES, Wire.MESSAGES)])
+async def test_a_provider_is_asked_in_a_dialect_that_it_does_not_speak(wire: Wire, other: Wire) -> None:
+    async with house(wire, other) as (server, door):
+        said = await door.ask("say hello", provider="three", model="m3")
+        parts, _, _ = heard(wire, said, stream=True)
+        assert parts == [Text("hello\n")] and wire_of(server.asked("three")[-1].path) is other
+        await until(lambda: len(door.books.calls) == 1, "it is written down")
+        assert door.books.calls[0].provider == "three" and not door.books.told
+
+
+async def test_what_cannot_be_translated_for_the_only_one_is_said() -> None:
+    async with house(Wire.RESPONSES, Wire.MESSAGES) as (server, door):
+        body = {"model": "m3", "input": "hi", "tools": [{"type": "web_search"}]}
+        said = await door.send("POST", "/llm/three/v1/responses", json=body)
+        error = json.loads(said.body)["error"]
+        assert (said.status, error["code"]) == (400, "cannot_translate") and "web_search" in error["message"]
+        server.break_("three", Status(404))
+        assert (await door.ask(provider="three", model="m3")).status == 404

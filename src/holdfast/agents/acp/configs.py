@@ -100,6 +100,7 @@ def codex_files(setting: Setting) -> Files:
         'sandbox_mode = "danger-full-access"',
         f'approval_policy = "{"untrusted" if setting.asks else "never"}"',
         "check_for_update_on_startup = false",
+        *(['web_search = "disabled"'] if setting.is_translated else []),
         f"[model_providers.{json.dumps(provider)}]",
         f"name = {json.dumps(provider)}",
         f"base_url = {json.dumps(setting.url + '/v1')}",
@@ -109,6 +110,7 @@ def codex_files(setting: Setting) -> Files:
         "stream_max_retries = 1",
         "[analytics]",
         "enabled = false",
+        *(["[features]", "multi_agent = false"] if setting.is_translated else []),  # which OpenAI alone has a word for
     ]
     return {"config.toml": "\n".join(lines).encode() + b"\n", **_rules(setting, "AGENTS.md")}
 

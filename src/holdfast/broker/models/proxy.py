@@ -32,7 +32,7 @@ from holdfast.broker.models.pace import Pace
 from holdfast.broker.models.passage import Passage, canceled_call, failed_call
 from holdfast.broker.models.patience import Patience
 from holdfast.broker.models.prices import FREE
-from holdfast.broker.models.providers import Catalogue, Provider
+from holdfast.broker.models.providers import Catalogue, Provider, in_order
 from holdfast.broker.models.put import Ask, Put, Puts
 from holdfast.broker.models.question import BadQuestion, Question
 from holdfast.broker.models.refusals import give_up, refused
@@ -175,7 +175,8 @@ class ModelProxy:
 
     def _asked(self, provider: Provider, endpoint: Endpoint, name: str) -> Candidate:
         model = self._catalogue.model(f"{provider.name}/{name}") or Model(provider.name, name, (endpoint.wire,))
-        return Candidate(provider, model, self._catalogue.price(model))
+        spoken = endpoint.wire in provider.wires
+        return Candidate(provider, model, self._catalogue.price(model), () if spoken else in_order(provider))
 
     def _refuse(
         self, visit: Visit, wire: Wire, account: Account | None, model_id: str, refusal: Refusal

@@ -27,6 +27,9 @@ def give_up(
     ``wait``: in how many seconds the one who was asked first may be tried again, where nobody was.
     """
     note = f"; not asked, since they cannot be told all of it: {', '.join(left_out)}" if left_out else ""
+    if not failures and any(one.startswith(f"{asked.model.id} ") for one in left_out):
+        message = f"{asked.provider.name} does not speak this dialect, and not all of the question can be translated"
+        return refused(wire, Refusal(400, "cannot_translate", message + note))
     if not failures:
         message = f"{asked.provider.name} has failed again and again, and is left alone; try again in {wait} s"
         return refused(wire, Refusal(503, "provider_failing", message + note, wait))

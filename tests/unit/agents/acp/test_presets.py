@@ -51,6 +51,24 @@ def test_the_first_model_that_fits_is_taken() -> None:
     assert given.model == CHAT and list(given.providers) == ["local", "demo"]
 
 
+@pytest.mark.parametrize("name", ["claude", "codex", "gemini"])
+def test_where_no_model_speaks_as_the_agent_does_the_broker_translates(name: str) -> None:
+    preset = PRESETS[name]
+    other = Model("other", "m", (Wire.CHAT,))
+    given = setting(preset, CHAT, other)
+    assert (given.model, given.wire, given.models) == (CHAT, preset.wires[0], [CHAT])
+    assert given.is_translated and not setting(preset, CHAT, FULL).is_translated
+    said = json.dumps(dict(preset.environment(given))) + b"".join(preset.files(given).values()).decode()
+    assert "http://127.0.0.1:9000/llm/local" in said and "small" in said
+
+
+def test_codex_offers_no_tools_of_openais_to_others() -> None:
+    preset = PRESETS["codex"]
+    config = tomllib.loads(preset.files(setting(preset, CHAT))["config.toml"].decode())
+    assert (config["web_search"], config["features"]) == ("disabled", {"multi_agent": False})
+    assert "web_search" not in tomllib.loads(preset.files(setting(preset, FULL))["config.toml"].decode())
+
+
 def test_codex_is_given_toml() -> None:
     preset = PRESETS["codex"]
     config = tomllib.loads(preset.files(setting(preset, FULL))["config.toml"].decode())
