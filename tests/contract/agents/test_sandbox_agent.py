@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.agents.base import Place
 from holdfast.agents.conformance import AgentConformance
+from holdfast.agents.conformance.abilities import AbilityConformance
 from holdfast.agents.conformance.permissions import PermissionConformance
 from holdfast.agents.sandbox_agent.adapter import SandboxAgent, SandboxAgentPi
 from support.agent_harness import PATIENCE, AgentHarness, real_agent
@@ -42,6 +43,8 @@ class TestSandboxAgent(AgentConformance):
 
 
 class TestSandboxAgentWithOpencode(PermissionConformance):
+    test_files_that_come_along = AbilityConformance.test_files_that_come_with_a_message
+
     @pytest.fixture(scope="module")
     async def harness(self, anyio_backend: str) -> AsyncIterator[AgentHarness]:
         async with real_agent(lambda: SandboxAgent(PATIENCE), "sandbox-agent", PROGRAM, 1536) as harness:

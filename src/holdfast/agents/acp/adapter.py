@@ -21,6 +21,7 @@ from holdfast.agents.acp.words import (
     request,
     update_of,
 )
+from holdfast.agents.attachments import Image, images, paths_told
 from holdfast.agents.base import Abilities, Agent, AgentSessionId, Command, Cursor, Place, Prompt, Said, Told
 from holdfast.agents.permissions import Action, Rule
 from holdfast.agents.supervisor import Found, Json, Launch, Patience, Supervisor, record
@@ -241,22 +242,22 @@ class AcpAgent(Agent):
         note = await self._known(place, session, found if self._preset.model_option is None else None)
         if note.process_id != found.view.process_id:
             note = await self._load(place, found, note)
-        note = await self._choose_model(place, found, note, prompt.model)
+        setting = await self._setting(place)
+        model = setting.model if prompt.model is None else _model(self.name, setting, prompt.model)
+        note = await self._choose_model(place, found, note, setting, model)
         if not note.spoken:
             note = replace(note, spoken=True)
             await self._notes.keep(place, note)
         history = await self._notes.history(place, session) if note.untold else ""
         name = self._prompts.name(session, prompt.id)
-        params = {"sessionId": note.inner, "prompt": _blocks(prompt, history)}
+        params = {"sessionId": note.inner, "prompt": _blocks(prompt, history, await images(place, prompt, model))}
         line = request(request_id(name), "session/prompt", params)
         told = {"session": session, "inner": note.inner}
         await self._prompts.deliver(place, found.view, found.generation, line, session, prompt.id, note=told)
         if history:
             await self._notes.keep(place, replace(note, untold=False))
 
-    async def _choose_model(self, place: Place, found: Found, note: Note, wanted: str | None) -> Note:
-        setting = await self._setting(place)
-        model = setting.model if wanted is None else _model(self.name, setting, wanted)
+    async def _choose_model(self, place: Place, found: Found, note: Note, setting: Setting, model: Model) -> Note:
         if self._preset.model_option is None:
             if model != setting.model:
                 raise AgentFailed(
@@ -336,13 +337,11 @@ class AcpAgent(Agent):
         return ()
 
 
-def _blocks(prompt: Prompt, history: str) -> list[Json]:
-    text = f"{history}\n\n{prompt.text}" if history else prompt.text
-    links: list[Json] = [
-        {"type": "resource_link", "uri": f"file://{path}", "name": path.rpartition("/")[2]}
-        for path in prompt.attachments
-    ]
-    return [{"type": "text", "text": text}, *links]
+def _blocks(prompt: Prompt, history: str, shown: Sequence[Image]) -> list[Json]:
+    """Paths are told in words: of a link, some agents make something that their model cannot find the file by."""
+    text = (f"{history}\n\n{prompt.text}" if history else prompt.text) + paths_told(prompt)
+    blocks: list[Json] = [{"type": "image", "mimeType": image.mime, "data": image.data} for image in shown]
+    return [{"type": "text", "text": text}, *blocks]
 
 
 def _model(agent: str, setting: Setting, wanted: str) -> Model:

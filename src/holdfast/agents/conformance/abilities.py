@@ -1,15 +1,33 @@
 """What an agent can do beyond answering, where it says so; and that it says so where it cannot."""
 
 import secrets
+import struct
+import zlib
 
 from holdfast.agents.base import Prompt
 from holdfast.agents.conformance.harness import Harness, need, raises, reason_of, script, talk, text_of
 from holdfast.errors import AgentFailed, AgentUnsupported
 from holdfast.protocol.turn_events import Kind, StopReason
 
+_SQUARE = 32
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+PICTURE = b"\x89PNG\r\n\x1a\n" + b"".join(
+    (
+        _chunk(b"IHDR", struct.pack(">IIBBBBB", _SQUARE, _SQUARE, 8, 2, 0, 0, 0)),
+        _chunk(b"IDAT", zlib.compress((b"\0" + b"\xff\0\0" * _SQUARE) * _SQUARE)),
+        _chunk(b"IEND", b""),
+    )
+)
+"""A red square, which agents may open, as some do."""
+
 
 class AbilityConformance:
-    """steer, revert."""
+    """steer, revert, models, files that come along."""
 
     async def test_steer(self, harness: Harness) -> None:
         async with talk(harness) as one:
@@ -55,6 +73,20 @@ class AbilityConformance:
             await raises(AgentFailed, one.agent.revert(one.place, one.session, "trn_never"))
             await one.touch("go")
             assert reason_of(await one.read(prompt_id)) is StopReason.END_TURN
+
+    async def test_files_that_come_with_a_message(self, harness: Harness) -> None:
+        """It learns where they are; and an image it sees, where it can, once and in this message alone."""
+        async with talk(harness) as one:
+            paths = [one.path("notes with a blank.txt"), one.path("picture")]
+            for path, data in zip(paths, (b"the number is 4711", PICTURE), strict=True):
+                await harness.write_file(one.place, path, data)
+            prompt = Prompt("trn_files", script(harness.wishes.attachments()), attachments=paths)
+            await one.agent.prompt(one.place, one.session, prompt)
+            turn = await one.read(prompt.id)
+            assert reason_of(turn) is StopReason.END_TURN
+            assert all(path in text_of(turn) for path in paths), text_of(turn)
+            assert text_of(turn).count("image/png") == harness.sees_images, text_of(turn)
+            assert "no attachments" in text_of(await one.turn(harness.wishes.attachments()))
 
     async def test_each_prompt_may_name_a_model(self, harness: Harness) -> None:
         async with talk(harness) as one:

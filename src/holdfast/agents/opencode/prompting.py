@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 
+from holdfast.agents.attachments import images, paths_told
 from holdfast.agents.base import AgentSessionId, Command, Place, Prompt
 from holdfast.agents.opencode import client
 from holdfast.agents.opencode.client import Reply
@@ -37,15 +38,17 @@ async def request(
     if typed and typed[1] in {command.name for command in await commands(servers, place, found)}:
         content = {
             "command": typed[1],
-            "arguments": typed[2] or "",
+            "arguments": (typed[2] or "") + paths_told(prompt),
             "model": name_of(model_of(place.brief, prompt.model)),
             "messageID": await _message_id(servers, place, found, session, name),
         }
         return Request(f"/session/{session}/command", content)
-    parts = [{"type": "text", "text": prompt.text, "metadata": {"holdfast": name}}]
-    if prompt.attachments:
-        files = "\n".join(f"- {path}" for path in prompt.attachments)
-        parts.append({"type": "text", "text": f"<attachments>\n{files}\n</attachments>"})
+    parts: list[dict[str, object]] = [{"type": "text", "text": prompt.text, "metadata": {"holdfast": name}}]
+    if paths := paths_told(prompt):
+        parts.append({"type": "text", "text": paths.strip()})
+    for image in await images(place, prompt, model_of(place.brief, prompt.model)):
+        url = f"data:{image.mime};base64,{image.data}"
+        parts.append({"type": "file", "mime": image.mime, "filename": image.name, "url": url})
     return Request(
         f"/session/{session}/prompt_async", {"model": model_fields(place.brief, prompt.model), "parts": parts}
     )

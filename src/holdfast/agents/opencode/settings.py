@@ -115,13 +115,19 @@ def _providers(models: Sequence[Model], key: str) -> dict[str, object]:
         sdk, version = _SDKS[wire]
         options = {"baseURL": url_of(model.provider) + version, "apiKey": key}
         limit = {"context": model.context_tokens, "output": model.output_tokens}
-        entry = {"name": model.name, "tool_call": True, "attachment": True, "limit": limit}
+        entry = {"name": model.name, "tool_call": True, "limit": limit, **modalities(model)}
         same = found.setdefault(
             _provider(model), {"npm": sdk, "name": model.provider, "options": options, "models": {}}
         )
         assert isinstance(same, dict)
         same["models"][model.name] = entry
     return found
+
+
+def modalities(model: Model) -> Mapping[str, object]:
+    """Without these it shows the model no image, and says that in the image's place."""
+    seen = ["text", *(["image"] if model.images else [])]
+    return {"attachment": model.images, "modalities": {"input": seen, "output": ["text"]}}
 
 
 def _wire(model: Model) -> Wire | None:

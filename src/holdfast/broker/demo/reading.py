@@ -71,8 +71,8 @@ def _messages(body: Json, _model: str) -> Conversation:
                 parts.append(Part(Role.RESULT, "\n".join(texts(block.get("content"))), number))
             elif kind == "tool_use":
                 parts.append(Part(Role.CALL, json.dumps(block.get("input")), number))
-            elif kind == "text":
-                parts += _said({"role": message.get("role"), "content": block.get("text")}, number)
+            elif kind in ("text", "image"):
+                parts += _said({"role": message.get("role"), "content": [block]}, number)
     form = table(table(table(body.get("output_config")).get("format")).get("schema"))
     form = form or table(table(body.get("output_format")).get("schema"))
     return Conversation(
@@ -95,7 +95,7 @@ def _gemini(body: Json, model: str) -> Conversation:
             elif "functionCall" in piece:
                 parts.append(Part(Role.CALL, json.dumps(table(piece["functionCall"]).get("args")), number))
             elif not piece.get("thought"):
-                parts += _said({"role": message.get("role"), "content": piece.get("text")}, number)
+                parts += _said({"role": message.get("role"), "content": [piece]}, number)
     declared = [
         table(function) for tool in tables(body.get("tools")) for function in items(tool.get("functionDeclarations"))
     ]
@@ -115,7 +115,19 @@ _READERS: Mapping[Wire, Callable[[Json, str], Conversation]] = {
 
 def _said(message: Json, number: int) -> list[Part]:
     role = _ROLES.get(string(message.get("role")), Role.USER)
-    return [Part(role, text, number) for text in texts(message.get("content"))]
+    content = message.get("content")
+    shown = [Part(role, "", number, image) for image in map(_image, tables(content)) if image]
+    return [*(Part(role, text, number) for text in texts(content)), *shown]
+
+
+def _image(block: Json) -> str:
+    """Its kind and size, where a block is an image in any of the dialects."""
+    link = block.get("image_url")
+    kind, _, data = string(link if isinstance(link, str) else table(link).get("url")).partition(";base64,")
+    source = table(block.get("source") or block.get("inlineData") or block.get("inline_data"))
+    kind = kind.removeprefix("data:") or string(source.get("media_type") or source.get("mimeType"))
+    data = data or string(source.get("data"))
+    return f"{kind} of {len(data) * 3 // 4} bytes" if kind and data else ""
 
 
 def _tools(found: Iterable[Json], *schemas: str) -> list[Tool]:
