@@ -72,7 +72,8 @@ class AcpAgent(Agent):
         await record.prune(place, await self._supervisor.directory(place))
 
     async def health(self, place: Place) -> None:
-        await self._ping(place, await self._running(place))
+        async with self._supervisor.soon():
+            await self._ping(place, await self._running(place))
 
     async def stop(self, place: Place) -> None:
         await self._supervisor.stop(place)
@@ -163,12 +164,13 @@ class AcpAgent(Agent):
             raise AgentFailed(f"{self.name} cannot be told to go without asking: {error}") from error
 
     async def resume_session(self, place: Place, session: AgentSessionId) -> None:
-        found = await self._running(place)
-        note = await self._known(place, session, found)
-        if note.process_id == found.view.process_id:
-            await self._ping(place, found)
-        else:
-            await self._load(place, found, note)
+        async with self._supervisor.soon():
+            found = await self._running(place)
+            note = await self._known(place, session, found)
+            if note.process_id == found.view.process_id:
+                await self._ping(place, found)
+                return
+        await self._load(place, found, note)
 
     async def _known(self, place: Place, session: str, found: Found | None = None) -> Note:
         note = await self._notes.find(place, session, None if found is None else found.view.process_id)
@@ -322,7 +324,8 @@ class AcpAgent(Agent):
             return
         for one in asked:
             if str(one.number) == number:
-                await turn.answer(one, answer)
+                if not one.withdrawn:
+                    await turn.answer(one, answer)
                 return
         raise AgentFailed(f"{self.name} has not asked {question_id[:100]!r}")
 

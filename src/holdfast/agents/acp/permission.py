@@ -29,6 +29,8 @@ class Asked:
     title: str
     options: Sequence[tuple[str, str]]
     """(its id, its kind)"""
+    withdrawn: bool = False
+    """The agent does not wait for an answer any more."""
 
     def event_options(self) -> list[Json]:
         kinds = {kind for _, kind in self.options}

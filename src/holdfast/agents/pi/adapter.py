@@ -22,7 +22,7 @@ from holdfast.agents.pi.rpc import Rpc, State, line
 from holdfast.agents.pi.turn import Turn
 from holdfast.agents.supervisor import Delivery, Found, Launch, Patience, Supervisor, record
 from holdfast.agents.supervisor.home import write_file
-from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, FileMissing
+from holdfast.errors import AgentFailed, AgentSessionMissing, FileMissing
 from holdfast.protocol.models import Model, channel_tag
 from holdfast.protocol.turn_events import Kind
 
@@ -58,7 +58,7 @@ class PiAgent(Agent):
         await record.prune(place, await self._supervisor.directory(place))
 
     async def health(self, place: Place) -> None:
-        async with self._soon():
+        async with self._supervisor.soon():
             await (await self._rpc(place, current=True)).state()
 
     async def stop(self, place: Place) -> None:
@@ -77,16 +77,6 @@ class PiAgent(Agent):
         launch = await self._launch(place) if current else None
         return Rpc(self._supervisor, place, await self._supervisor.running(place, launch))
 
-    @contextlib.asynccontextmanager
-    async def _soon(self) -> AsyncGenerator[None, None]:
-        """What is asked before every turn: a runner that does not answer must not take longer than an agent."""
-        seconds = self._supervisor.patience.health
-        try:
-            async with asyncio.timeout(seconds):
-                yield
-        except TimeoutError:
-            raise AgentDown(f"pi did not answer within {seconds:.0f} s; start it again") from None
-
     # -- sessions ------------------------------------------------------------------------------------------------------
 
     async def create_session(self, place: Place, history: Sequence[Said] = ()) -> AgentSessionId:
@@ -99,7 +89,7 @@ class PiAgent(Agent):
         return session
 
     async def resume_session(self, place: Place, session: AgentSessionId) -> None:
-        async with self._soon():
+        async with self._supervisor.soon():
             path = await self._known(place, session)
             rpc = await self._rpc(place, current=True)
             await self._at_hand(rpc, path, await rpc.state())
