@@ -96,6 +96,8 @@ message.part.tool-update   ``input`` (object), ``output`` (text so far, cut), ``
 message.finalize           ``error``: {code, message} where the reason is ``error``; ``artifacts``; ``usage``:
                            {calls, input_tokens, output_tokens, cached_tokens, cost_usd}
 question                   ``options``: [{id, label}]; ``deadline``: seconds since the epoch; ``default``
+models                     ids of those that the conversation can use; ``current``: the one that this turn uses. Told in
+                           its first turn, and when either has changed
 plan                       ``entries``: [{text, status: pending|in_progress|completed}], the whole plan each time
 commands                   ``commands``: [{name, description}]
 model-switched             ``from`` and ``to`` are ids of models; ``reason`` in words

@@ -26,6 +26,7 @@ from holdfast.agents.base import Abilities, Agent, AgentSessionId, Command, Curs
 from holdfast.agents.permissions import Action, Rule
 from holdfast.agents.supervisor import Found, Json, Launch, Patience, Supervisor, record
 from holdfast.agents.supervisor.journal import Delivery
+from holdfast.agents.supervisor.offers import Offers
 from holdfast.agents.supervisor.preamble import preamble
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, AgentUnsupported
 from holdfast.protocol.models import Model, channel_tag
@@ -55,6 +56,7 @@ class AcpAgent(Agent):
         self._supervisor = Supervisor(self.name, patience)
         self._notes = Conversations(self._supervisor.directory)
         self._prompts = self._supervisor.journal("prompts")
+        self._offers = Offers(self._supervisor.directory)
 
     @property
     def abilities(self) -> Abilities:
@@ -254,8 +256,11 @@ class AcpAgent(Agent):
         name = self._prompts.name(session, prompt.id)
         params = {"sessionId": note.inner, "prompt": _blocks(prompt, history, await images(place, prompt, model))}
         line = request(request_id(name), "session/prompt", params)
-        told = {"session": session, "inner": note.inner}
+        offered = setting.models if self._preset.model_option is not None else [setting.model]
+        offer = await self._offers.news(place, session, offered, model)
+        told = {"session": session, "inner": note.inner, **({"models": offer} if offer else {})}
         await self._prompts.deliver(place, found.view, found.generation, line, session, prompt.id, note=told)
+        await self._offers.keep(place, session, offer)
         if history:
             await self._notes.keep(place, replace(note, untold=False))
 

@@ -11,6 +11,7 @@ from holdfast.agents.acp.permission import Asked, options_of
 from holdfast.agents.acp.tool import Tool, shown
 from holdfast.agents.acp.words import Id, canceled_request, explain, is_answer, request_of, update_of
 from holdfast.agents.supervisor.lines import Json
+from holdfast.agents.supervisor.offers import offer_events
 from holdfast.protocol.turn_events import AgentStatus, Kind, StopReason, ToolState, TurnEvent
 
 _MOST_COMMANDS = 200
@@ -69,6 +70,8 @@ class Mapper:
     request_id: str
     message_id: str
     quirks: Quirks = field(default_factory=Quirks)
+    offer: str = ""
+    """Of models, where this turn is to tell them: see ``Offers``."""
     _tools: dict[str, Tool] = field(default_factory=dict)
     _told: dict[str, TurnEvent] = field(default_factory=dict)
     _status: AgentStatus | None = None
@@ -85,6 +88,7 @@ class Mapper:
     def begin(self) -> list[TurnEvent]:
         return [
             TurnEvent(Kind.MESSAGE_CREATE, {"message_id": self.message_id, "role": "agent"}),
+            *offer_events(self.offer),
             *self._now(AgentStatus.THINKING),
         ]
 

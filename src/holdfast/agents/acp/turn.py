@@ -31,7 +31,8 @@ class Turn:
     quirks: Quirks
 
     def mapper(self) -> Mapper:
-        return Mapper(self.session, request_id(self.name), f"msg_{self.name[:24]}", self.quirks)
+        offer = self.delivery.note.get("models", "")
+        return Mapper(self.session, request_id(self.name), f"msg_{self.name[:24]}", self.quirks, offer)
 
     def question_id(self, number: int) -> str:
         return f"{self.name}.{number}"

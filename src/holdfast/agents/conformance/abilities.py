@@ -3,8 +3,9 @@
 import secrets
 import struct
 import zlib
+from collections.abc import Mapping, Sequence
 
-from holdfast.agents.base import Prompt
+from holdfast.agents.base import Prompt, Told
 from holdfast.agents.conformance.harness import Harness, need, raises, reason_of, script, talk, text_of
 from holdfast.errors import AgentFailed, AgentUnsupported
 from holdfast.protocol.turn_events import Kind, StopReason
@@ -88,6 +89,16 @@ class AbilityConformance:
             assert text_of(turn).count("image/png") == harness.sees_images, text_of(turn)
             assert "no attachments" in text_of(await one.turn(harness.wishes.attachments()))
 
+    async def test_models_are_told_once(self, harness: Harness) -> None:
+        async with talk(harness) as one:
+            models = [model.id for model in one.place.brief.models]
+            need(bool(models), "there is no model")
+            told = _offers(await one.turn(harness.wishes.say("first")))
+            assert [data["current"] for data in told] == models[:1]
+            assert told[0]["models"] in (models, models[:1])
+            other = one.another_daemon()
+            assert _offers(await other.turn(harness.wishes.say("second"))) == []
+
     async def test_each_prompt_may_name_a_model(self, harness: Harness) -> None:
         async with talk(harness) as one:
             models = one.place.brief.models
@@ -99,7 +110,9 @@ class AbilityConformance:
                 except AgentFailed as error:  # it keeps the one that it was started with, and says so
                     assert model != models[0] and model.id in error.message
                     continue
-                assert text_of(await one.read(prompt.id)).strip() == model.name
+                turn = await one.read(prompt.id)
+                assert text_of(turn).strip() == model.name
+                assert [data["current"] for data in _offers(turn)] == [model.id]  # each time it is another one
             unknown = Prompt("trn_unknown", script(harness.wishes.model()), model="nobody/nothing")
             await raises(AgentFailed, one.agent.prompt(one.place, one.session, unknown))
             assert not await one.agent.accepted(one.place, one.session, unknown.id)
@@ -112,3 +125,7 @@ class AbilityConformance:
                 await raises(AgentUnsupported, one.agent.steer(one.place, one.session, prompt))
             if not able.revert:
                 await raises(AgentUnsupported, one.agent.revert(one.place, one.session, prompt.id))
+
+
+def _offers(turn: Sequence[Told]) -> list[Mapping[str, object]]:
+    return [told.event.data for told in turn if told.event.kind is Kind.MODELS]

@@ -26,4 +26,5 @@ class EssentialConformance:
     test_a_crash_in_mid_turn_is_told = RecoveryConformance.test_a_crash_in_mid_turn_is_told
     test_a_lost_conversation = RecoveryConformance.test_a_lost_conversation_is_missing_and_history_makes_up_for_it
     test_files_that_come_along = AbilityConformance.test_files_that_come_with_a_message
+    test_models_are_told = AbilityConformance.test_models_are_told_once
     test_one_that_hangs = ProcessConformance.test_one_that_hangs_is_found_out_and_replaced

@@ -29,11 +29,15 @@ class Request:
     path: str
     content: Mapping[str, object]
 
+    def is_told(self, offer: str) -> bool:
+        """Whether that is in it: a command has no place for it, so the next prompt tells it."""
+        return bool(offer) and "parts" in self.content
+
 
 async def request(
-    servers: Servers, place: Place, found: Found, session: AgentSessionId, prompt: Prompt, name: str
+    servers: Servers, place: Place, found: Found, session: AgentSessionId, prompt: Prompt, name: str, offer: str = ""
 ) -> Request:
-    """What to send for this prompt. ``name`` is what the recorder is to know it by."""
+    """What to send for this prompt. ``name`` is what the recorder knows it by; ``offer``, of models, it hands on."""
     typed = _COMMAND.fullmatch(prompt.text.strip())
     if typed and typed[1] in {command.name for command in await commands(servers, place, found)}:
         content = {
@@ -43,7 +47,8 @@ async def request(
             "messageID": await _message_id(servers, place, found, session, name),
         }
         return Request(f"/session/{session}/command", content)
-    parts: list[dict[str, object]] = [{"type": "text", "text": prompt.text, "metadata": {"holdfast": name}}]
+    metadata = {"holdfast": name, **({"models": offer} if offer else {})}
+    parts: list[dict[str, object]] = [{"type": "text", "text": prompt.text, "metadata": metadata}]
     if paths := paths_told(prompt):
         parts.append({"type": "text", "text": paths.strip()})
     for image in await images(place, prompt, model_of(place.brief, prompt.model)):

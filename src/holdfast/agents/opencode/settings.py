@@ -146,15 +146,19 @@ def name_of(model: Model) -> str:
 
 def model_of(brief: Brief, wanted: str | None) -> Model:
     """The one of this id, or the first that it can talk to."""
-    usable = [model for model in brief.models if _wire(model) is not None]
-    if not usable:
+    offered = usable(brief)
+    if not offered:
         raise AgentFailed("there is no model that OpenCode can talk to; configure one of the providers")
     if wanted is None:
-        return usable[0]
-    for model in usable:
+        return offered[0]
+    for model in offered:
         if model.id == wanted:
             return model
-    raise AgentFailed(f"the model {wanted} is not offered here; there is {', '.join(model.id for model in usable)}")
+    raise AgentFailed(f"the model {wanted} is not offered here; there is {', '.join(model.id for model in offered)}")
+
+
+def usable(brief: Brief) -> Sequence[Model]:
+    return [model for model in brief.models if _wire(model) is not None]
 
 
 def model_fields(brief: Brief, wanted: str | None) -> Mapping[str, str]:

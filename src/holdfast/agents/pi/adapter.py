@@ -22,6 +22,7 @@ from holdfast.agents.pi.rpc import Rpc, State, line
 from holdfast.agents.pi.turn import Turn
 from holdfast.agents.supervisor import Delivery, Found, Launch, Patience, Supervisor, record
 from holdfast.agents.supervisor.home import write_file
+from holdfast.agents.supervisor.offers import Offers
 from holdfast.errors import AgentFailed, AgentSessionMissing, FileMissing
 from holdfast.protocol.models import Model, channel_tag
 from holdfast.protocol.turn_events import Kind
@@ -43,6 +44,7 @@ class PiAgent(Agent):
         self._supervisor = Supervisor(self.name, patience)
         self._prompts = self._supervisor.journal("prompts")
         self._steers = self._supervisor.journal("steers")
+        self._offers = Offers(self._supervisor.directory)
 
     @property
     def abilities(self) -> Abilities:
@@ -134,10 +136,13 @@ class PiAgent(Agent):
             if state.model != (model.provider, model.name):
                 await rpc.ask("set_model", provider=model.provider, modelId=model.name)
             told = line("prompt", turn, **await self._message(place, rpc, prompt, model))
-            await self._deliver(place, rpc, told, turn)
+            offer = await self._offers.news(place, session, [one for one, _wire in spoken(place.brief.models)], model)
+            await self._deliver(place, rpc, told, turn, offer)
+            await self._offers.keep(place, session, offer)
 
-    async def _deliver(self, place: Place, rpc: Rpc, told: bytes, turn: str) -> Delivery:
-        return await self._prompts.deliver(place, rpc.found.view, rpc.found.generation, told, turn)
+    async def _deliver(self, place: Place, rpc: Rpc, told: bytes, turn: str, offer: str) -> Delivery:
+        note = {"models": offer} if offer else None
+        return await self._prompts.deliver(place, rpc.found.view, rpc.found.generation, told, turn, note=note)
 
     async def _message(self, place: Place, rpc: Rpc, prompt: Prompt, model: Model) -> dict[str, object]:
         found = await images(place, prompt, model)

@@ -4,7 +4,7 @@ The server itself has only its newest events. A daemon that comes back late find
 needs nothing but bash, ends with the server, and has the token from the server's own file.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from holdfast.agents.base import Place
@@ -48,6 +48,7 @@ async def tapped(place: Place, server_process_id: str, after: int, before: int) 
                 break
             for chunk in chunks:
                 offset = chunk.end
+                parser = Parser() if chunk.dropped else parser  # or one event's data would go by another's id
                 for event in parser.feed(chunk.data):
                     number = int(event.id) if event.id.isascii() and event.id.isdigit() else 0
                     told = parse(event.data.encode()) if after < number < before else None
@@ -56,6 +57,17 @@ async def tapped(place: Place, server_process_id: str, after: int, before: int) 
             if not chunks:
                 break
     return [found[number] for number in sorted(found)]
+
+
+def with_gaps(lines: Sequence[Line], after: int, before: int) -> Iterator[Line | int]:
+    """These, and in the place of those that are missing between the two: how many."""
+    for line in lines:
+        if line.start > after + 1:
+            yield line.start - after - 1
+        after = line.start
+        yield line
+    if before > after + 1:
+        yield before - after - 1
 
 
 def _mark(process_id: str) -> str:

@@ -15,7 +15,7 @@ from holdfast.agents.acp.words import is_answer, request
 from holdfast.agents.base import Place
 from holdfast.agents.http import Event, Server
 from holdfast.agents.sandbox_agent.server import TOKEN_FILE, AcpServer, locate, message_of
-from holdfast.agents.sandbox_agent.tap import open_tap, tapped
+from holdfast.agents.sandbox_agent.tap import open_tap, tapped, with_gaps
 from holdfast.agents.supervisor import Delivery, Found, Journal, Json, Line, Patience, Supervisor, parse
 from holdfast.agents.supervisor.home import write_file
 from holdfast.agents.supervisor.journal import stdin_lock
@@ -65,9 +65,10 @@ class HttpSupervisor(Supervisor):
             if view is None:
                 return
             if not view.running:
-                for line in await tapped(place, process_id, last, LAST):
-                    if line.told.get("method") != EXITED:
-                        yield line
+                rest = await tapped(place, process_id, last, LAST)
+                for kept in with_gaps(rest, last, rest[-1].end if rest else last + 1):
+                    if isinstance(kept, int) or kept.told.get("method") != EXITED:
+                        yield kept
                 yield replace(view, written=LAST)
                 return
             try:
@@ -100,11 +101,8 @@ class HttpSupervisor(Supervisor):
                     if number > last + 1 and not fresh:
                         break  # the server has skipped one; it gives it to who asks again
                     if number > last + 1:
-                        missed = await tapped(place, view.process_id, last, number)
-                        for line in missed:
-                            yield line
-                        if len(missed) < number - last - 1:
-                            yield number - last - 1 - len(missed)
+                        for item in with_gaps(await tapped(place, view.process_id, last, number), last, number):
+                            yield item
                     last, fresh = number, False
                     self._remember(place, view.process_id, number)
                     told = parse(event.data.encode())
