@@ -11,6 +11,7 @@ from holdfast.api.sse import Event
 from holdfast.api.text import Name, Text, Timestamp, timestamp
 from holdfast.api.thread_option_models import OptionsIn, OptionsOut
 from holdfast.api.usage_models import UsageOut
+from holdfast.protocol.thread_keys import KEY_PATTERN
 from holdfast.protocol.turn_events import StopReason
 from holdfast.threads.keys import DEFAULT_CHANNEL, MAX_CHANNEL, MAX_MESSAGE_ID
 from holdfast.threads.service import MAX_TEXT
@@ -36,7 +37,7 @@ IN_STREAM = "thread"
 """One name for all events in a stream: ``error`` is what a stream that breaks off ends with."""
 MAX_ATTACHMENTS = 100
 
-Channel = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=MAX_CHANNEL)]
+Channel = Annotated[str, Field(pattern=f"^{KEY_PATTERN}$", max_length=MAX_CHANNEL)]
 FileId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 TurnId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 MessageId = Annotated[
@@ -86,6 +87,7 @@ class MessageIn(_Request):
 class AbortIn(_Request):
     channel: Channel = DEFAULT_CHANNEL
     queued: StrictBool = Field(default=False, description="Cancel also the messages that wait")
+    turn_id: TurnId | None = Field(default=None, description="Only this one, whatever its channel")
 
 
 class AnswerIn(_Request):

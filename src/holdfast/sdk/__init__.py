@@ -10,6 +10,7 @@
 Failures are raised as the classes of ``holdfast.errors``, the same ones that the daemon uses.
 """
 
+from holdfast.protocol import thread_keys
 from holdfast.sdk.client import Client
 from holdfast.sdk.exec_stream import ExecStream
 from holdfast.sdk.file_results import FileChange, FileEntry, FileLink, FolderCopy
@@ -115,5 +116,6 @@ __all__ = [
     "WorkspaceInfo",
     "Workspaces",
     "request_id",
+    "thread_keys",
     "verify_webhook",
 ]

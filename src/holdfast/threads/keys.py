@@ -6,14 +6,13 @@ from typing import Final
 
 from holdfast.errors import BadInput, ThreadNotFound
 from holdfast.keys.types import Caller
+from holdfast.protocol.thread_keys import KEY_PATTERN, MAX_KEY
 
-MAX_KEY: Final = 512
-MAX_CHANNEL: Final = 64
+MAX_CHANNEL: Final = 128
 MAX_MESSAGE_ID: Final = 200
 DEFAULT_CHANNEL: Final = "default"
 
-_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=~-]*")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_KEY = re.compile(KEY_PATTERN)
 _MESSAGE_ID = re.compile(r"[!-~]+")
 
 
@@ -45,8 +44,8 @@ def check_key(key: str) -> str:
 
 
 def check_channel(channel: str) -> str:
-    if len(channel) > MAX_CHANNEL or not _NAME.fullmatch(channel):
-        raise BadInput(f"channel: 1 to {MAX_CHANNEL} letters, digits and . _ - such as {DEFAULT_CHANNEL}")
+    if len(channel) > MAX_CHANNEL or not _KEY.fullmatch(channel):
+        raise BadInput(f"channel: 1 to {MAX_CHANNEL} letters, digits and . _ : @ + = ~ - such as telegram:123")
     return channel
 
 
@@ -54,9 +53,3 @@ def check_message_id(message_id: str) -> str:
     if len(message_id) > MAX_MESSAGE_ID or not _MESSAGE_ID.fullmatch(message_id):
         raise BadInput(f"id: 1 to {MAX_MESSAGE_ID} printable ASCII characters without spaces, chosen by you")
     return message_id
-
-
-def platform_of(key: str) -> str:
-    """What stands before the first colon; ``other`` where there is none."""
-    head, colon, _rest = key.partition(":")
-    return head if colon else "other"

@@ -63,13 +63,13 @@ async def test_who_loses_a_session_later_is_told_only_what_came_after(desk: Desk
 
 
 async def test_other_channels_keep_their_sessions(desk: Desk, street: Street) -> None:
-    await desk.say("say the password is kelp", "m1", channel="other")
+    await desk.say("say the password is kelp", "m1", channel="telegram:123")
     await desk.ended("m1")
     await desk.talk("say x", "m2")
     await desk.threads.commands.new_session(REF)
-    found = await desk.threads.resolve(REF, channel="other")
+    found = await desk.threads.resolve(REF, channel="telegram:123")
     street.agents.home(found.session_id, "other").sessions.clear()
-    await desk.say("recall kelp", "m3", channel="other")
+    await desk.say("recall kelp", "m3", channel="telegram:123")
     assert (await desk.ended("m3")).answer == "yes\n"
 
 
@@ -271,7 +271,7 @@ async def test_one_that_does_not_stop_keeps_nobody_waiting(street: Street) -> No
 
 async def test_an_agent_in_a_turn_is_left_alone(street: Street) -> None:
     async with street.daemon(replace(QUICK, agent_idle_seconds=0.0)) as desk:
-        await desk.say("say idle", "m1", channel="other")
+        await desk.say("say idle", "m1", channel="telegram:123")
         await desk.ended("m1")
         await desk.say("wait-for /never", "m2")
         await desk.wait_for(Kind.STATUS, after=(await desk.threads.get(REF)).last_seq)

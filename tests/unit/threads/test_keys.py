@@ -2,7 +2,8 @@ import pytest
 
 from holdfast.errors import BadInput, ThreadNotFound
 from holdfast.keys.types import ROOT, Caller, Scope
-from holdfast.threads.keys import ThreadRef, check_channel, check_key, check_message_id, platform_of
+from holdfast.protocol.thread_keys import platform_of
+from holdfast.threads.keys import ThreadRef, check_channel, check_key, check_message_id
 
 ANN = Caller("key_1", "ann", Scope.USE, "ann", 3)
 
@@ -26,9 +27,10 @@ def test_the_platform_stands_before_the_first_colon(key: str, platform: str) -> 
 
 
 def test_channels_and_message_ids() -> None:
-    assert check_channel("review-1") == "review-1"
+    for right in ("review-1", "web:default", "telegram:123"):
+        assert check_channel(right) == right
     assert check_message_id("1700000000.1/x?") == "1700000000.1/x?"
-    for wrong in ("", "a b", "a:b", "x" * 65):
+    for wrong in ("", "a b", ":b", "a/b", "x" * 129):
         with pytest.raises(BadInput):
             check_channel(wrong)
     for wrong in ("", "a b", "ä", "x" * 201, "a\n"):

@@ -162,7 +162,7 @@ class TurnConformance:
 
     async def test_channels_do_not_know_each_other(self, harness: Harness) -> None:
         async with talk(harness) as one:
-            other = replace(one.place, channel="another")
+            other = replace(one.place, channel="telegram:123")
             await one.agent.start(other)
             session = await one.agent.create_session(other)
             await raises(AgentSessionMissing, one.agent.resume_session(other, one.session))

@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 
 from holdfast.agents.attachments import images, paths_told
 from holdfast.agents.base import Abilities, Agent, AgentSessionId, Command, Cursor, Place, Prompt, Said, Told
+from holdfast.agents.permissions import KINDS
 from holdfast.agents.pi import session_file
 from holdfast.agents.pi.config import SESSIONS, config, spoken
 from holdfast.agents.pi.mapper import ABORT
@@ -48,7 +49,7 @@ class PiAgent(Agent):
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(steer=True, permissions=True)
+        return Abilities(steer=True, permissions=KINDS)
 
     # -- the process ---------------------------------------------------------------------------------------------------
 

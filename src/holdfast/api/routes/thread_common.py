@@ -8,12 +8,13 @@ from fastapi import Depends, Path, Query
 from holdfast.api.caller import CallerOf
 from holdfast.api.text import Name
 from holdfast.errors import FileMissing, NotFound, TurnNotFound
-from holdfast.threads.keys import MAX_KEY, ThreadRef
+from holdfast.protocol.thread_keys import KEY_PATTERN, MAX_KEY
+from holdfast.threads.keys import ThreadRef
 
 BASE = "/v1/threads/{key}"
 MAX_SEQ = 10**18
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_KEY_SCHEMA = {"pattern": r"^[A-Za-z0-9][A-Za-z0-9._:@+=~-]*$", "maxLength": MAX_KEY}
+_KEY_SCHEMA = {"pattern": f"^{KEY_PATTERN}$", "maxLength": MAX_KEY}
 _WORD = re.compile(r"[!-~]{1,255}")
 
 Owner = Annotated[Name | None, Query(description="For admins: whose thread of that key; else your own")]

@@ -12,13 +12,13 @@ from holdfast.api.routes.thread_common import Owner
 from holdfast.api.settings import ApiSettings
 from holdfast.api.usage_models import UsageReport
 from holdfast.errors import Forbidden
+from holdfast.protocol.thread_keys import KEY_PATTERN, MAX_KEY
 from holdfast.store.usage import UsageBy
-from holdfast.threads.keys import MAX_KEY
 from holdfast.threads.service import ThreadService
 
 _Key = Annotated[
     str | None,
-    Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:@+=~-]*$", max_length=MAX_KEY, description="Only of threads of this key"),
+    Query(pattern=f"^{KEY_PATTERN}$", max_length=MAX_KEY, description="Only of threads of this key"),
 ]
 
 

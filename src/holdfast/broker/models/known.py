@@ -73,7 +73,7 @@ KNOWN: Mapping[str, Known] = {
                 1_050_000,
                 128_000,
             ),
-            "gpt-6-astra": (Price(10, 50, long_from=272_000, long=Price(20, 75)), 1_050_000, 128_000),
+            "gpt-6-astra": (Price(10, 50, 1, 12.5, long_from=272_000, long=Price(20, 75, 2, 25)), 1_050_000, 128_000),
         },
     ),
     "gemini": _known(
@@ -97,8 +97,8 @@ KNOWN: Mapping[str, Known] = {
         "https://openrouter.ai/api/v1",
         "OPENROUTER_API_KEY",
         {
-            "anthropic/claude-sonnet-5.5": (Price(2, 10, 0.1, 2.5), _M, 128_000),
-            "openai/gpt-6.1-sol": (Price(2, 10, 0.1, 2.5), 1_050_000, 128_000),
+            "anthropic/claude-sonnet-5": (Price(2, 10, 0.2, 2.5), _M, 128_000),
+            "openai/gpt-6-sol": (Price(2, 10, 0.2, 2.5), 1_050_000, 128_000),
         },
     ),
     "groq": _known(
@@ -118,7 +118,7 @@ KNOWN: Mapping[str, Known] = {
         "MISTRAL_API_KEY",
         {
             "devstral-medium-latest": (Price(0.4, 2), 262_144, 32_768),
-            "mistral-large-4": (Price(1.36, 4.18), 1_048_576, 32_768),
+            "mistral-large-latest": (Price(1.36, 4.18), 262_144, 32_768),
             "codestral-latest": (Price(0.3, 0.9), 256_000, 32_768),
         },
         asks_for_usage=False,
@@ -139,8 +139,8 @@ KNOWN: Mapping[str, Known] = {
         "https://api.x.ai/v1",
         "XAI_API_KEY",
         {
-            "grok-4.5": (Price(2, 6, 0.5), 500_000, 64_000),
-            "grok-4.3": (Price(1.25, 2.5), _M, 64_000),
+            "grok-4.5": (Price(2, 6, 0.5, long_from=200_000, long=Price(4, 12, 1)), 500_000, 64_000),
+            "grok-4.3": (Price(1.25, 2.5, 0.2, long_from=200_000, long=Price(2.5, 5, 0.4)), _M, 30_000),
         },
         wires=_BOTH,
     ),
