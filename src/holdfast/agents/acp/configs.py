@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 
 from holdfast.agents.acp.setting import Setting
+from holdfast.agents.opencode.settings import modalities
 from holdfast.agents.opencode.tools import permissions
 from holdfast.agents.pi.config import RETRY
 from holdfast.protocol.models import Model, Wire, url_of
@@ -76,6 +77,7 @@ def _opencode_provider(setting: Setting, name: str, models: list[Model]) -> Mapp
                 "name": model.name,
                 "tool_call": True,
                 "limit": {"context": model.context_tokens, "output": model.output_tokens},
+                **modalities(model),
             }
             for model in models
             if wire in model.wires
@@ -159,7 +161,12 @@ def _pi_provider(setting: Setting, name: str, models: list[Model]) -> Mapping[st
         "api": _PI_APIS[wire],
         "apiKey": setting.key,
         "models": [
-            {"id": model.name, "contextWindow": model.context_tokens, "maxTokens": model.output_tokens}
+            {
+                "id": model.name,
+                "contextWindow": model.context_tokens,
+                "maxTokens": model.output_tokens,
+                "input": ["text", *(["image"] if model.images else [])],
+            }
             for model in models
             if wire in model.wires
         ],
