@@ -14,9 +14,10 @@ from holdfast.protocol.turn_events import Kind
 from holdfast.sdk import Client, Thread
 from support.daemon import DaemonProcess, unusable_driver
 from support.installed import need_agent
-from support.machine import processes_of
-from support.model_server import ModelServer, model_server
+from support.machine import containers, processes_of
+from support.model_server import Cut, ModelServer, model_server
 from support.secrets import ENVIRONMENTS, FILES, counting, in_memory
+from support.waiting import until, wait_for
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
@@ -87,6 +88,24 @@ async def test_the_daemon_is_killed_in_the_middle_of_a_turn(lab: Lab, agent: str
         await thread.delete()
 
 
+async def test_a_models_answer_that_breaks_off(lab: Lab) -> None:
+    """What it had said is told, and that it was not all; the next message is answered, in the same sandbox."""
+    need_agent(str(KNOWN["pi"].program))
+    async with Client(lab.daemon.url, lab.daemon.key) as client, asyncio.timeout(PATIENCE):
+        thread = client.thread("lab:cut")
+        lab.models.break_("lab", Cut(6), times=1)
+        cut = await thread.send("say one two three four five six", options={"agent": "pi"}).result()
+        assert cut.reason == "error" and "broke off" in (cut.error or {})["message"], cut
+        assert cut.text.split() == ["one", "two"]
+        before = (await thread.info()).session_id
+        assert (await thread.send("say still here").result()).text.split() == ["still", "here"]
+        row = await thread.info()
+        assert (row.session_id, row.last_error) == (before, None)
+        only = "there is no other sandbox, and those of the tests before have gone"
+        await asyncio.to_thread(wait_for, lambda: containers(lab.daemon) == [before], only)
+        await thread.delete()
+
+
 async def _until_it_waits(thread: Thread) -> None:
     """The tool that waits is running, and the model is not being asked."""
     async for event in thread.events():
@@ -100,8 +119,11 @@ async def _nothing_knows_the_key(lab: Lab, client: Client, session_id: str) -> N
     assert {seen.key for seen in lab.models.seen} == {lab.key}
     session, mark = await client.get_session(session_id), f"mark-{secrets.token_hex(8)}"
     await session.processes.start(cmd=f"export MARK={mark}; echo $MARK > /workspace/mark; exec sleep 1000")
-    while not (await session.exec("test -s /workspace/mark")).ok:  # noqa: ASYNC110 - in a sandbox
-        await asyncio.sleep(0.05)
+
+    async def marked() -> bool:
+        return (await session.exec("test -s /workspace/mark")).ok
+
+    await until(marked, "the mark is there", every=0.05)
     pids = await asyncio.to_thread(processes_of, lab.daemon, session_id)
     for secret, is_there in ((mark, True), (lab.key, False)):
         for place in (FILES, ENVIRONMENTS):

@@ -87,6 +87,7 @@ class MessageIn(_Request):
 class AbortIn(_Request):
     channel: Channel = DEFAULT_CHANNEL
     queued: StrictBool = Field(default=False, description="Cancel also the messages that wait")
+    turn_id: TurnId | None = Field(default=None, description="Only this one, whatever its channel")
 
 
 class AnswerIn(_Request):

@@ -129,6 +129,7 @@ def agent_defaults(config: Config) -> AgentDefaults:
         allowed_models=config.allowed_models,
         thread_limits=config.thread_limits.limits(),
         owner_limits={owner: limits.limits() for owner, limits in config.key_limits.items()},
+        owner_models={owner: limits.allowed_models for owner, limits in config.key_limits.items()},
         permissions=parse(config.permissions),
         system_prompt_file=config.system_prompt_file,
         persona_dir=config.persona_dir,

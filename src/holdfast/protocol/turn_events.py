@@ -98,6 +98,8 @@ message.part.tool-update   ``input`` (object), ``output`` (text so far, cut), ``
 message.finalize           ``error``: {code, message} where the reason is ``error``; ``artifacts``; ``usage``:
                            {calls, input_tokens, output_tokens, cached_tokens, cost_usd}
 question                   ``options``: [{id, label}]; ``deadline``: seconds since the epoch; ``default``
+error                      ``discards``: ids of parts whose text is no part of the answer any more: the model is asked
+                           again (``model_retried``), and what it says then has other ids
 plan                       ``entries``: [{text, status: pending|in_progress|completed}], the whole plan each time
 commands                   ``commands``: [{name, description}]
 model-switched             ``from`` and ``to`` are ids of models; ``reason`` in words

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from holdfast.protocol.turn_events import TurnEvent
 from holdfast.store.database import Database
-from holdfast.store.thread_guard import append, enter, no_thread, written
+from holdfast.store.thread_guard import append, enter, enter_any, no_thread, written
 from holdfast.store.thread_rows import DEFAULT_CHANNEL, Lease, ThreadEventPage, ThreadEventRow
 from holdfast.store.thread_tables import NOT_DELETED, threads, turns
 from holdfast.store.thread_tables import thread_events as table
@@ -32,6 +32,14 @@ class ThreadEvents:
             return append(connection, entered, events, channel=channel, numbered=True)
 
         return await written(self._database, self._watch, lease.thread_id, work)
+
+    async def leave(self, thread_id: str, events: Sequence[TurnEvent], *, channel: str = DEFAULT_CHANNEL) -> int:
+        """The same, by who holds no lease: for what anybody may tell of a thread. Raises ``ThreadNotFound``."""
+
+        def work(connection: sa.Connection) -> int:
+            return append(connection, enter_any(connection, thread_id), events, channel=channel)
+
+        return await written(self._database, self._watch, thread_id, work)
 
     async def page(self, thread_id: str, *, after: int, limit: int, channel: str | None = None) -> ThreadEventPage:
         """At most ``limit`` events with greater numbers than ``after``, in order. Raises ``ThreadNotFound``."""

@@ -105,23 +105,26 @@ def change_turn(connection: sa.Connection, turn_id: str, values: Mapping[str, ob
 def answer_of(connection: sa.Connection, turn: TurnRow, newest: int) -> str:
     """What the agent said in a turn so far."""
     its = (log.c.thread_id == turn.thread_id, log.c.seq.between(turn.first_seq, newest), log.c.turn_id == turn.id)
-    query = sa.select(log.c.data).where(*its, log.c.kind == Kind.TEXT_DELTA.value).order_by(log.c.seq)
+    query = (
+        sa.select(log.c.data).where(*its, log.c.kind.in_((Kind.TEXT_DELTA.value, Kind.ERROR.value))).order_by(log.c.seq)
+    )
     return said(connection.scalars(query))
 
 
-def said(deltas: Iterable[Mapping[str, object]]) -> str:
-    """The text of the deltas without thinking; an empty line where another part of the answer begins."""
-    texts: list[str] = []
-    part: object = None
-    for delta in deltas:
-        if delta.get("thought"):
+def said(told: Iterable[Mapping[str, object]]) -> str:
+    """The text of the deltas without thinking, and without what was taken back; an empty line between its parts."""
+    parts: list[tuple[tuple[object, object], list[str]]] = []
+    for one in told:
+        discarded = one.get("discards")
+        if isinstance(discarded, list):
+            parts = [part for part in parts if part[0][1] not in discarded]
+        if one.get("thought") or "text" not in one:
             continue
-        here = (delta.get("message_id"), delta.get("part_id"))
-        if texts and here != part:
-            texts.append("\n\n")
-        part = here
-        texts.append(str(delta.get("text", "")))
-    return "".join(texts)
+        here = (one.get("message_id"), one.get("part_id"))
+        if not parts or parts[-1][0] != here:
+            parts.append((here, []))
+        parts[-1][1].append(str(one["text"]))
+    return "\n\n".join("".join(texts) for _part, texts in parts)
 
 
 def kept_of(events: Sequence[TurnEvent], *, status: bool = True) -> dict[str, object]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from holdfast.broker.models.accounts import Account, Call, Spent
-from holdfast.errors import HoldfastError, TurnNotFound, WrongState
+from holdfast.errors import HoldfastError, StaleRow, TurnNotFound, WrongState
 from holdfast.protocol.models import channel_tag
 from holdfast.protocol.turn_events import TurnEvent
 from holdfast.sessions.live import Clock
@@ -100,25 +100,23 @@ class ThreadBooks:
             log.error("usage.lost", error=str(error), row=row)
 
     async def tell(self, account: Account, events: Sequence[TurnEvent], /) -> None:
-        lease = self._lease_of(account.thread_id)
-        kinds = [event.kind.value for event in events]
-        if lease is None:
-            log.warning("usage.event.dropped", thread_id=account.thread_id, kinds=kinds, why="no lease on the thread")
-            return
         try:
-            await self._write(lease, account, events)
+            await self._write(account, events)
         except HoldfastError as error:
+            kinds = [event.kind.value for event in events]
             log.warning("usage.event.dropped", thread_id=account.thread_id, kinds=kinds, why=error.message)
 
-    async def _write(self, lease: Lease, account: Account, events: Sequence[TurnEvent]) -> None:
-        if account.turn_id is not None:
+    async def _write(self, account: Account, events: Sequence[TurnEvent]) -> None:
+        """In its turn; else in the thread, also where nobody works on that: use between turns is the strangest."""
+        lease = self._lease_of(account.thread_id)
+        if lease is not None and account.turn_id is not None:
             try:
                 await self._store.turns.note(lease, account.turn_id, events=events)
-            except (WrongState, TurnNotFound):  # it has ended meanwhile
+            except (WrongState, TurnNotFound, StaleRow):  # it has ended meanwhile, or is another daemon's
                 pass
             else:
                 return
-        await self._store.thread_events.record(lease, events, channel=account.channel)
+        await self._store.thread_events.leave(account.thread_id, events, channel=account.channel)
 
 
 def _nobodys(_thread_id: str) -> Lease | None:

@@ -112,7 +112,7 @@ class Errands:
 
     async def _abort(self, box: "Mailbox", data: Data) -> Data:
         run = box.runs.get(_text(data, "channel"))
-        if run is None:
+        if run is None or data.get("turn_id") not in (None, run.turn.id):
             return {"turn_id": None}
         await run.abort()
         return {"turn_id": run.turn.id}

@@ -1,6 +1,6 @@
 """What a thread's calls to models may be, from its own options and the daemon's: the daemon's hold in any case."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
@@ -11,22 +11,27 @@ from holdfast.threads.settings import EVERYBODY, AgentDefaults
 from holdfast.threads.types import ThreadOptions
 
 N = TypeVar("N", int, float)
+T = TypeVar("T")
 
 
 def account_of(row: ThreadRow, defaults: AgentDefaults, channel: str, turn_id: str | None = None) -> Account:
     """Who pays for what is asked in this channel."""
-    chosen = kept.from_json(row.settings)
+    chosen, above = kept.from_json(row.settings), defaults.allowed_models
     return Account(
         thread_id=row.id,
         owner=row.owner,
         channel=channel,
         turn_id=turn_id,
-        allowed_models=allowed(chosen.allowed_models, defaults.allowed_models),
+        allowed_models=allowed(chosen.allowed_models, allowed(_of(row.owner, defaults.owner_models), above)),
         preferences=preferences(chosen, defaults),
         limits=tighter(chosen.limits or Limits(), defaults.thread_limits),
-        owner_limits=defaults.owner_limits.get(row.owner, defaults.owner_limits.get(EVERYBODY, Limits())),
+        owner_limits=_of(row.owner, defaults.owner_limits) or Limits(),
         retry_broken_streams=bool(chosen.retry_broken_streams),
     )
+
+
+def _of(owner: str, by_owner: Mapping[str, T]) -> T | None:
+    return by_owner.get(owner, by_owner.get(EVERYBODY))
 
 
 def preferences(chosen: ThreadOptions, defaults: AgentDefaults) -> Sequence[str]:

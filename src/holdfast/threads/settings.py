@@ -24,6 +24,8 @@ class AgentDefaults:
     """Of each thread; its own can only be tighter."""
     owner_limits: Mapping[str, Limits] = field(default_factory=dict)
     """Of all threads of an owner together, by owner; ``EVERYBODY`` for who is not named."""
+    owner_models: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Patterns of models that an owner's threads may use, by owner in the same way; of all, where nobody is named."""
     permissions: Sequence[Rule] = ()
     system_prompt_file: Path | None = None
     """Instead of the built-in rules of the house."""
@@ -54,6 +56,10 @@ class ThreadSettings:
     """A sandbox;"""
     start_seconds: float = 240.0
     """an agent, with the end of one that hangs: more than any adapter gives it;"""
+    preview_trust_seconds: float = 60.0
+    """For how long a preview that was given, or looked at, is not looked at again."""
+    preview_look_seconds: float = 3.0
+    """How long it may take to answer then."""
     lease_seconds: float = 30.0
     """After how long without a word from its daemon a thread is another one's. Renewed three times as often."""
     linger_seconds: float = 5.0

@@ -1,6 +1,5 @@
 """When a provider fails, in each of the ways in which they do and in each dialect, the next one answers instead."""
 
-import asyncio
 import json
 import socket
 from collections.abc import Callable, Mapping
@@ -50,6 +49,19 @@ async def test_the_next_candidate_gets_the_same_question(wire: Wire, fault: str)
         event = door.books.told[0]
         assert event.kind is Told.MODEL_SWITCHED
         assert (event.data["from"], event.data["to"]) == ("one/m1", "two/m2")
+
+
+@pytest.mark.parametrize("others", [("two/m2",), ()], ids=["another", "nobody else"])
+async def test_a_key_that_is_repeated_within_a_stream_reaches_nobody(others: tuple[str, ...]) -> None:
+    told = b'data: {"error": {"message": "Incorrect API key: %s", "code": "invalid_api_key"}}\n\n'
+    books = MemoryBooks(replace(ACCOUNT, preferences=others))
+    async with model_server() as server, model_door(server, Wire.CHAT, settings=QUICK, books=books) as door:
+        server.break_("one", Garbage(told % key_of("one").encode(), "text/event-stream"))
+        said = await door.ask("say hello")
+        assert said.status == (200 if others else 401)
+        await until(lambda: len(door.books.calls) == 1 + len(others), "the calls are written down")
+        everything = said.body.decode() + str(door.books.calls) + str(door.books.told)
+        assert key_of("one") not in everything and "Incorrect" not in everything
 
 
 @pytest.mark.parametrize("wire", list(Wire))
@@ -259,9 +271,11 @@ async def test_a_key_that_was_changed_a_moment_ago_is_read_again() -> None:
 
 async def eventually(door: Door) -> None:
     """Ask until there is an answer."""
-    async with asyncio.timeout(30):
-        while (await door.ask()).status != 200:  # noqa: ASYNC110  # only asking tells
-            await asyncio.sleep(0.1)
+
+    async def answered() -> bool:
+        return (await door.ask()).status == 200
+
+    await until(answered, "there is an answer", 30, every=0.1)
 
 
 # -- streams that break ------------------------------------------------------------------------------------------------

@@ -91,14 +91,15 @@ async def test_nobodys_sandbox_has_no_account(street: Street) -> None:
     assert await street.store.usage.total() == UsageSum(1, 100, 10, 40, 0.25)
 
 
-async def test_without_the_lease_events_are_dropped(street: Street) -> None:
+async def test_what_is_told_between_turns_is_told_all_the_same(street: Street) -> None:
     async with street.daemon() as desk:
         await desk.talk("say hello", "m1")
         payer = await account(desk)
         before = len(await desk.events())
-        desk.books.attend(lambda _thread: None)
+        desk.books.attend(lambda _thread: None)  # nobody works on it
         await desk.books.tell(payer, [SWITCHED])
-        assert len(await desk.events()) == before
+        *_, told = await desk.events()
+        assert (len(await desk.events()), told.kind, told.turn_id) == (before + 1, SWITCHED.kind, None)
 
 
 async def test_the_daemons_limits_hold_whatever_the_thread_says(street: Street) -> None:
@@ -108,11 +109,12 @@ async def test_the_daemons_limits_hold_whatever_the_thread_says(street: Street) 
         allowed_models=["demo/*"],
         thread_limits=Limits(10, None, 5.0),
         owner_limits={"default": Limits(spend_usd=100.0)},
+        owner_models={"default": ["demo/demo-*"], "somebody else": ["*"]},
     )
     options = ThreadOptions(
         model="demo/demo-2",
         model_preferences=["demo/demo-2", "other/big"],
-        allowed_models=["demo/demo-*", "other/*"],
+        allowed_models=["demo/demo-2", "other/*"],
         limits=Limits(50, 1000, 1.0),
         retry_broken_streams=True,
     )
@@ -121,7 +123,7 @@ async def test_the_daemons_limits_hold_whatever_the_thread_says(street: Street) 
         plain = await account(desk)
         await desk.threads.resolve(REF, options)
         chosen = await account(desk)
-    assert (plain.allowed_models, plain.preferences) == (("demo/*",), ("demo/demo-1", "demo/demo-9"))
+    assert (plain.allowed_models, plain.preferences) == (("demo/demo-*",), ("demo/demo-1", "demo/demo-9"))
     assert (plain.limits, plain.owner_limits) == (Limits(10, None, 5.0), Limits(spend_usd=100.0))
-    assert (chosen.allowed_models, chosen.preferences) == (("demo/demo-*",), ("demo/demo-2", "other/big"))
+    assert (chosen.allowed_models, chosen.preferences) == (("demo/demo-2",), ("demo/demo-2", "other/big"))
     assert (chosen.limits, chosen.retry_broken_streams) == (Limits(10, 1000, 1.0), True)

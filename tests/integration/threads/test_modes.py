@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -10,7 +11,7 @@ from holdfast.agents.base import Abilities
 from holdfast.errors import AgentDown, AgentUnsupported, Conflict, NotFound, SandboxLost, TurnNotFound, WrongState
 from holdfast.protocol.turn_events import Kind
 from holdfast.store.thread_rows import MessageRow
-from holdfast.threads.types import Mode
+from holdfast.threads.types import MessageStatus, Mode
 from support.house import until
 from support.threads import REF, Desk, Street, text_of
 from support.waiting import linger
@@ -205,6 +206,47 @@ async def test_abort_with_what_is_queued(street: Street) -> None:
         await desk.ended("m1")
         assert (await desk.threads.message(REF, "m2")).status == "canceled"
     assert len(street.agents.ran) == 1
+
+
+async def test_an_abort_by_the_turns_id_spares_all_others(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with street.daemon() as desk:
+        await begin(desk, street)
+        first = (await desk.threads.message(REF, "m1")).turn_id
+        assert first is not None
+        unfinished = await street.store.turns.unfinished((await desk.threads.get(REF)).id)
+        go(street)
+        assert (await desk.ended("m1")).reason == "end_turn"
+        await desk.say("wait-for /workspace/go2", "m2")
+        await desk.wait_for(Kind.MESSAGE_CREATE, after=(await desk.threads.get(REF)).last_seq - 1)
+        assert await desk.threads.abort(REF, turn_id=first) is None
+        # Somebody looked when the first was still running, and is heard when the second is.
+        stale = AsyncMock(return_value=unfinished)
+        monkeypatch.setattr(desk.threads._store.turns, "unfinished", stale)
+        assert await desk.threads.abort(REF) is None
+        monkeypatch.undo()
+        second = (await desk.threads.message(REF, "m2")).turn_id
+        aborted = await desk.threads.abort(REF, turn_id=second)
+        assert aborted is not None and aborted.id == second
+        assert (await desk.ended("m2")).reason == "canceled"
+
+
+async def test_a_message_that_waits_is_taken_back_and_no_other(street: Street) -> None:
+    async with street.daemon() as desk:
+        await begin(desk, street)
+        await desk.say("say never", "m2")
+        await desk.say("say next", "m3")
+        assert (await desk.threads.cancel(REF, "m2")).status == "canceled"
+        assert (await desk.threads.cancel(REF, "m2")).status == "canceled"
+        with pytest.raises(WrongState, match="abort its turn"):
+            await desk.threads.cancel(REF, "m1")
+        with pytest.raises(NotFound):
+            await desk.threads.cancel(REF, "m9")
+        running, _more = await desk.threads.messages(REF, status=MessageStatus.IN_TURN)
+        assert [message.id for message in running] == ["m1"]
+        go(street)
+        assert (await desk.ended("m1")).reason == "end_turn"
+        assert (await desk.ended("m3")).answer == "next\n"
+    assert len(street.agents.ran) == 2
 
 
 async def test_abort_before_the_agent_was_asked(street: Street) -> None:

@@ -17,7 +17,10 @@ def test_threads_get_all_of_it(tmp_path: Path) -> None:
         "model_preferences": "a/2, b/3",
         "allowed_models": '["a/*", "b/3"]',
         "thread_limits": '{"requests_per_minute": 5}',
-        "key_limits": {"default": {"spend_usd": 50}, "ann": {"tokens_per_minute": 1000, "spend_usd": None}},
+        "key_limits": {
+            "default": {"spend_usd": 50},
+            "ann": {"tokens_per_minute": 1000, "spend_usd": None, "allowed_models": "demo/*, x/y"},
+        },
         "permissions": ["deny webfetch", "ask bash:git push*"],
         "system_prompt_file": str(tmp_path / "soul.md"),
         "persona_dir": str(tmp_path),
@@ -27,6 +30,7 @@ def test_threads_get_all_of_it(tmp_path: Path) -> None:
     found = agent_defaults(Config.model_validate(settings))
     assert (found.model, found.model_preferences, found.allowed_models) == ("a/1", ("a/2", "b/3"), ("a/*", "b/3"))
     assert found.thread_limits == Limits(requests_per_minute=5)
+    assert found.owner_models == {"default": ("*",), "ann": ("demo/*", "x/y")}
     assert found.owner_limits == {"default": Limits(spend_usd=50.0), "ann": Limits(tokens_per_minute=1000)}
     assert [str(rule) for rule in found.permissions] == ["deny webfetch", "ask bash:git push*"]
     assert (found.system_prompt_file, found.persona_dir) == (tmp_path / "soul.md", tmp_path)

@@ -6,8 +6,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.agents.base import AgentSessionId, Command, Place, Prompt
-from holdfast.agents.opencode import client
-from holdfast.agents.opencode.client import Reply
+from holdfast.agents.http import sent
 from holdfast.agents.opencode.server import Servers, check
 from holdfast.agents.opencode.settings import model_fields, model_of, name_of
 from holdfast.agents.supervisor import Found, Line, follow_lines
@@ -78,24 +77,23 @@ async def commands(servers: Servers, place: Place, found: Found) -> Sequence[Com
 
 async def deliver(servers: Servers, place: Place, found: Found, key: str, wanted: Request, quiet: float) -> None:
     """Send it, and return when the recorder has taken note of it. The deadline is the caller's."""
-    address = await servers.address(place, found)
+    server = await servers.server(place, found)
     output = follow_lines(place, found.view.process_id, found.view.written, quiet)
     try:
         if not isinstance(await anext(output, None), Attached):
             raise AgentDown("the agent's process has ended; start it again")
-        async with client.sent(place, address, "POST", wanted.path, wanted.content) as answer:
-            await _taken(output, answer, key, wanted.path)
+        async with sent(place, server, wanted.path, wanted.content, lambda reply: check(reply, wanted.path)) as answer:
+            await _taken(output, answer, key)
     finally:
         await output.aclose()
 
 
-async def _taken(output: Output, answer: "asyncio.Future[Reply]", key: str, path: str) -> None:
+async def _taken(output: Output, answer: "asyncio.Future[None]", key: str) -> None:
     noted = asyncio.ensure_future(_noted(output, key))
     try:
-        waited: list[asyncio.Future[None] | asyncio.Future[Reply]] = [noted, answer]
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([noted, answer], return_when=asyncio.FIRST_COMPLETED)
         if answer.done() and not noted.done():
-            check(answer.result(), path)
+            answer.result()
         await noted
     finally:
         noted.cancel()

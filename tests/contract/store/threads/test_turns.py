@@ -282,6 +282,17 @@ async def test_the_transcript_is_what_was_said(store: Store) -> None:
     assert await _told(store, channel="side", before_turn="trn_side") == []
 
 
+async def test_what_is_said_anew_is_said_once(store: Store) -> None:
+    """The model was cut off, and asked again: its half answer is no part of the whole one."""
+    lease = await leased(store)
+    await a_turn(store, lease, "trn_1", "question")
+    retried = TurnEvent(Kind.ERROR, {"code": "model_retried", "message": "cut", "discards": ["p2", "p3"]})
+    other = TurnEvent(Kind.ERROR, {"code": "other", "message": "no matter"})
+    events = [delta("first"), delta("ha", "p2"), delta("lf", "p3"), retried, other, delta("whole", "p4")]
+    await store.turns.advance(lease, "trn_1", after="", cursor="1", events=events)
+    assert (await store.turns.end(lease, "trn_1", finalize())).answer == "first\n\nwhole"
+
+
 async def test_what_was_taken_back_is_forgotten(store: Store) -> None:
     lease = await leased(store)
     for id in ["trn_1", "trn_2", "trn_3"]:
