@@ -167,7 +167,7 @@ class ResolvedOut(BaseModel):
     session_id: str
     agent_session_id: str
     how: How
-    why: str | None = Field(description="For everything but reused: what was found")
+    why: str | None = Field(description="What was found, in words")
 
     @classmethod
     def of(cls, found: Resolved) -> "ResolvedOut":

@@ -100,6 +100,8 @@ class ThreadSettings:
     max_file_bytes: int = 1 << 30
     keep_uploads_seconds: float = 24 * 3600.0
     """How long a file is kept that no message names."""
+    keep_requests_seconds: float = 3600.0
+    """How long the result of a request to another daemon is kept: much longer than anybody waits for it."""
     keep_deleted_seconds: float = 60.0
     """How long the rows of a deleted thread are kept."""
 
