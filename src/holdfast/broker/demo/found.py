@@ -1,8 +1,7 @@
 """Finding the user's own words in a request: agents wrap them, and put more of their own around them.
 
 A message of the user is a script if each line begins with one of ``VERBS``. What an agent adds is taken away first:
-blocks in tags (``<system-reminder>…``, and ours with the attachments), links to files, and a history that stands
-before the message in ``[…]`` markers.
+blocks in tags (``<system-reminder>…``), and a history that stands before the message in ``[…]`` markers.
 """
 
 import re
@@ -18,8 +17,6 @@ VERBS = (
 
 _TAGS = re.compile(r"^[ \t]*<([A-Za-z][\w:.-]*)\b[^>]*>.*?</\1>[ \t]*$", re.DOTALL | re.MULTILINE)
 _HISTORY_ENDS = re.compile(r"^\[[^\]\n]*\bend\b[^\]\n]*\][ \t]*$", re.IGNORECASE | re.MULTILINE)
-_LINKS = re.compile(r"\[[^\]\n]*\]\(file://[^)\n]*\)")
-_UPLOADS = re.compile(r"/workspace/uploads/[^\n\")>\]]+")
 _GIVEN_UP = re.compile(r"abort|cancel|interrupt|reject", re.IGNORECASE)
 
 Line = tuple[str, str]
@@ -36,10 +33,10 @@ class Asked:
     """The conversation up to it, and what stood in the message before it."""
     after: Sequence[Part] = ()
     """What the model said and did about it so far, and what came of that."""
+    given: Sequence[Part] = ()
+    """All that came with it: since the model had its last word, and until it had its next."""
     steered: Sequence[str] = ()
     """What the user said meanwhile, and was not answered yet."""
-    files: Sequence[str] = ()
-    """What came with it, by the paths in the sandbox."""
 
 
 def find(parts: Sequence[Part]) -> Asked:
@@ -63,7 +60,7 @@ def own_words(text: str) -> tuple[str, str]:
     """What came before the user's words in a message, and those."""
     ends = list(_HISTORY_ENDS.finditer(text))
     cut = ends[-1].end() if ends else 0
-    return text[:cut], _LINKS.sub("", _TAGS.sub("", text[cut:])).strip()
+    return text[:cut], _TAGS.sub("", text[cut:]).strip()
 
 
 def lines_of(text: str) -> list[Line]:
@@ -85,8 +82,13 @@ def _best_of_message(parts: Sequence[Part], users: Sequence[int]) -> int:
 def _asked(parts: Sequence[Part], at: int) -> Asked:
     preamble, words = own_words(parts[at].text)
     before = [*parts[:at], *([replace(parts[at], text=preamble)] if preamble else [])]
-    files = [path for part in parts if part.message == parts[at].message for path in _UPLOADS.findall(part.text)]
-    return Asked(words, lines_of(words), before, parts[at + 1 :], files=list(dict.fromkeys(files)))
+    return Asked(words, lines_of(words), before, parts[at + 1 :], _around(parts, at))
+
+
+def _around(parts: Sequence[Part], at: int) -> Sequence[Part]:
+    others = [number for number, part in enumerate(parts) if part.role is not Role.USER]
+    start = max((number + 1 for number in others if number < at), default=0)
+    return parts[start : min((number for number in others if number > at), default=len(parts))]
 
 
 def _goes_on(between: Sequence[Part]) -> bool:

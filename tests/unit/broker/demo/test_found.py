@@ -19,7 +19,6 @@ def talk(*said: tuple[Role, str]) -> Asked:
         ("[Conversation so far]\nuser: say no\n[End of the conversation so far]\n\nsay hello", "say hello"),
         ("<system-reminder>only this</system-reminder>", ""),
         ("say hello to a.txt\n\n<attachments>\n- /workspace/uploads/f1/a.txt\n</attachments>", "say hello to a.txt"),
-        ("say hello to a.txt[@a.txt](file:///workspace/uploads/f1/a.txt)", "say hello to a.txt"),
         ("write page.html <b>bold</b>", "write page.html <b>bold</b>"),
     ],
 )
@@ -47,13 +46,6 @@ def test_what_an_agent_adds_after_it_does_not_count() -> None:
 def test_of_one_message_the_part_that_is_a_script() -> None:
     parts = [Part(Role.USER, "say hello", 0), Part(Role.USER, "The attached file is at /workspace/in/a.txt", 0)]
     assert find(parts).lines == [("say", "hello")]
-
-
-def test_the_files_that_came_with_it_are_known() -> None:
-    first = Part(Role.USER, "say hi\n\n<attachments>\n- /workspace/uploads/f1/old.txt\n</attachments>", 0)
-    parts = [Part(Role.USER, "attachments", 1), Part(Role.USER, "[@a b.txt](file:///workspace/uploads/f2/a b.txt)", 1)]
-    assert find([first]).files == ["/workspace/uploads/f1/old.txt"]
-    assert find([first, *parts]).files == ["/workspace/uploads/f2/a b.txt"]
 
 
 def test_history_before_the_message_was_said_before() -> None:
