@@ -7,7 +7,9 @@ import json
 from collections.abc import Mapping
 
 from holdfast.agents.acp.setting import Setting
+from holdfast.agents.opencode.settings import modalities
 from holdfast.agents.opencode.tools import permissions
+from holdfast.agents.pi.config import RETRY
 from holdfast.protocol.models import Model, Wire, url_of
 
 Environment = Mapping[str, str]
@@ -75,6 +77,7 @@ def _opencode_provider(setting: Setting, name: str, models: list[Model]) -> Mapp
                 "name": model.name,
                 "tool_call": True,
                 "limit": {"context": model.context_tokens, "output": model.output_tokens},
+                **modalities(model),
             }
             for model in models
             if wire in model.wires
@@ -141,7 +144,7 @@ def pi_files(setting: Setting) -> Files:
         "defaultProvider": setting.model.provider,
         "defaultModel": setting.model.name,
         "quietStartup": True,
-        "retry": {"enabled": False},  # the broker tries again, and others; and pi would hide it all
+        "retry": RETRY,
     }
     return {
         "models.json": json.dumps({"providers": providers}).encode(),
@@ -158,7 +161,12 @@ def _pi_provider(setting: Setting, name: str, models: list[Model]) -> Mapping[st
         "api": _PI_APIS[wire],
         "apiKey": setting.key,
         "models": [
-            {"id": model.name, "contextWindow": model.context_tokens, "maxTokens": model.output_tokens}
+            {
+                "id": model.name,
+                "contextWindow": model.context_tokens,
+                "maxTokens": model.output_tokens,
+                "input": ["text", *(["image"] if model.images else [])],
+            }
             for model in models
             if wire in model.wires
         ],

@@ -109,7 +109,9 @@ def _translated(ask: Ask, candidate: Candidate, question: Question) -> Put:
     talk = question.talk(streamed=streamed)
     _check(talk)
     provider, model = candidate.provider, candidate.model
-    target = Target(model.name, model.output_tokens, provider.asks_for_usage, provider.kind is Kind.OPENAI)
+    target = Target(
+        model.name, model.output_tokens, provider.asks_for_usage, provider.kind is Kind.OPENAI, model.images
+    )
     wire, body = _written(talk, target, candidate.others)
     endpoint = endpoints.answering(wire, model.name, streamed=streamed)
     query = [_EVENTS] if endpoint.streams_by_path() else []
