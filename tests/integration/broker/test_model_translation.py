@@ -188,7 +188,7 @@ async def test_where_all_fail_the_last_ones_words_are_told_in_the_agents_dialect
         said = await door.ask()
         assert (said.status, said.headers["retry-after"]) == (429, "7")
         error = json.loads(said.body)["error"]
-        assert error["type"] == "rate_limit_error" and "Rate limit reached" in error["message"]
+        assert (error["type"], error["code"]) == ("rate_limit_error", "provider_busy")
 
 
 async def test_the_only_one_who_can_be_asked_has_time() -> None:
