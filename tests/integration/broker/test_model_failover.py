@@ -114,6 +114,7 @@ async def test_there_is_no_hurry_where_all_others_are_left_alone() -> None:
         server.break_("one", Status(500))
         assert (await door.ask()).status == 500
         door.proxy._breakers["one"].succeeded()
+        server.mend("one")
         server.break_("one", Silent(gate))
         asked = asyncio.ensure_future(door.ask("say at last"))
         await until(lambda: len(server.asked("one")) == 2, "it is asked")
