@@ -1,6 +1,8 @@
 """Real agents behind a real daemon: it is killed in the middle of a turn, and nothing in the sandbox knows the key."""
 
 import asyncio
+import contextlib
+import os
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,12 +12,13 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 from holdfast.agents.known import KNOWN
+from holdfast.errors import ThreadNotFound
 from holdfast.protocol.turn_events import Kind
 from holdfast.sdk import Client, Thread
 from support.daemon import DaemonProcess, unusable_driver
 from support.installed import need_agent
 from support.machine import processes_of
-from support.model_server import ModelServer, model_server
+from support.model_server import ModelServer, Stalled, model_server
 from support.secrets import ENVIRONMENTS, FILES, counting, in_memory
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
@@ -25,6 +28,11 @@ AGENTS = ("pi", "opencode", "sandbox-agent", "opencode-acp", "codex", "pi-acp", 
 GO = "/workspace/go"
 MADE = "/workspace/made"
 TURN = f"say first part\nrun expr 6000 + 60 > {MADE}\nwait-for {GO}\nsay last part"
+HALF = "all before halfway"
+WHOLE = f"{HALF} and all behind"
+SPEECH = f"say {WHOLE}"
+ALWAYS = ("pi", "opencode", "claude")
+"""Each is told of the cut in another way; the others are like one of them, and tried with ``TEST_WHOLE_SUITE=1``."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +71,22 @@ def _providers(url: str, key_file: Path) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("agent", AGENTS)
+@pytest.fixture(scope="module", params=AGENTS)
+def agent(lab: Lab, request: pytest.FixtureRequest) -> Iterator[str]:
+    """With a thread of its own, ``lab:<agent>``, for all tests of this agent: it takes long to start."""
+    name = str(request.param)
+    need_agent(str(KNOWN[name].program))
+    yield name
+    asyncio.run(_delete_thread(lab, f"lab:{name}"))
+
+
+async def _delete_thread(lab: Lab, key: str) -> None:
+    async with Client(lab.daemon.url, lab.daemon.key) as client:
+        with contextlib.suppress(ThreadNotFound):  # of tests that were left out
+            await client.thread(key).delete()
+
+
 async def test_the_daemon_is_killed_in_the_middle_of_a_turn(lab: Lab, agent: str) -> None:
-    need_agent(str(KNOWN[agent].program))
     async with Client(lab.daemon.url, lab.daemon.key) as client, asyncio.timeout(PATIENCE):
         thread = client.thread(f"lab:{agent}")
         await thread.send(TURN, id="m1", options={"agent": agent})
@@ -84,7 +105,35 @@ async def test_the_daemon_is_killed_in_the_middle_of_a_turn(lab: Lab, agent: str
         usage = events[-1].data["usage"]
         assert usage["calls"] >= 2 and usage["cost_usd"] > 0, usage
         await _nothing_knows_the_key(lab, client, session.id)
-        await thread.delete()
+
+
+async def test_the_daemon_is_killed_while_the_model_speaks(lab: Lab, agent: str) -> None:
+    """The half that was said passes for no answer: the model is asked again, and the whole is told once."""
+    if agent not in ALWAYS and not os.environ.get("TEST_WHOLE_SUITE"):
+        pytest.skip("one of each kind is enough; all with TEST_WHOLE_SUITE=1")
+    async with Client(lab.daemon.url, lab.daemon.key) as client, asyncio.timeout(PATIENCE):
+        thread = client.thread(f"lab:{agent}")
+        lab.models.break_("lab", Stalled("halfway"))
+        try:
+            await thread.send(SPEECH, id="m2", options={"agent": agent})
+            await _until_said(thread, "halfway")
+            await asyncio.to_thread(lab.daemon.kill)
+        finally:
+            lab.models.mend("lab")
+        await asyncio.to_thread(lab.daemon.start)
+        result = await thread.send(SPEECH, id="m2").result()
+        assert (result.reason, result.error) == ("end_turn", None), lab.daemon.tail()
+        assert result.text.strip() == WHOLE
+        events = [event async for event in thread.events(follow=False) if event.turn_id == result.turn_id]
+        assert [event.kind for event in events].count(Kind.FINALIZE) == 1
+        discarded = {part for event in events for part in event.data.get("discards", ())}
+        assert "".join(event.text for event in events if event.data.get("part_id") in discarded).strip() == HALF
+
+
+async def _until_said(thread: Thread, word: str) -> None:
+    async for event in thread.events():
+        if word in event.text:
+            return
 
 
 async def _until_it_waits(thread: Thread) -> None:
