@@ -14,7 +14,7 @@ from anyio.from_thread import start_blocking_portal
 from holdfast.agents.known import KNOWN
 from holdfast.errors import ThreadNotFound
 from holdfast.protocol.turn_events import Kind
-from holdfast.sdk import Client, Thread
+from holdfast.sdk import Client, Reply, Thread
 from support.daemon import DaemonProcess, unusable_driver
 from support.installed import need_agent
 from support.machine import processes_of
@@ -115,8 +115,7 @@ async def test_the_daemon_is_killed_while_the_model_speaks(lab: Lab, agent: str)
         thread = client.thread(f"lab:{agent}")
         lab.models.break_("lab", Stalled("halfway"))
         try:
-            await thread.send(SPEECH, id="m2", options={"agent": agent})
-            await _until_said(thread, "halfway")
+            await _until_said(thread.send(SPEECH, id="m2", options={"agent": agent}), "halfway")
             await asyncio.to_thread(lab.daemon.kill)
         finally:
             lab.models.mend("lab")
@@ -130,8 +129,9 @@ async def test_the_daemon_is_killed_while_the_model_speaks(lab: Lab, agent: str)
         assert "".join(event.text for event in events if event.data.get("part_id") in discarded).strip() == HALF
 
 
-async def _until_said(thread: Thread, word: str) -> None:
-    async for event in thread.events():
+async def _until_said(reply: Reply, word: str) -> None:
+    async for event in reply:
+        assert event.kind != Kind.FINALIZE, event
         if word in event.text:
             return
 
