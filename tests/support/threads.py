@@ -21,12 +21,14 @@ from holdfast.threads.books import ThreadBooks
 from holdfast.threads.briefs import Briefs
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.metrics import ThreadMetrics
+from holdfast.threads.preview import Previews
 from holdfast.threads.service import ThreadService
 from holdfast.threads.settings import ThreadSettings
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import EventView, MessageView, Mode, NewMessage, TurnView
 from holdfast.threads.voice import NoTranscriber, Transcriber
 from support.house import NODE, House
+from support.waiting import until
 
 QUICK = ThreadSettings(
     retry_seconds=0.02,
@@ -89,14 +91,16 @@ class Desk:
 
     async def ended(self, message_id: str, ref: ThreadRef = REF) -> TurnView:
         """The turn of a message, when it is over."""
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                message = await self.threads.message(ref, message_id)
-                if message.turn_id is not None:
-                    turn = await self.threads.turn(ref, message.turn_id)
-                    if turn.state == "ended":
-                        return turn
-                await asyncio.sleep(0.02)
+        turns: list[TurnView] = []
+
+        async def over() -> bool:
+            message = await self.threads.message(ref, message_id)
+            if message.turn_id is not None:
+                turns.append(await self.threads.turn(ref, message.turn_id))
+            return bool(turns) and turns[-1].state == "ended"
+
+        await until(over, f"the turn of {message_id} is over", PATIENCE, every=0.02)
+        return turns[-1]
 
     async def talk(self, text: str, id: str | None = None, ref: ThreadRef = REF) -> TurnView:
         return await self.ended((await self.say(text, id, ref)).id, ref)
@@ -135,6 +139,7 @@ class Street:
         self.models: list[Model] = []
         """What the broker offers."""
         self.transcriber: Transcriber = NoTranscriber()
+        self.previews: Previews | None = None
         self.abilities: Abilities | None = None
         """Of the agents of daemons to come."""
         self.agent_seconds = 0.5
@@ -158,7 +163,7 @@ class Street:
             )
             books = ThreadBooks(self.store, chosen.agents, clock=self.house.clock)
             briefs = Briefs(chosen.agents, Shelf(self.models))
-            threads = ThreadService(tools, self.root / "files", books=books, briefs=briefs)
+            threads = ThreadService(tools, self.root / "files", self.previews, books=books, briefs=briefs)
             async with threads.running():
                 yield Desk(threads, sessions, agent, driver, tools, books)
 
@@ -179,6 +184,11 @@ def text_of(events: Sequence[EventView], turn_id: str | None = None) -> str:
         for event in events
         if event.kind == Kind.TEXT_DELTA and not event.data.get("thought") and turn_id in (None, event.turn_id)
     )
+
+
+async def pieces(data: bytes) -> AsyncIterator[bytes]:
+    """As an upload comes."""
+    yield data
 
 
 @contextlib.asynccontextmanager

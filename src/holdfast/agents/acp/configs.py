@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from holdfast.agents.acp.setting import Setting
-from holdfast.agents.opencode.settings import LOCK
+from holdfast.agents.opencode.settings import LOCK, modalities
 from holdfast.agents.opencode.tools import permissions
 from holdfast.agents.pi.config import RETRY
 from holdfast.protocol.models import Model, Wire, url_of
@@ -95,6 +95,7 @@ def _opencode_provider(setting: Setting, name: str, models: list[Model]) -> Mapp
                 "name": model.name,
                 "tool_call": True,
                 "limit": {"context": model.context_tokens, "output": model.output_tokens},
+                **modalities(model),
             }
             for model in models
             if wire in model.wires
@@ -119,6 +120,7 @@ def codex_files(setting: Setting) -> Files:
         'sandbox_mode = "danger-full-access"',
         f'approval_policy = "{"untrusted" if setting.asks else "never"}"',
         "check_for_update_on_startup = false",
+        *(['web_search = "disabled"'] if setting.is_translated else []),
         f"[model_providers.{json.dumps(provider)}]",
         f"name = {json.dumps(provider)}",
         f"base_url = {json.dumps(setting.url + '/v1')}",
@@ -128,6 +130,7 @@ def codex_files(setting: Setting) -> Files:
         "stream_max_retries = 1",
         "[analytics]",
         "enabled = false",
+        *(["[features]", "multi_agent = false"] if setting.is_translated else []),  # which OpenAI alone has a word for
     ]
     return {"config.toml": "\n".join(lines).encode() + b"\n", **_rules(setting, "AGENTS.md")}
 
@@ -176,7 +179,12 @@ def _pi_provider(setting: Setting, name: str, models: list[Model]) -> Mapping[st
         "api": _PI_APIS[wire],
         "apiKey": setting.key,
         "models": [
-            {"id": model.name, "contextWindow": model.context_tokens, "maxTokens": model.output_tokens}
+            {
+                "id": model.name,
+                "contextWindow": model.context_tokens,
+                "maxTokens": model.output_tokens,
+                "input": ["text", *(["image"] if model.images else [])],
+            }
             for model in models
             if wire in model.wires
         ],

@@ -112,6 +112,18 @@ async def test_a_batch_and_its_cursor_are_one(store: Store) -> None:
     ]
 
 
+@pytest.mark.parametrize("how", ["as its last word", "before", "never"])
+async def test_a_status_that_the_agent_has_told_is_not_told_again(store: Store, how: str) -> None:
+    """Nor one that has not changed at all."""
+    lease = await leased(store)
+    await a_turn(store, lease)
+    idle = TurnEvent(Kind.STATUS, {"status": "idle"})
+    if how != "never":
+        await store.turns.note(lease, "trn_1", events=[STREAMING, *([idle] if how == "before" else [])])
+    await store.turns.end(lease, "trn_1", finalize(), events=[idle] if how == "as its last word" else [])
+    assert (await kinds(store)).count(Kind.STATUS) == (0 if how == "never" else 2)
+
+
 async def test_a_cursor_may_move_without_events(store: Store) -> None:
     lease = await leased(store)
     await a_turn(store, lease)
@@ -162,6 +174,7 @@ async def test_a_new_agent_session_before_acceptance_starts_the_cursor_anew(stor
 async def test_a_turn_ends_once_and_for_all(store: Store, reason: StopReason, status: str, agent: str) -> None:
     lease = await leased(store)
     await a_turn(store, lease)
+    await store.turns.note(lease, "trn_1", events=[STREAMING])
     error = {"error": {"code": "agent_down", "message": "gone"}} if reason is StopReason.ERROR else {}
     files = TurnEvent(Kind.FILES_CHANGED, {"paths": ["a"]})
     turn = await store.turns.end(
@@ -173,8 +186,9 @@ async def test_a_turn_ends_once_and_for_all(store: Store, reason: StopReason, st
     channel = await store.threads.channel(THREAD, "default")
     assert channel is not None
     assert channel.agent_status == agent
-    last = (await store.thread_events.of_turn("trn_1"))[-1]
+    *_before, status_told, last = await store.thread_events.of_turn("trn_1")
     assert (last.kind, last.seq, last.data["artifacts"]) == (Kind.FINALIZE, turn.last_seq, ["f1"])
+    assert (status_told.kind, status_told.data) == (Kind.STATUS, {"status": agent})
     told = await kinds(store)
     assert await store.turns.end(lease, "trn_1", finalize(StopReason.ERROR), events=[delta("x")]) == turn
     for write in [

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -207,11 +208,13 @@ def test_a_permission_is_asked_for_with_what_the_tool_is() -> None:
     options = [one["outcome"] for one in chosen]
     assert options == [
         {"outcome": "selected", "optionId": "once"},
-        {"outcome": "selected", "optionId": "always"},
+        {"outcome": "selected", "optionId": "once"},
         {"outcome": "selected", "optionId": "no"},
         {"outcome": "selected", "optionId": "no"},
         {"outcome": "cancelled"},
     ]
+    without = replace(asked, options=[("always", "allow_always"), ("no", "reject_once")])
+    assert without.outcome("allow") == {"outcome": {"outcome": "cancelled"}}, "a yes for once is no yes for good"
 
 
 def test_a_command_as_a_list_of_words_is_the_line_that_bash_is_given() -> None:
