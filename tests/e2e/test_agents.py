@@ -14,10 +14,10 @@ from holdfast.protocol.turn_events import Kind
 from holdfast.sdk import Client, Thread
 from support.daemon import DaemonProcess, unusable_driver
 from support.installed import need_agent
-from support.machine import processes_of
-from support.model_server import ModelServer, model_server
+from support.machine import containers, processes_of
+from support.model_server import Cut, ModelServer, model_server
 from support.secrets import ENVIRONMENTS, FILES, counting, in_memory
-from support.waiting import until
+from support.waiting import until, wait_for
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
@@ -85,6 +85,24 @@ async def test_the_daemon_is_killed_in_the_middle_of_a_turn(lab: Lab, agent: str
         usage = events[-1].data["usage"]
         assert usage["calls"] >= 2 and usage["cost_usd"] > 0, usage
         await _nothing_knows_the_key(lab, client, session.id)
+        await thread.delete()
+
+
+async def test_a_models_answer_that_breaks_off(lab: Lab) -> None:
+    """What it had said is told, and that it was not all; the next message is answered, in the same sandbox."""
+    need_agent(str(KNOWN["pi"].program))
+    async with Client(lab.daemon.url, lab.daemon.key) as client, asyncio.timeout(PATIENCE):
+        thread = client.thread("lab:cut")
+        lab.models.break_("lab", Cut(6), times=1)
+        cut = await thread.send("say one two three four five six", options={"agent": "pi"}).result()
+        assert cut.reason == "error" and "broke off" in (cut.error or {})["message"], cut
+        assert cut.text.split() == ["one", "two"]
+        before = (await thread.info()).session_id
+        assert (await thread.send("say still here").result()).text.split() == ["still", "here"]
+        row = await thread.info()
+        assert (row.session_id, row.last_error) == (before, None)
+        only = "there is no other sandbox, and those of the tests before have gone"
+        await asyncio.to_thread(wait_for, lambda: containers(lab.daemon) == [before], only)
         await thread.delete()
 
 

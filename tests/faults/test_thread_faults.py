@@ -17,7 +17,7 @@ from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, DiskFul
 from holdfast.protocol.turn_events import Kind
 from support.full_disk import small_disk
 from support.postgres import MISSING, Postgres, running_postgres
-from support.threads import REF, STEADY, Desk, Street, open_street, text_of
+from support.threads import REF, STEADY, Desk, Street, open_street, pieces, text_of
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -198,18 +198,35 @@ async def test_files_that_find_no_room_are_told_and_do_not_spoil_the_turn(tmp_pa
                 await desk.talk("say hello", "m0")
                 disk.fill()
                 with pytest.raises(DiskFull):
-                    await desk.threads.upload(REF, "a.bin", _pieces(b"x" * 100_000))
+                    await desk.threads.upload(REF, "a.bin", pieces(b"x" * 100_000))
                 turn = await desk.talk("write /workspace/output/display/a.txt kelp", "m1")
                 told = [event.data for event in await desk.events() if event.kind == Kind.ERROR]
                 assert (turn.reason, list(turn.artifacts)) == ("end_turn", [])
                 assert [data["code"] for data in told] == ["disk_full"]
                 disk.free()
-                assert (await desk.threads.upload(REF, "a.bin", _pieces(b"x" * 1000))).size == 1000
+                assert (await desk.threads.upload(REF, "a.bin", pieces(b"x" * 1000))).size == 1000
                 await check_whole(street, desk, None)
 
 
-async def _pieces(data: bytes) -> AsyncIterator[bytes]:
-    yield data
+async def test_a_sandbox_whose_disk_is_full_is_told_and_kept(street: Street) -> None:
+    """Of what needs no room, nothing is wrong. What does, ends its turn with an error, and the sandbox is the same."""
+    async with street.daemon(STEADY) as desk:
+        await desk.talk("say hello", "m0")
+        sandbox = await session_of(desk)
+        file = await desk.threads.upload(REF, "a.bin", pieces(b"x" * 1000))
+        desk.driver.fill_disk(sandbox)
+        turn = await desk.talk("say so far\nwrite /workspace/a kelp", "m1")
+        assert (turn.reason, (turn.error or {})["code"], turn.answer) == ("error", "write_failed", "so far\n")
+        await desk.say("say never said", "m2", attachments=[file.id])
+        turn = await desk.ended("m2")
+        assert (turn.reason, (turn.error or {})["code"], turn.attempts) == ("error", "disk_full", 0)
+        assert (await desk.talk("recall hello", "m3")).answer == "yes\n"
+        desk.driver.free_disk(sandbox)
+        await desk.say("write /workspace/a kelp\nrecall hello", "m4", attachments=[file.id])
+        assert (await desk.ended("m4")).answer == "yes\n"
+        assert street.house.world.sandboxes[sandbox].files["/workspace/a"] == b"kelp"
+        await check_whole(street, desk, sandbox)
+    assert street.house.count("create") == 1
 
 
 # -- the database ----------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from holdfast.threads.books import ThreadBooks
 from holdfast.threads.briefs import Briefs
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.metrics import ThreadMetrics
+from holdfast.threads.preview import Previews
 from holdfast.threads.service import ThreadService
 from holdfast.threads.settings import ThreadSettings
 from holdfast.threads.tools import Tools
@@ -138,6 +139,7 @@ class Street:
         self.models: list[Model] = []
         """What the broker offers."""
         self.transcriber: Transcriber = NoTranscriber()
+        self.previews: Previews | None = None
         self.abilities: Abilities | None = None
         """Of the agents of daemons to come."""
         self.agent_seconds = 0.5
@@ -161,7 +163,7 @@ class Street:
             )
             books = ThreadBooks(self.store, chosen.agents, clock=self.house.clock)
             briefs = Briefs(chosen.agents, Shelf(self.models))
-            threads = ThreadService(tools, self.root / "files", books=books, briefs=briefs)
+            threads = ThreadService(tools, self.root / "files", self.previews, books=books, briefs=briefs)
             async with threads.running():
                 yield Desk(threads, sessions, agent, driver, tools, books)
 
@@ -182,6 +184,11 @@ def text_of(events: Sequence[EventView], turn_id: str | None = None) -> str:
         for event in events
         if event.kind == Kind.TEXT_DELTA and not event.data.get("thought") and turn_id in (None, event.turn_id)
     )
+
+
+async def pieces(data: bytes) -> AsyncIterator[bytes]:
+    """As an upload comes."""
+    yield data
 
 
 @contextlib.asynccontextmanager

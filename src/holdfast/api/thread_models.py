@@ -84,6 +84,7 @@ class MessageIn(Request):
 class AbortIn(Request):
     channel: Channel = DEFAULT_CHANNEL
     queued: StrictBool = Field(default=False, description="Cancel also the messages that wait")
+    turn_id: TurnId | None = Field(default=None, description="Only this one, whatever its channel")
 
 
 class AnswerIn(Request):

@@ -126,6 +126,13 @@ class FakeDriver(Faulty, Driver):
     def thaw(self, session_id: str) -> None:
         self._runner(session_id).frozen = False
 
+    def fill_disk(self, session_id: str) -> None:
+        """Nothing more can be written in the sandbox, until ``free_disk``."""
+        self._runner(session_id).full = True
+
+    def free_disk(self, session_id: str) -> None:
+        self._runner(session_id).full = False
+
     def cut_link(self, session_id: str) -> None:
         """The connection drops; commands go on, and the runner dials again."""
         self._runner(session_id).cut()

@@ -50,6 +50,16 @@ class ThreadSettings:
     retry_seconds: float = 2.0
     """How long to wait before a sandbox that could not be had is tried again; and how long in all:"""
     resolve_seconds: float = 60.0
+    attempt_seconds: float = 20.0
+    """How long one try may take that was begun within that time. What is made has limits of its own:"""
+    make_seconds: float = 300.0
+    """A sandbox;"""
+    start_seconds: float = 240.0
+    """an agent, with the end of one that hangs: more than any adapter gives it;"""
+    preview_trust_seconds: float = 60.0
+    """For how long a preview that was given, or looked at, is not looked at again."""
+    preview_look_seconds: float = 3.0
+    """How long it may take to answer then."""
     lease_seconds: float = 30.0
     """After how long without a word from its daemon a thread is another one's. Renewed three times as often."""
     linger_seconds: float = 5.0
@@ -83,7 +93,7 @@ class ThreadSettings:
     collect_seconds: float = 300.0
     """How long fetching a turn's new files may take."""
     clone_seconds: float = 600.0
-    """How long fetching a thread's repository may take."""
+    """a thread's repository, with all tries to fetch it."""
 
     history_lines: int = 400
     """How many of the last messages an agent is told of that has lost its session."""

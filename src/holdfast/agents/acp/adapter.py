@@ -22,11 +22,10 @@ from holdfast.agents.acp.words import (
     update_of,
 )
 from holdfast.agents.base import Abilities, Agent, AgentSessionId, Command, Cursor, Place, Prompt, Said, Told
-from holdfast.agents.permissions import Action, Rule
 from holdfast.agents.supervisor import Found, Json, Launch, Patience, Supervisor, record
 from holdfast.agents.supervisor.journal import Delivery
 from holdfast.agents.supervisor.preamble import preamble
-from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, AgentUnsupported
+from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing
 from holdfast.protocol.models import Model, channel_tag
 
 _HOME = "home"
@@ -57,7 +56,7 @@ class AcpAgent(Agent):
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(permissions=bool(self._preset.asks_for))
+        return Abilities(permissions=self._preset.asks_for)
 
     # -- the process ---------------------------------------------------------------------------------------------------
 
@@ -80,7 +79,6 @@ class AcpAgent(Agent):
         return await self._supervisor.running(place, await self._launch(place))
 
     async def _launch(self, place: Place) -> Launch:
-        self._check_rules(place.brief.permissions)
         setting = await self._setting(place)
         return Launch(
             self.name,
@@ -88,17 +86,8 @@ class AcpAgent(Agent):
             {**place.brief.environment, **self._preset.environment(setting)},
             {f"{_HOME}/{name}": data for name, data in self._preset.files(setting).items()},
             place.brief.workdir,
+            told_of_cuts=True,
         )
-
-    def _check_rules(self, rules: Sequence[Rule]) -> None:
-        """A rule that nobody keeps is worse than none. ``*`` stands for as much as the agent asks for."""
-        known = (*self._preset.asks_for, *(["*"] if self._preset.asks_for else []))
-        for rule in rules:
-            if rule.action is not Action.ALLOW and rule.tool not in known:
-                asks = ", ".join(self._preset.asks_for) or "nothing"
-                raise AgentUnsupported(
-                    f"{self.name} cannot keep the rule '{rule}': it asks for {asks}; see docs/agents.md"
-                )
 
     async def _setting(self, place: Place) -> Setting:
         home = f"{await self._supervisor.directory(place)}/{_HOME}"

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from holdfast.agents.acp.setting import Setting
 from holdfast.agents.opencode.tools import permissions
+from holdfast.agents.pi.config import RETRY
 from holdfast.protocol.models import Model, Wire, url_of
 
 Environment = Mapping[str, str]
@@ -139,7 +140,7 @@ def pi_files(setting: Setting) -> Files:
         "defaultProvider": setting.model.provider,
         "defaultModel": setting.model.name,
         "quietStartup": True,
-        "retry": {"enabled": False},  # the broker tries again, and others; and pi would hide it all
+        "retry": RETRY,
     }
     return {
         "models.json": json.dumps({"providers": providers}).encode(),

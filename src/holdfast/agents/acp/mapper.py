@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from holdfast.agents.acp.permission import Asked, options_of
 from holdfast.agents.acp.tool import Tool, shown
 from holdfast.agents.acp.words import Id, explain, is_answer, request_of, update_of
-from holdfast.agents.supervisor.lines import Json
+from holdfast.agents.supervisor.lines import CUT, Json
 from holdfast.protocol.turn_events import AgentStatus, Kind, StopReason, ToolState, TurnEvent
 
 _MOST_COMMANDS = 200
@@ -43,6 +43,8 @@ class Quirks:
 
     noise: re.Pattern[str] | None = None
     """Of whole pieces of text that are no part of the answer."""
+    again: re.Pattern[str] | None = None
+    """Of noise that tells that the model has failed, and is asked again."""
     silent_errors: bool = False
     """It ends a turn that failed as if it had ended well, without a word."""
     errors_as_text: re.Pattern[str] | None = None
@@ -67,6 +69,10 @@ class Mapper:
     _status: AgentStatus | None = None
     _part: int = 0
     _in_part: str = ""
+    _run: list[str] = field(default_factory=list)
+    """Parts of the answer that one call to the model may have said: those since the last tool."""
+    _cut: bool = False
+    """The model was cut off, or has failed, and nothing was said since."""
     _requests: int = 0
     _spoke: bool = False
     _last_text: str = ""
@@ -82,6 +88,9 @@ class Mapper:
 
     def feed(self, told: Json) -> list[Step]:
         """What a line of the agent means for this turn; often nothing."""
+        if told == CUT:
+            self._cut = bool(self._run)
+            return []
         if is_answer(told, self.request_id):
             return list(self._ended(told))
         asked = request_of(told)
@@ -117,7 +126,7 @@ class Mapper:
                 return
         if self._trouble:
             yield Ended(StopReason.ERROR, self._trouble)
-        elif self.quirks.silent_errors and not self._spoke:
+        elif self.quirks.silent_errors and (self._cut or not self._spoke):
             yield Ended(
                 StopReason.ERROR,
                 "the agent ended the turn without a word, which is how this one takes an error of its model; "
@@ -177,8 +186,12 @@ class Mapper:
                 self._trouble = message
 
     def _text(self, text: str, *, thought: bool) -> Iterator[TurnEvent]:
+        if self.quirks.again is not None and self.quirks.again.search(text):
+            self._cut = True
         if not text or (self.quirks.noise is not None and self.quirks.noise.search(text)):
             return
+        if self._cut:
+            yield from self._again()
         if not thought:
             self._spoke = True
             self._last_text = (self._last_text + text)[-2000:]
@@ -191,6 +204,14 @@ class Mapper:
         if thought:
             data["thought"] = True
         yield TurnEvent(Kind.TEXT_DELTA, data)
+
+    def _again(self) -> Iterator[TurnEvent]:
+        """It goes on speaking after its model was cut off. So it has asked again, and says everything anew."""
+        discards, self._run = self._run, []
+        self._cut, self._in_part, self._last_text = False, "", ""
+        if discards:
+            message = "the model was cut off in the middle of its answer, and was asked again"
+            yield TurnEvent(Kind.ERROR, {"code": "model_retried", "message": message, "discards": discards})
 
     def _plan(self, entries: list[object]) -> Iterator[TurnEvent]:
         found = []
@@ -253,6 +274,10 @@ class Mapper:
         if kind != self._in_part:
             self._part += 1
             self._in_part = kind
+            if kind == "tool":
+                self._run, self._cut = [], False
+            else:
+                self._run.append(f"{self.message_id}.{self._part}")
         return f"{self.message_id}.{self._part}"
 
     def _now(self, status: AgentStatus) -> list[TurnEvent]:

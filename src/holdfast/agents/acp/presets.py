@@ -78,6 +78,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         files=configs.pi_files,
         quirks=Quirks(
             noise=re.compile(r"\A(Retrying \(attempt \d+/\d+, waiting \d+s\)\.\.\.|Retry finished, resuming\.)\Z"),
+            again=re.compile(r"\ARetrying \(attempt \d+/\d+, waiting \d+s\)\.\.\.\Z"),
             silent_errors=True,
         ),
         asks_for=(),

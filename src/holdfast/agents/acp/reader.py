@@ -84,14 +84,14 @@ class Reader:
                 self.ended = True
                 await self._put_down(step.error)
             else:
-                events += await self._take(step)
+                events += await self._take(step, line.start)
         news = list(self._tell(line.start, events))
         if self.ended and self._whole:
             await self._turn.keep(self._all)
         for told in news:
             yield told
 
-    async def _take(self, step: Step) -> list[TurnEvent]:
+    async def _take(self, step: Step, line: int) -> list[TurnEvent]:
         match step:
             case TurnEvent():
                 return [step]
@@ -100,11 +100,13 @@ class Reader:
                     with contextlib.suppress(AgentDown):
                         await self._turn.refuse(step)
             case Asked():
-                return await self._asked(step)
+                return await self._asked(step, line)
         return []
 
-    async def _asked(self, asked: Asked) -> list[TurnEvent]:
+    async def _asked(self, asked: Asked, line: int) -> list[TurnEvent]:
         action = decide(self._turn.place.brief.permissions, asked.tool, asked.argument)
+        if action is Action.ASK and await self._turn.is_allowed_always(asked, line):
+            action = Action.ALLOW
         if action is Action.ASK:
             self._open[asked.number] = asked
         if await self._turn.answered(asked.number) is None:

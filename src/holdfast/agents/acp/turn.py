@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from holdfast.agents.acp.always import Always
 from holdfast.agents.acp.mapper import Ended, Mapper, Quirks, Refuse
-from holdfast.agents.acp.permission import CANCELED, Asked
+from holdfast.agents.acp.permission import ALLOW_ALWAYS, CANCELED, Asked
 from holdfast.agents.acp.words import notification, refusal, result
 from holdfast.agents.base import Place, Told
 from holdfast.agents.supervisor import record
@@ -79,7 +80,16 @@ class Turn:
 
     async def answer(self, asked: Asked, answer: str) -> None:
         """The first answer counts."""
+        if answer == ALLOW_ALWAYS:
+            await self._always.note(asked, self.name)
         await self._reply(asked.number, result(asked.id, asked.outcome(answer)), answer)
+
+    async def is_allowed_always(self, asked: Asked, line: int) -> bool:
+        return await self._always.covers(asked, line)
+
+    @property
+    def _always(self) -> Always:
+        return Always(self.supervisor, self.place, self.delivery)
 
     async def refuse(self, step: Refuse) -> None:
         await self._reply(step.number, refusal(step.id, step.method), "refused")

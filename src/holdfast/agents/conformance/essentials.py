@@ -20,6 +20,7 @@ class EssentialConformance:
     test_the_next_daemon_reads_on = StreamConformance.test_the_next_daemon_reads_on_in_mid_turn
     test_a_tool_runs_when_it_is_allowed = PermissionConformance.test_a_tool_runs_when_it_is_allowed
     test_a_tool_that_is_denied_does_not_run = PermissionConformance.test_a_tool_that_is_denied_does_not_run
+    test_always_is_about_that_rule = PermissionConformance.test_always_is_about_that_rule_and_no_other
     test_it_outlives_its_process = RecoveryConformance.test_a_conversation_outlives_the_agents_process
     test_it_outlives_a_sleep = RecoveryConformance.test_a_conversation_outlives_a_sleep_of_the_sandbox
     test_a_crash_in_mid_turn_is_told = RecoveryConformance.test_a_crash_in_mid_turn_is_told

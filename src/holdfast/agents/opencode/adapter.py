@@ -17,6 +17,7 @@ from holdfast.agents.opencode.history import told_before
 from holdfast.agents.opencode.mapper import Mapper
 from holdfast.agents.opencode.server import Servers, check_session
 from holdfast.agents.opencode.turn_log import TurnLog
+from holdfast.agents.permissions import KINDS
 from holdfast.agents.supervisor import Found, Line, Patience, Supervisor, follow_lines
 from holdfast.agents.supervisor.home import write_file
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, AgentUnsupported, FileMissing
@@ -43,7 +44,7 @@ class OpenCodeAgent(Agent):
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(revert=True, diff=True, permissions=True)
+        return Abilities(revert=True, diff=True, permissions=KINDS)
 
     # -- the process ---------------------------------------------------------------------------------------------------
 

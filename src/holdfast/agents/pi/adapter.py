@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Sequence
 from weakref import WeakValueDictionary
 
 from holdfast.agents.base import Abilities, Agent, AgentSessionId, Command, Cursor, Place, Prompt, Said, Told
+from holdfast.agents.permissions import KINDS
 from holdfast.agents.pi import session_file
 from holdfast.agents.pi.config import SESSIONS, config, spoken
 from holdfast.agents.pi.mapper import ABORT
@@ -45,7 +46,7 @@ class PiAgent(Agent):
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(steer=True, permissions=True)
+        return Abilities(steer=True, permissions=KINDS)
 
     # -- the process ---------------------------------------------------------------------------------------------------
 

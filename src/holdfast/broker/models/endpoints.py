@@ -30,6 +30,11 @@ class Endpoint:
     def is_billed(self) -> bool:
         return self.operation in (Operation.ANSWER, Operation.EMBED)
 
+    @property
+    def may_be_translated(self) -> bool:
+        """Answers mean the same in every dialect. Counts, vectors and what a provider has compacted do not."""
+        return self.operation is Operation.ANSWER and self.path != _COMPACT
+
     def streams_by_path(self) -> bool:
         return self.path.endswith(":streamGenerateContent")
 
@@ -39,10 +44,11 @@ class Endpoint:
         return f"/{path}" if provider.kind in (Kind.OPENAI, Kind.COMPATIBLE) else f"/{self.version}/{path}"
 
 
+_COMPACT = "responses/compact"
 _FIXED = {
     "chat/completions": (Operation.ANSWER, Wire.CHAT),
     "responses": (Operation.ANSWER, Wire.RESPONSES),
-    "responses/compact": (Operation.ANSWER, Wire.RESPONSES),
+    _COMPACT: (Operation.ANSWER, Wire.RESPONSES),
     "embeddings": (Operation.EMBED, Wire.CHAT),
     "messages": (Operation.ANSWER, Wire.MESSAGES),
     "messages/count_tokens": (Operation.COUNT, Wire.MESSAGES),
@@ -66,6 +72,15 @@ def find(provider: Provider, method: str, rest: str) -> Endpoint | None:
     path = rest[found.end() :] if found else rest
     endpoint = _posted(path, version) if method == "POST" else _got(provider, method, path, version)
     return endpoint if endpoint is not None and endpoint.wire in provider.wires else None
+
+
+def answering(wire: Wire, model: str, *, streamed: bool) -> Endpoint:
+    """Where a model is asked in this dialect."""
+    if wire is Wire.GEMINI:
+        verb = "streamGenerateContent" if streamed else "generateContent"
+        return Endpoint(Operation.ANSWER, wire, f"models/{{}}:{verb}", "v1beta", model)
+    path = {Wire.CHAT: "chat/completions", Wire.RESPONSES: "responses", Wire.MESSAGES: "messages"}[wire]
+    return Endpoint(Operation.ANSWER, wire, path, "v1")
 
 
 def _posted(path: str, version: str) -> Endpoint | None:

@@ -2,21 +2,18 @@
 
 import json
 import tomllib
-from typing import cast
 
 import pytest
 
 from holdfast.agents.acp.adapter import AcpAgent, Claude, Codex, Gemini, OpencodeAcp, PiAcp
 from holdfast.agents.acp.presets import PRESETS, Preset
 from holdfast.agents.acp.setting import Setting, choose
-from holdfast.agents.base import Brief, Place, Sandbox
+from holdfast.agents.base import Brief
 from holdfast.agents.known import KNOWN
 from holdfast.agents.permissions import parse
 from holdfast.agents.registry import AgentRegistry
-from holdfast.errors import AgentFailed, AgentUnsupported
+from holdfast.errors import AgentFailed
 from holdfast.protocol.models import Model, Wire
-
-pytestmark = pytest.mark.anyio
 
 CHAT = Model("local", "small", (Wire.CHAT,))
 FULL = Model("demo", "demo-1", tuple(Wire))
@@ -72,18 +69,11 @@ def test_opencode_asks_only_where_rules_want_it() -> None:
         assert ("OPENCODE_DISABLE_PROJECT_CONFIG" in environment) is (word == "ask")
 
 
-async def test_a_rule_that_an_agent_cannot_keep_is_refused() -> None:
-    for kind, line in ((PiAcp, "deny bash:rm *"), (Codex, "deny search"), (Gemini, "ask read:/etc/*")):
-        place = Place("ses_x", cast(Sandbox, None), brief=Brief(models=(FULL,), permissions=parse([line])))
-        with pytest.raises(AgentUnsupported, match=kind.name):
-            await kind().health(place)
-
-
 @pytest.mark.parametrize("kind", [Claude, Codex, Gemini, OpencodeAcp, PiAcp])
 def test_each_is_offered_by_its_name(kind: type[AcpAgent]) -> None:
     assert kind.name in KNOWN
     assert type(AgentRegistry([kind.name]).get()) is kind
-    assert kind().abilities.permissions is (PRESETS[kind.name].asks_for != ())
+    assert kind().abilities.permissions == PRESETS[kind.name].asks_for
 
 
 def test_gemini_trusts_its_workspace_or_it_would_have_to_ask() -> None:

@@ -151,3 +151,21 @@ def test_how_long_an_answer_may_be() -> None:
 def test_no_model(model: object) -> None:
     with pytest.raises(BadQuestion, match="names no model"):
         _ = question({"model": model}).model
+
+
+@pytest.mark.parametrize(
+    ("kind", "rest", "may"),
+    [
+        (Kind.OPENAI, "v1/chat/completions", True),
+        (Kind.OPENAI, "v1/responses", True),
+        (Kind.OPENAI, "v1/responses/compact", False),
+        (Kind.OPENAI, "v1/embeddings", False),
+        (Kind.ANTHROPIC, "v1/messages", True),
+        (Kind.ANTHROPIC, "v1/messages/count_tokens", False),
+        (Kind.GEMINI, "v1beta/models/m:generateContent", True),
+        (Kind.GEMINI, "v1beta/models/m:countTokens", False),
+    ],
+)
+def test_only_answers_may_be_translated(kind: Kind, rest: str, may: bool) -> None:
+    found = endpoints.find(provider(kind), "POST", rest)
+    assert found is not None and found.may_be_translated is may
