@@ -1,6 +1,7 @@
-"""Real agents behind a real daemon: it is killed in the middle of a turn, and nothing in the sandbox knows the key."""
+"""Real agents behind a real daemon: it is killed in the middle of a turn, and nothing in the sandbox knows a secret."""
 
 import asyncio
+import base64
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,11 +14,12 @@ from holdfast.agents.known import KNOWN
 from holdfast.protocol.turn_events import Kind
 from holdfast.sdk import Client, Thread
 from support.daemon import DaemonProcess, unusable_driver
+from support.git_server import GitServer, git_server
 from support.installed import need_agent
 from support.machine import containers, processes_of
 from support.model_server import Cut, ModelServer, model_server
-from support.secrets import ENVIRONMENTS, FILES, counting, in_memory
-from support.waiting import wait_for
+from support.secrets import ENVIRONMENTS, FILES, finding, found, those_in_memory
+from support.waiting import until, wait_for
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
@@ -25,7 +27,10 @@ PATIENCE = 150.0
 AGENTS = ("pi", "opencode", "sandbox-agent", "opencode-acp", "codex", "pi-acp", "claude", "gemini")
 GO = "/workspace/go"
 MADE = "/workspace/made"
-TURN = f"say first part\nrun expr 6000 + 60 > {MADE}\nwait-for {GO}\nsay last part"
+GIT_HOST = "git.example.com"
+HEADS = "/workspace/heads"
+USED = f"run git ls-remote https://{GIT_HOST}/acme/tool.git > {HEADS}"
+TURN = f"say first part\nrun expr 6000 + 60 > {MADE}\n{USED}\nwait-for {GO}\nsay last part"
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,12 @@ class Lab:
     daemon: DaemonProcess
     models: ModelServer
     key: str
+    git: GitServer
+
+    @property
+    def secrets(self) -> set[str]:
+        """What must never be in a sandbox: a provider's key, the token for git, the daemon's own key."""
+        return {self.key, self.git.token, self.daemon.key}
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +51,30 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A daemon whose only models are a server of ours, which wants a key that nobody else knows."""
     if reason := unusable_driver():
         pytest.skip(reason)
-    key, key_file = f"sk-{secrets.token_hex(20)}", tmp_path_factory.mktemp("keys") / "key"
-    key_file.write_text(key)
-    key_file.chmod(0o600)
-    with start_blocking_portal() as portal, portal.wrap_async_context_manager(model_server()) as models:
-        providers = _providers(models.url, key_file)
-        with DaemonProcess(providers=providers, agents=list(AGENTS), default_agent="pi", max_sessions=20) as daemon:
+    folder = tmp_path_factory.mktemp("keys")
+    key, token = _secret(folder / "key", "sk-"), _secret(folder / "token", "ghp_")
+    repositories = git_server(tmp_path_factory.mktemp("git"), token)
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(model_server()) as models,
+        portal.wrap_async_context_manager(repositories) as git,
+    ):
+        git.make("acme/tool.git")
+        settings = {
+            "providers": _providers(models.url, folder / "key"),
+            "git_credentials": {GIT_HOST: {"url": git.url, "key": {"file": str(folder / "token")}}},
+            "agents": list(AGENTS),
+        }
+        with DaemonProcess(**settings, default_agent="pi", max_sessions=20) as daemon:
             daemon.keep_port()
-            yield Lab(daemon, models, key)
+            yield Lab(daemon, models, key, git)
+
+
+def _secret(file: Path, prefix: str) -> str:
+    secret = f"{prefix}{secrets.token_hex(20)}"
+    file.write_text(secret)
+    file.chmod(0o600)
+    return secret
 
 
 def _providers(url: str, key_file: Path) -> dict[str, object]:
@@ -74,6 +101,7 @@ async def test_the_daemon_is_killed_in_the_middle_of_a_turn(lab: Lab, agent: str
         await asyncio.to_thread(lab.daemon.kill)
         await asyncio.to_thread(lab.daemon.start)
         session = await client.get_session(str((await thread.info()).session_id))
+        await _nothing_knows_a_secret(lab, client, session.id)
         await session.write(GO, b"")
         result = await thread.send(TURN, id="m1").result()  # the same message: what became of it
         assert (result.reason, result.error) == ("end_turn", None), lab.daemon.tail()
@@ -84,7 +112,7 @@ async def test_the_daemon_is_killed_in_the_middle_of_a_turn(lab: Lab, agent: str
         assert await session.read(MADE) == b"6060\n"
         usage = events[-1].data["usage"]
         assert usage["calls"] >= 2 and usage["cost_usd"] > 0, usage
-        await _nothing_knows_the_key(lab, client, session.id)
+        assert b"refs/heads/main" in await session.read(HEADS)
         await thread.delete()
 
 
@@ -114,16 +142,25 @@ async def _until_it_waits(thread: Thread) -> None:
             return
 
 
-async def _nothing_knows_the_key(lab: Lab, client: Client, session_id: str) -> None:
-    """It was used, and is in no file, environment or memory of the sandbox; the search itself finds what is there."""
+async def _nothing_knows_a_secret(lab: Lab, client: Client, session_id: str) -> None:
+    """All were used, in the turn that is running; and none is in a file, an environment or the memory of a process of
+    the sandbox, where another word, which was put there, is found."""
     assert {seen.key for seen in lab.models.seen} == {lab.key}
-    session, mark = await client.get_session(session_id), f"mark-{secrets.token_hex(8)}"
-    await session.processes.start(cmd=f"export MARK={mark}; echo $MARK > /workspace/mark; exec sleep 1000")
-    while not (await session.exec("test -s /workspace/mark")).ok:  # noqa: ASYNC110 - in a sandbox
-        await asyncio.sleep(0.05)
+    assert lab.git.seen and all(_token(given) == lab.git.token for _method, _path, given in lab.git.seen)
+    session, planted = await client.get_session(session_id), f"mark-{secrets.token_hex(8)}"
+    await session.processes.start(cmd=f"export MARK={planted}; echo $MARK > /workspace/mark; exec sleep 1000")
+
+    async def is_planted() -> bool:
+        return (await session.exec("test -s /workspace/mark")).ok
+
+    await until(is_planted, "it is there", every=0.05)
+    wanted = {planted, *lab.secrets}
+    for place in (FILES, ENVIRONMENTS):
+        done = await session.exec(finding(place, wanted), timeout_ms=60_000)
+        assert found(done.stdout) == {planted}, place
     pids = await asyncio.to_thread(processes_of, lab.daemon, session_id)
-    for secret, is_there in ((mark, True), (lab.key, False)):
-        for place in (FILES, ENVIRONMENTS):
-            found = await session.exec(counting(place, secret), timeout_ms=60_000)
-            assert (int(found.stdout) > 0) is is_there, place
-        assert bool(await asyncio.to_thread(in_memory, pids, secret.encode())) is is_there
+    assert await asyncio.to_thread(those_in_memory, pids, wanted) == {planted}
+
+
+def _token(authorization: str) -> str:
+    return base64.b64decode(authorization.removeprefix("Basic ")).decode().partition(":")[2]

@@ -1,5 +1,6 @@
 """``holdfast chat`` and ``holdfast thread``, as a person or a script uses them, on a real daemon."""
 
+import contextlib
 import json
 import os
 import pty
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,47 @@ class Terminal:
 @pytest.fixture
 def terminal(talking: DaemonProcess, tmp_path: Path) -> Terminal:
     return Terminal(talking, tmp_path)
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Of a terminal in which a program runs; what it shows goes to a file."""
+
+    program: subprocess.Popen[bytes]
+    controller: int
+    log: Path
+
+    def type(self, keys: bytes) -> None:
+        os.write(self.controller, keys)
+
+    def shown(self) -> bytes:
+        return self.log.read_bytes()
+
+    def sees(self, text: bytes, what: str) -> None:
+        wait_for(lambda: text in self.shown(), what, SECONDS)
+
+
+@contextlib.contextmanager
+def typing(terminal: Terminal, *arguments: str) -> Iterator[Keys]:
+    """Somebody sits at a terminal, and not a file."""
+    controller, terminal_side = pty.openpty()
+    log = terminal.folder / "log"
+    with log.open("wb") as output:
+        program = subprocess.Popen(
+            terminal.command(*arguments),
+            stdin=terminal_side,
+            stdout=output,
+            stderr=output,
+            cwd=terminal.folder,
+            env=terminal.environment,
+        )
+    try:
+        yield Keys(program, controller, log)
+    finally:
+        program.kill()
+        program.wait()
+        os.close(controller)
+        os.close(terminal_side)
 
 
 def test_a_script_talks_through_a_pipe(terminal: Terminal) -> None:
@@ -122,56 +165,24 @@ def test_commands_with_a_slash(terminal: Terminal) -> None:
 
 
 def test_a_turn_is_aborted_by_what_is_typed(terminal: Terminal) -> None:
-    controller, terminal_side = pty.openpty()
-    log = terminal.folder / "log"
-    with log.open("wb") as output:
-        talk = subprocess.Popen(
-            terminal.command("chat", "typed"),
-            stdin=terminal_side,
-            stdout=output,
-            stderr=output,
-            cwd=terminal.folder,
-            env=terminal.environment,
-        )
-    try:
-        os.write(controller, b"say begun\\\nwait-for /workspace/never\n")
-        wait_for(lambda: b"begun" in log.read_bytes(), "the turn has begun", SECONDS)
-        os.write(controller, b"say later\n")
-        wait_for(lambda: b"that waits for the end" in log.read_bytes(), "it waits", SECONDS)
-        os.write(controller, b"/abort\n")
-        wait_for(lambda: b"(canceled)" in log.read_bytes(), "the turn is canceled", SECONDS)
-        wait_for(lambda: b"later\n" in log.read_bytes().split(b"> say later\n")[-1], "what waited is said", SECONDS)
-    finally:
-        talk.kill()
-        talk.wait()
-        os.close(controller)
-        os.close(terminal_side)
+    with typing(terminal, "chat", "typed") as keys:
+        keys.type(b"say begun\\\nwait-for /workspace/never\n")
+        keys.sees(b"begun", "the turn has begun")
+        keys.type(b"say later\n")
+        keys.sees(b"that waits for the end", "it waits")
+        keys.type(b"/abort\n")
+        keys.sees(b"(canceled)", "the turn is canceled")
+        wait_for(lambda: b"later\n" in keys.shown().split(b"> say later\n")[-1], "what waited is said", SECONDS)
 
 
 def test_ctrl_c_ends_the_turn_and_then_the_talk(terminal: Terminal) -> None:
-    controller, terminal_side = pty.openpty()
-    log = terminal.folder / "log"
-    with log.open("wb") as output:
-        talk = subprocess.Popen(
-            terminal.command("chat", "interrupted"),
-            stdin=terminal_side,
-            stdout=output,
-            stderr=output,
-            cwd=terminal.folder,
-            env=terminal.environment,
-        )
-    try:
-        os.write(controller, b"say begun\\\nwait-for /workspace/never\n")
-        wait_for(lambda: b"begun" in log.read_bytes(), "the turn has begun", SECONDS)
-        talk.send_signal(signal.SIGINT)
-        wait_for(lambda: b"(canceled)" in log.read_bytes(), "the turn is canceled", SECONDS)
-        os.write(controller, b"say still here\n")
-        wait_for(lambda: b"still here" in log.read_bytes(), "the talk goes on", SECONDS)
-        wait_for(lambda: log.read_bytes().endswith(b"> "), "the prompt", SECONDS)
-        talk.send_signal(signal.SIGINT)
-        assert talk.wait(SECONDS) == 0
-    finally:
-        talk.kill()
-        talk.wait()
-        os.close(controller)
-        os.close(terminal_side)
+    with typing(terminal, "chat", "interrupted") as keys:
+        keys.type(b"say begun\\\nwait-for /workspace/never\n")
+        keys.sees(b"begun", "the turn has begun")
+        keys.program.send_signal(signal.SIGINT)
+        keys.sees(b"(canceled)", "the turn is canceled")
+        keys.type(b"say still here\n")
+        keys.sees(b"still here", "the talk goes on")
+        wait_for(lambda: keys.shown().endswith(b"> "), "the prompt", SECONDS)
+        keys.program.send_signal(signal.SIGINT)
+        assert keys.program.wait(SECONDS) == 0

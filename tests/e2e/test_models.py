@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.broker.demo import wire_of
 from holdfast.protocol.models import PORT, ROOT, Wire, placeholder
 from holdfast.sdk import Client, Session, Thread
 from support.daemon import DaemonProcess, unusable_driver, wait_for
+from support.installed import need_agent
 from support.machine import init_pid, processes_of
 from support.model_server import ModelServer, Status, model_server
 from support.secrets import ENVIRONMENTS, FILES, counting, in_memory
@@ -103,6 +105,9 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[Daem
             url = f"http://127.0.0.1:{port}/llm/{name}" + ("/v1" if kind == "openai" else "")
             models = [{"name": f"m{number}", "price": PRICE}]
             providers[name] = {"kind": kind, "base_url": url, "key": {"file": str(key)}, "models": models}
+    url = f"http://127.0.0.1:{port}/llm/chat-2/v1"
+    models = [{"name": "m2", "price": PRICE}]
+    providers["chat-2"] = {"kind": "openai-compatible", "base_url": url, "key": {"file": str(key)}, "models": models}
     preferences = [f"{kind}-2/m2" for kind in dict.fromkeys(KINDS.values())]
     with DaemonProcess(providers=providers, model_preferences=preferences, max_sessions=100) as process:
         process.keep_port()
@@ -170,12 +175,31 @@ async def test_another_model_answers_when_the_first_cannot(talk: Talk) -> None:
         [(status, body)] = await talk.ask(wire, "say hello from the second")
         assert status == 200 and "second" in body, (wire, body)
         talk.server.mend(f"{KINDS[wire]}-1")
+        # The thread's first choice is asked in its own dialect, whatever that of the question is.
+        is_openai = wire in (Wire.CHAT, Wire.RESPONSES)
+        assert wire_of(talk.server.asked("openai-2")[-1].path) is (wire if is_openai else Wire.RESPONSES)
     events = [event async for event in talk.thread.events(follow=False)]
-    assert {event.data["to"] for event in events if event.kind == "model-switched"} == {
-        "openai-2/m2",
-        "anthropic-2/m2",
-        "gemini-2/m2",
-    }
+    assert {event.data["to"] for event in events if event.kind == "model-switched"} == {"openai-2/m2"}
+
+
+async def test_an_agent_goes_on_with_a_model_of_another_dialect(talk: Talk) -> None:
+    need_agent("pi")
+    talk.server.break_("anthropic-1", Status(529))
+    thread = talk.client.thread("web:dialects")
+    options = {"agent": "pi", "model": "anthropic-1/m1", "model_preferences": ["chat-2/m2"]}
+    script = "say first part\nrun expr 6000 + 60 > /workspace/made\nsay last part"
+    result = await thread.send(script, options=options).result()
+    assert (result.reason, result.error) == ("end_turn", None), talk.daemon.tail()
+    assert (result.text.count("first part"), result.text.count("last part")) == (1, 1), result.text
+    session = await talk.client.get_session(str((await thread.info()).session_id))
+    assert await session.read("/workspace/made") == b"6060\n", "its tool has really run"
+    asked = {name: talk.server.asked(name) for name in ("anthropic-1", "chat-2")}
+    assert {wire_of(one.path) for one in asked["anthropic-1"]} == {Wire.MESSAGES}
+    assert {wire_of(one.path) for one in asked["chat-2"]} == {Wire.CHAT}
+    assert len(asked["anthropic-1"]) == len(asked["chat-2"]) == 2
+    switched = [event.data async for event in thread.events(follow=False) if event.kind == "model-switched"]
+    assert [(data["from"], data["to"]) for data in switched] == [("anthropic-1/m1", "chat-2/m2")]
+    await thread.delete()
 
 
 async def test_fifty_streams_at_the_same_time(talk: Talk) -> None:

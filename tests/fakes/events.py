@@ -46,6 +46,6 @@ class FakeEvents:
                 after = page.next
                 if not self._endless:
                     return
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(0.005)  # any of these may be set, at any time and from any thread
         finally:
             self.readers -= 1

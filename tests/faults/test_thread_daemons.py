@@ -176,11 +176,11 @@ async def test_a_daemon_stopped_in_a_transaction_with_real_sandboxes(town: Town,
 
 async def answered(desk: Desk, thread_id: str, name: str) -> None:
     """Looked for now and then: so many who look all the time would be all that the machine does."""
-    async with asyncio.timeout(120):
-        while True:
-            if (await desk.tools.store.messages.get(thread_id, name)).status == "done":
-                return
-            await asyncio.sleep(0.2)
+
+    async def done() -> bool:
+        return (await desk.tools.store.messages.get(thread_id, name)).status == "done"
+
+    await until(done, f"{name} is answered", 120, every=0.2)
 
 
 async def sent(desk: Desk, name: str, ref: ThreadRef) -> None:

@@ -5,6 +5,7 @@ docs/failures.md has a row for each; what is not here is in tests/integration/th
 
 import asyncio
 import contextlib
+import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -143,13 +144,16 @@ async def _told(desk: Desk, word: str) -> bool:
 
 
 @pytest.mark.parametrize("jump", [30 * DAY, -30 * DAY], ids=["forward", "back"])
-async def test_a_clock_that_jumps_changes_nothing(street: Street, jump: float) -> None:
-    """In the middle of a turn, and between two: leases and idleness go by the database's clock."""
+async def test_a_clock_that_jumps_changes_nothing(street: Street, jump: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the middle of a turn, and between two; with the database's clock, which leases and idleness go by."""
+    real, wrong = time.time, [0.0]
+    monkeypatch.setattr(time, "time", lambda: real() + wrong[0])
     async with street.daemon(STEADY) as desk:
         await desk.say("say one\nwait-for /workspace/go\nsay two", "m1")
         await desk.wait_for(Kind.TEXT_DELTA)
         sandbox = await session_of(desk)
         street.house.clock.now += jump
+        wrong[0] = jump
         await desk.threads.janitor.tick()
         street.house.world.sandboxes[sandbox].files["/workspace/go"] = b""
         assert (await desk.ended("m1")).reason == "end_turn"
@@ -159,6 +163,7 @@ async def test_a_clock_that_jumps_changes_nothing(street: Street, jump: float) -
         await check_whole(street, desk, sandbox)
     async with street.daemon(STEADY) as desk:
         street.house.clock.now -= jump
+        wrong[0] = 0.0
         assert (await desk.talk("recall two", "m3")).answer == "yes\n"
         await check_whole(street, desk, sandbox)
 

@@ -3,8 +3,6 @@
 The whole daemon runs inside the test, on the real driver where this machine has one, with BlockBuster watching.
 """
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,18 +14,16 @@ from holdfast.daemon import wiring
 from holdfast.daemon.config import Config
 from holdfast.keys.types import ROOT
 from holdfast.sessions.types import CreateRequest, ExecRequest, ForkRequest
-from support.daemon import unmount_below, unusable_driver
+from support.daemon import unusable_driver
+from support.state_dir import open_state_dir
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
 def state_dir() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="hf-", dir="/var/tmp"))
-    path.chmod(0o711)
-    yield path
-    unmount_below(path)
-    shutil.rmtree(path, ignore_errors=True)
+    with open_state_dir() as directory:
+        yield directory
 
 
 @pytest.mark.parametrize("driver", ["oci", "process"])

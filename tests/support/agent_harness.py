@@ -6,11 +6,8 @@ has a conversation and a directory of its own.
 
 import contextlib
 import os
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import cast
 from unittest import SkipTest
 
@@ -35,10 +32,10 @@ from holdfast.sessions.file_types import Search
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.sleep import PausedAs
 from holdfast.sessions.types import CreateRequest
-from support.daemon import unmount_below
 from support.installed import need_agent
 from support.model_server import ModelServer
 from support.scripted_harness import SETTINGS, open_service
+from support.state_dir import new_state_dir, remove_state_dir
 
 PATIENCE = Patience(start=90, health=5, request=60, quiet=1.0, hung=12)
 TERM_MS = 1000
@@ -142,8 +139,7 @@ async def traces(harness: Harness) -> list[str]:
 async def open_agents(program: str, memory_mb: int = 768) -> AsyncIterator[tuple[SessionService, ModelServer]]:
     """A session service whose sandboxes have the agents, and the demo model. Skips where the program is not here."""
     need_agent(program)
-    root = Path(tempfile.mkdtemp(prefix="hf-", dir="/var/tmp"))
-    root.chmod(0o711)  # sandboxes run under other ids and must be able to pass through
+    root = new_state_dir()
     (root / "s").mkdir(0o711)
     driver = OciDriver(root / "s", runtime="runc")
     server, broker = ModelServer(), ModelBroker()
@@ -166,8 +162,7 @@ async def open_agents(program: str, memory_mb: int = 768) -> AsyncIterator[tuple
         server.end()
         await broker.close()
         await driver.close()
-        unmount_below(root)
-        shutil.rmtree(root, ignore_errors=True)
+        remove_state_dir(root)
 
 
 @contextlib.asynccontextmanager

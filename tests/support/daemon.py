@@ -4,11 +4,9 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,6 +14,7 @@ from typing import Self
 import httpx2
 
 from holdfast.drivers.oci_machine import examine
+from support.state_dir import new_state_dir, remove_state_dir
 from support.waiting import PATIENCE
 from support.waiting import wait_for as wait_for  # most users of a daemon want it, too
 
@@ -30,20 +29,11 @@ def unusable_driver() -> str:
     return "; ".join(f"{check.name}: {check.detail}. {check.remedy}" for check in failed)
 
 
-def unmount_below(directory: Path) -> None:
-    """The shifted view of /usr belongs to the state directory and not to any session."""
-    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-    for mount in sorted((m for m in mounts if m.startswith(f"{directory}/")), reverse=True):
-        subprocess.run(["umount", "--lazy", mount], check=False)
-
-
 class DaemonProcess:
     """``holdfast up`` on a state directory of its own, on a free port."""
 
     def __init__(self, **settings: object) -> None:
-        # Short, because sockets live in it, and open to passers-by, because sandboxes run under other ids.
-        self.state_dir = Path(tempfile.mkdtemp(prefix="hf-", dir="/var/tmp"))
-        self.state_dir.chmod(0o711)
+        self.state_dir = new_state_dir()
         self.key = KEY
         self.url = ""
         self._settings: dict[str, object] = {
@@ -144,7 +134,7 @@ class DaemonProcess:
             self.start()
         except BaseException:
             self.kill()  # nobody will leave this block, and so end it
-            self._remove()
+            remove_state_dir(self.state_dir)
             raise
         return self
 
@@ -157,8 +147,4 @@ class DaemonProcess:
             self.destroy_everything()
         finally:
             self.stop()
-            self._remove()
-
-    def _remove(self) -> None:
-        unmount_below(self.state_dir)
-        shutil.rmtree(self.state_dir, ignore_errors=True)
+            remove_state_dir(self.state_dir)

@@ -12,8 +12,9 @@ from pathlib import Path
 import httpx2
 
 from holdfast.drivers.cgroups import remove_each
-from support.daemon import unmount_below, wait_for
 from support.machine import state_of
+from support.state_dir import unmount_below
+from support.waiting import wait_for
 
 
 def unusable_dockerd() -> str:

@@ -82,7 +82,14 @@ class Huge:
     size: int = 64 << 20
 
 
-Fault = Status | Silent | Cut | Garbage | Gated | Huge
+@dataclass(frozen=True)
+class Stalled:
+    """Falls silent for good behind the first piece with ``word`` in it; answers without the word are not disturbed."""
+
+    word: str
+
+
+Fault = Status | Silent | Cut | Garbage | Gated | Huge | Stalled
 
 
 @dataclass(frozen=True)
@@ -186,6 +193,8 @@ class ModelServer:
             if isinstance(fault, Gated) and number >= fault.pieces:
                 await fault.gate.acquire()
             await self._write(response, piece)
+            if isinstance(fault, Stalled) and fault.word.encode() in piece.data:
+                await self._ended.wait()
         await response.write_eof()
         return response
 

@@ -7,8 +7,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -38,10 +36,11 @@ from holdfast.threads.preview import Previews
 from holdfast.threads.service import ThreadService
 from holdfast.threads.settings import ThreadSettings
 from holdfast.threads.tools import Tools
-from support.daemon import DaemonProcess, unmount_below
+from support.daemon import DaemonProcess
 from support.house import NODE
 from support.machine import containers, delete_container, init_pid, runtime
 from support.scripted_harness import PATIENCE, SETTINGS
+from support.state_dir import open_state_dir, unmount_below
 from support.threads import REF, STEADY, Desk, text_of
 from support.waiting import until
 
@@ -219,10 +218,5 @@ async def remembers(desk: Desk, town: Town, *, file: bool, name: str = "after") 
 @contextlib.contextmanager
 def open_town(node: str = NODE) -> Iterator[Town]:
     runtime()  # found out now: later there is an event loop
-    root = Path(tempfile.mkdtemp(prefix="hf-", dir="/var/tmp"))
-    root.chmod(0o711)  # sandboxes run under other ids and must be able to pass through
-    try:
+    with open_state_dir() as root:
         yield Town(root, node)
-    finally:
-        unmount_below(root)
-        subprocess.run(["rm", "-rf", str(root)], check=False)

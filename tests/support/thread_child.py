@@ -35,10 +35,9 @@ async def work(desk: Desk, sandboxes: Callable[[], list[str]]) -> None:
     print("begun", flush=True)
 
     async def empty() -> bool:
-        await asyncio.sleep(0.1)
         return not await asyncio.to_thread(sandboxes)
 
-    await until(empty, "no sandbox is left", 120)
+    await until(empty, "no sandbox is left", 120, every=0.1)
     print("empty", flush=True)
 
 

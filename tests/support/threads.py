@@ -29,6 +29,7 @@ from holdfast.threads.tools import Tools
 from holdfast.threads.types import EventView, MessageView, Mode, NewMessage, TurnView
 from holdfast.threads.voice import NoTranscriber, Transcriber
 from support.house import NODE, House
+from support.waiting import until
 
 QUICK = ThreadSettings(
     retry_seconds=0.02,
@@ -91,14 +92,16 @@ class Desk:
 
     async def ended(self, message_id: str, ref: ThreadRef = REF) -> TurnView:
         """The turn of a message, when it is over."""
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                message = await self.threads.message(ref, message_id)
-                if message.turn_id is not None:
-                    turn = await self.threads.turn(ref, message.turn_id)
-                    if turn.state == "ended":
-                        return turn
-                await asyncio.sleep(0.02)
+        turns: list[TurnView] = []
+
+        async def over() -> bool:
+            message = await self.threads.message(ref, message_id)
+            if message.turn_id is not None:
+                turns.append(await self.threads.turn(ref, message.turn_id))
+            return bool(turns) and turns[-1].state == "ended"
+
+        await until(over, f"the turn of {message_id} is over", PATIENCE, every=0.02)
+        return turns[-1]
 
     async def talk(self, text: str, id: str | None = None, ref: ThreadRef = REF) -> TurnView:
         return await self.ended((await self.say(text, id, ref)).id, ref)

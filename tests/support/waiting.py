@@ -16,15 +16,17 @@ def wait_for(condition: Callable[[], bool], what: str, seconds: float = PATIENCE
         time.sleep(0.02)
 
 
-async def until(condition: Callable[[], Awaitable[bool] | bool], what: str, seconds: float = PATIENCE) -> None:
-    """The same for a test that is in the event loop itself."""
+async def until(
+    condition: Callable[[], Awaitable[bool] | bool], what: str, seconds: float = PATIENCE, every: float = 0.005
+) -> None:
+    """The same for a test that is in the event loop itself. ``every``: longer where looking costs others their time."""
     try:
         async with asyncio.timeout(seconds) as patience:
             while True:
                 found = condition()
                 if found if isinstance(found, bool) else await found:
                     return
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(every)
     except TimeoutError:
         assert not patience.expired(), f"after {seconds:.0f} s still not so: {what}"
         raise

@@ -113,8 +113,9 @@ class Abilities:
     """Take back the last turn, files included."""
     diff: bool = False
     """Tell what a turn has changed; for others, git tells what has changed in the working directory."""
-    permissions: bool = False
-    """Ask before tools run, as ``Brief.permissions`` says."""
+    permissions: Sequence[str] = ()
+    """Of ``permissions.KINDS``, those that it asks for before it uses them, where ``Brief.permissions`` says so. Rules
+    about others never come to the adapter: who makes the brief has refused them."""
     models: Sequence[str] = field(default_factory=tuple)
     """Of an agent with models of its own, which the broker does not serve."""
 
@@ -205,7 +206,7 @@ class Agent(ABC):
         raise AgentUnsupported(f"the agent {self.name} cannot be steered; send the message with mode queue")
 
     async def revert(self, place: Place, session: AgentSessionId, prompt_id: str) -> None:
-        """Undo the turn of this prompt and all after it. Only where ``abilities.revert``."""
+        """Undo the turn of this prompt and all after it. Only where ``abilities.revert``. Twice in a row is fine."""
         raise AgentUnsupported(f"the agent {self.name} cannot take back a turn")
 
     async def diff(self, place: Place, session: AgentSessionId, prompt_id: str) -> str:

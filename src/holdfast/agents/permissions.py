@@ -11,7 +11,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Final
 
-from holdfast.errors import BadInput
+from holdfast.errors import AgentUnsupported, BadInput
 
 KINDS: Final = ("bash", "read", "edit", "search", "webfetch", "task", "other")
 """bash: a command line. read, edit: a path. search: a pattern. webfetch: a URL. task: a sub-agent. other: its name."""
@@ -57,6 +57,22 @@ def _rule(line: str) -> Rule:
     return Rule(Action(action), tool, argument.strip() or "*")
 
 
+def check(agent: str, asks_for: Sequence[str], rules: Iterable[Rule]) -> None:
+    """Raises ``AgentUnsupported`` for a rule that an agent which asks for these ``KINDS`` cannot keep: that would be
+    worse than none. ``*`` stands for as much as the agent asks for."""
+    known = (*asks_for, *(["*"] if asks_for else []))
+    for rule in rules:
+        if rule.action is not Action.ALLOW and rule.tool not in known:
+            asks = ", ".join(asks_for) or "nothing"
+            raise AgentUnsupported(f"{agent} cannot keep the rule '{rule}': it asks for {asks}; see docs/agents.md")
+
+
+def find(rules: Sequence[Rule], tool: str, argument: str) -> Rule | None:
+    """The one that counts when an agent wants to use a tool."""
+    return next((rule for rule in rules if rule.matches(tool, argument)), None)
+
+
 def decide(rules: Sequence[Rule], tool: str, argument: str) -> Action:
     """What is to be done when an agent wants to use a tool."""
-    return next((rule.action for rule in rules if rule.matches(tool, argument)), Action.ALLOW)
+    rule = find(rules, tool, argument)
+    return Action.ALLOW if rule is None else rule.action

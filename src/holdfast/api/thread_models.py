@@ -87,6 +87,7 @@ class MessageIn(_Request):
 class AbortIn(_Request):
     channel: Channel = DEFAULT_CHANNEL
     queued: StrictBool = Field(default=False, description="Cancel also the messages that wait")
+    turn_id: TurnId | None = Field(default=None, description="Only this one, whatever its channel")
 
 
 class AnswerIn(_Request):
@@ -166,7 +167,7 @@ class ResolvedOut(BaseModel):
     session_id: str
     agent_session_id: str
     how: How
-    why: str | None = Field(description="For everything but reused: what was found")
+    why: str | None = Field(description="What was found, in words")
 
     @classmethod
     def of(cls, found: Resolved) -> "ResolvedOut":

@@ -15,13 +15,14 @@ from holdfast.cli.chat_commands import ChatCommands, about
 from holdfast.cli.common import report, show_json
 from holdfast.cli.thread_screen import Screen, chosen, live_area
 from holdfast.cli.typed_lines import TypedLines
-from holdfast.errors import BadInput, HoldfastError, ThreadNotFound
+from holdfast.errors import BadInput, HoldfastError, NotFound, ThreadNotFound, WrongState
 from holdfast.protocol.turn_events import Kind, StopReason
 from holdfast.sdk import Models, Reply, Thread, ThreadEvent, ThreadFile, TurnResult
 
 T = TypeVar("T")
 
 PROMPT = "> "
+NEWLINE = "\n"
 FINE, FAILED, INTERRUPTED = 0, 1, 130
 _FILE = re.compile(r'(?:(?<=\s)|^)@(?:"([^"]+)"|(\S+))')
 
@@ -48,7 +49,8 @@ class Talk:
         self._commands = ChatCommands(thread, self._models, self._screen, wishes, as_json=as_json)
         self._waiting: deque[str] = deque()
         """What was typed while a turn was running."""
-        self._question: ThreadEvent | None = None
+        self._questions: dict[str, ThreadEvent] = {}
+        """Those that are open, by id, in the order in which they were asked."""
 
     async def run(self, message: str | None) -> int:
         """Returns the exit code: that of the last turn."""
@@ -56,7 +58,7 @@ class Talk:
             if message is not None:
                 return await self._line(message, interrupt)
             await self._introduce()
-            code = FINE
+            code = await self._join(interrupt)
             while True:
                 line = await self._next(interrupt)
                 if line is None:
@@ -79,6 +81,24 @@ class Talk:
             self._screen.note(f"({about(await self._models())})")
             if self._lines.is_terminal:
                 self._screen.note("(/help shows the commands, Ctrl-D leaves)")
+
+    async def _join(self, interrupt: "_Interrupt") -> int:
+        """A turn may be running that somebody else, or we before, began: it is shown, with what it asks."""
+        if not self._lines.is_terminal:
+            return FINE
+        try:
+            asked = await self._thread.messages(channel=str(self._wishes["channel"]), status="in_turn")
+        except HoldfastError:  # there is no thread yet; or the first message tells what is wrong
+            return FINE
+        if not asked:
+            return FINE
+        self._screen.note(f"(a turn is running: {asked[0].text.partition(NEWLINE)[0]})")
+        try:
+            return await self._turn(self._thread.reply(asked[0]), interrupt)
+        except HoldfastError as error:
+            self._screen.finish_line()
+            report(error.code, error.message, as_json=self._as_json, request_id=error.request_id)
+            return FAILED
 
     async def _next(self, interrupt: "_Interrupt") -> str | None:
         if self._waiting:
@@ -120,17 +140,17 @@ class Talk:
                 else:
                     self._screen.show(event)
                 if event.kind == Kind.QUESTION:
-                    self._question = event
+                    self._questions[str(event.data["question_id"])] = event
                     self._lines.ask("? ")
                     if listening is None or listening.done():
                         listening = asyncio.ensure_future(self._listen(reply))
                 elif event.kind == Kind.QUESTION_CLOSED:
-                    self._question = None
-                    if listening is not None and not self._lines.is_terminal:
+                    self._closed(str(event.data["question_id"]))
+                    if listening is not None and not self._lines.is_terminal and not self._questions:
                         listening.cancel()
             return await reply.result()
         finally:
-            self._question = None
+            self._questions.clear()
             if listening is not None:
                 listening.cancel()
                 await asyncio.wait([listening])
@@ -140,34 +160,53 @@ class Talk:
 
         From a pipe only answers are read: a script means its lines one after the other.
         """
-        while True:
+        while self._questions or self._lines.is_terminal:
             line = await self._lines.next()
             self._screen.typed()
-            question, self._question = self._question, None
-            if question is not None:
-                await self._answer(question, line)
-            elif line is not None and line.strip() == "/abort":
+            if line is None:
+                self._leave_open()
+                return
+            if line.strip() == "/abort":
                 await self._told(reply.abort())
-            elif line is not None and line.strip():
+            elif self._questions:
+                await self._answer(next(iter(self._questions.values())), line)
+            elif line.strip():
                 self._waiting.append(line)
                 self._screen.note("(that waits for the end of this turn; /abort ends it)")
-            if line is None or not self._lines.is_terminal:
-                return
 
-    async def _answer(self, question: ThreadEvent, line: str | None) -> None:
-        """At the end of input, the question's own default counts in its time."""
-        if line is None:
+    def _leave_open(self) -> None:
+        """At the end of input, a question's own default counts in its time."""
+        for question in self._questions.values():
             self._screen.note(f"(no answer; at its deadline it is {question.data.get('default') or 'empty'})")
-            return
-        answer = chosen(line, question.data.get("options") or ())
-        await self._told(self._thread.answer(question.data["question_id"], answer))
 
-    async def _told(self, telling: Awaitable[object]) -> None:
+    async def _answer(self, question: ThreadEvent, line: str) -> None:
+        """An answer that did not arrive can be given again; one that came too late is of no use."""
+        question_id = str(question.data["question_id"])
+        answer = chosen(line, question.data.get("options") or ())
+        error = await self._told(self._thread.answer(question_id, answer))
+        if error is None or isinstance(error, WrongState | NotFound):
+            self._closed(question_id)
+        else:
+            self._lines.ask("? ")
+
+    def _closed(self, question_id: str) -> None:
+        """The next one is asked again: it may have scrolled away, and an answer must know what it answers."""
+        asked_now = next(iter(self._questions), None)
+        if self._questions.pop(question_id, None) is None or question_id != asked_now or not self._questions:
+            return
+        if not self._as_json:
+            self._screen.show(next(iter(self._questions.values())))
+        self._lines.ask("? ")
+
+    async def _told(self, telling: Awaitable[object]) -> HoldfastError | None:
+        """What went wrong, which was shown."""
         try:
             await telling
         except HoldfastError as error:
             self._screen.finish_line()
             report(error.code, error.message, as_json=self._as_json, request_id=error.request_id)
+            return error
+        return None
 
     async def _save(self, result: TurnResult) -> None:
         for file in result.artifacts:
@@ -251,9 +290,9 @@ class _Interrupt:
         return result
 
     async def _abort(self, reply: Reply) -> bool:
-        """Whether the daemon was told; a message that still waits is taken back."""
+        """Whether the daemon was told. It is about our own message: what others do in the thread goes on."""
         try:
-            await reply.abort(queued=reply.turn_id is None)
+            await reply.abort()
         except HoldfastError:
             return False
         return True

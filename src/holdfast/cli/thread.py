@@ -111,6 +111,37 @@ def event_line(event: "ThreadEvent") -> str:
     return "\t".join((*words, json.dumps(plain(event.data), ensure_ascii=False)))
 
 
+@command.command("abort")
+@click.argument("thread_key", metavar="KEY")
+@click.option("--channel", default="default", show_default=True, help="Whose turn.")
+@click.option("--queued", is_flag=True, help="Take back also the messages that wait there.")
+@OWNER
+@connection
+def abort(thread_key: str, channel: str, queued: bool, owner: str | None) -> None:
+    """End the turn that is running in a thread."""
+    turn = ask(lambda client: client.thread(thread_key, owner=owner).abort(channel=channel, queued=queued))
+    if wants_json():
+        show_json({"turn": turn})
+    else:
+        click.echo("no turn is running" if turn is None else turn.id)
+
+
+@command.command("answer")
+@click.argument("thread_key", metavar="KEY")
+@click.argument("question_id", metavar="QUESTION")
+@click.argument("answer_", metavar="ANSWER")
+@OWNER
+@connection
+def answer(thread_key: str, question_id: str, answer_: str, owner: str | None) -> None:
+    """Answer a question of a running turn, with the id of an option or any text.
+
+    `holdfast thread log KEY --events` shows questions with their ids and options.
+    """
+    ask(lambda client: client.thread(thread_key, owner=owner).answer(question_id, answer_))
+    if wants_json():
+        show_json({"answered": question_id})
+
+
 @command.command("pause")
 @click.argument("thread_key", metavar="KEY")
 @click.option("--hibernate", is_flag=True, help="Stop its sandbox, and keep its files only.")

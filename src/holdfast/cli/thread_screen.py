@@ -82,6 +82,8 @@ class Screen:
             case Kind.ERROR:
                 self._error = str(data["message"])
                 self.note(f"! {data['message']} ({data['code']})")
+                if data.get("discards"):
+                    self.note("! what was said last is said anew")
             case _:
                 line = _line(event.kind, data)
                 if line is not None:

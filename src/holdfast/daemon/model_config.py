@@ -1,6 +1,5 @@
 """Types of the settings of agents and models: what threads may ask, how much, and by which rules."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -9,18 +8,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from holdfast.agents import permissions
 from holdfast.broker.models.accounts import Limits
-from holdfast.daemon.setting_types import Float, Int, Name, split
+from holdfast.daemon.setting_types import Float, Int, Name, json_such_as, split
 from holdfast.errors import BadInput
-
-
-def _from_json(value: object) -> object:
-    """The environment has only text."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        raise ValueError('must be JSON such as {"spend_usd": 10}') from None
 
 
 def _patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
@@ -80,7 +69,8 @@ def _folder(path: Path) -> Path:
 
 Names = Annotated[tuple[Name, ...], BeforeValidator(split)]
 Rules = Annotated[tuple[Name, ...], BeforeValidator(split), AfterValidator(_rules)]
-ThreadLimits = Annotated[ModelLimits, BeforeValidator(_from_json)]
-KeyLimits = Annotated[Mapping[str, OwnersModelLimits], BeforeValidator(_from_json)]
+_json = json_such_as('{"spend_usd": 10}')
+ThreadLimits = Annotated[ModelLimits, _json]
+KeyLimits = Annotated[Mapping[str, OwnersModelLimits], _json]
 RulesFile = Annotated[Path, AfterValidator(_absolute), AfterValidator(_file)]
 RulesDir = Annotated[Path, AfterValidator(_absolute), AfterValidator(_folder)]

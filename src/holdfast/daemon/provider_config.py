@@ -1,7 +1,6 @@
 """The setting ``providers``: which model providers there are, and where their keys come from."""
 
 import ipaddress
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from holdfast.broker.models.keys import CommandKey, EnvKey, FileKey, Key
 from holdfast.broker.models.providers import Kind
-from holdfast.daemon.setting_types import Float, Int, Name, split
+from holdfast.daemon.setting_types import Float, Int, Name, json_such_as, split
 from holdfast.protocol.models import Wire
 
 _Frozen = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -75,6 +74,7 @@ class ModelConfig(BaseModel):
     wires: Annotated[tuple[Wire, ...] | None, BeforeValidator(split)] = None
     context_tokens: Annotated[Int, Field(ge=1)] | None = None
     output_tokens: Annotated[Int, Field(ge=1)] | None = None
+    images: bool | None = None
 
 
 class ProviderConfig(BaseModel):
@@ -116,16 +116,6 @@ def is_here(host: str) -> bool:
         return host == "localhost"
 
 
-def _from_json(value: object) -> object:
-    """The environment has only text."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        raise ValueError('must be JSON such as {"anthropic": {"key": {"env": "MY_KEY"}}}') from None
-
-
 def _not_null(value: object) -> object:
     """``anthropic:`` alone in a YAML file means all its defaults."""
     return {name: {} if one is None else one for name, one in value.items()} if isinstance(value, dict) else value
@@ -146,6 +136,6 @@ _ProviderName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{
 Providers = Annotated[
     Mapping[_ProviderName, ProviderConfig] | None,
     BeforeValidator(_not_null),
-    BeforeValidator(_from_json),
+    json_such_as('{"anthropic": {"key": {"env": "MY_KEY"}}}'),
     AfterValidator(_complete),
 ]

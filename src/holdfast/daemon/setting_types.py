@@ -25,6 +25,20 @@ def split(value: object) -> object:
     return [item.strip() for item in value.split(",") if item.strip()]
 
 
+def json_such_as(example: str) -> BeforeValidator:
+    """The environment has only text: what has fields is written as JSON."""
+
+    def read(value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        try:
+            return json.loads(value)
+        except ValueError:
+            raise ValueError(f"must be JSON such as {example}") from None
+
+    return BeforeValidator(read)
+
+
 Int = Annotated[int, BeforeValidator(no_bool)]
 Float = Annotated[float, BeforeValidator(no_bool), Field(allow_inf_nan=False)]
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]

@@ -1,26 +1,15 @@
 """Types of the settings of threads: which agents there are, when threads go to sleep, where their files are."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from holdfast.daemon.setting_types import Float, Name, split
+from holdfast.daemon.setting_types import Float, Name, json_such_as, split
 
 DEFAULT = "default"
 """The platform that stands for all others in ``thread_idle``."""
-
-
-def _from_json(value: object) -> object:
-    """The environment has only text."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        raise ValueError('must be JSON such as {"default": {"pause_after_seconds": 1800}}') from None
 
 
 _Seconds = Annotated[Float, Field(gt=0)] | None
@@ -44,5 +33,5 @@ def _absolute(path: Path) -> Path:
 
 
 AgentNames = Annotated[tuple[Name, ...], BeforeValidator(split)]
-ThreadIdle = Annotated[Mapping[str, IdleConfig], BeforeValidator(_from_json)]
+ThreadIdle = Annotated[Mapping[str, IdleConfig], json_such_as('{"default": {"pause_after_seconds": 1800}}')]
 FilesDir = Annotated[Path, AfterValidator(_absolute)]

@@ -135,6 +135,12 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(frames.encode(header, body))
 
+    def send_if_read(self, header: frames.Header) -> None:
+        """An answer to what may be asked without end: who does not read what was sent before is hung up on."""
+        if self._transport is not None and self._transport.get_write_buffer_size() > STREAM_BUFFER:
+            self._transport.abort()
+        self.send(header)
+
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()

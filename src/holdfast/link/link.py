@@ -165,6 +165,10 @@ class Link:
         self._connected.set()
 
     def runner_said(self, connection: Connection, header: frames.Header, body: bytes) -> None:
+        number = header.get("number")
+        if header.get("op") == "ping" and isinstance(number, int):
+            connection.send_if_read({"op": "pong", "number": number})
+            return
         call_id = header.get("id")
         future = self._calls.get(call_id) if isinstance(call_id, int) else None
         if connection is self._connection and future is not None and not future.done():

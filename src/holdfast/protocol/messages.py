@@ -11,6 +11,8 @@ welcome who it is now (``session``, ``token``). After a stream's first frame com
 
 On the control connection the host calls ``{"id", "op", ...}`` and the runner answers ``{"id", ...}`` or
 ``{"id", "error": {"code", "message"}}``, in any order. Unknown fields are ignored; an unknown op is an error reply.
+The runner may ask, too: ``{"op": "ping", "number"}`` is answered by ``{"op": "pong", "number"}``, and so proves that
+the daemon has ended a connection, and did not die (witness.py).
 Calls:
 
     ping                                                     -> {}
@@ -19,7 +21,7 @@ Calls:
     exec.get    exec_id                                      -> the same result, when there is one
     exec.cancel exec_id                                      -> the same result, which comes soon
     exec.attach exec_id offset stream                        -> {}   its output comes as frames on a stream (feed.py)
-    proc.start  process_id cmd|argv env cwd size input limit -> the process
+    proc.start  process_id cmd|argv env cwd size input limit told_of_cuts -> the process
     proc.list                                                -> {processes}
     proc.get    process_id wait_ms                           -> the process, at its end or after that time
     proc.read   process_id offset limit                      -> {offset, pieces, …} + body
@@ -56,6 +58,8 @@ INLINE_FILE_BYTES = 1 << 20
 
 STDOUT = 0
 STDERR = 1
+CUT = b"holdfast: the connection to the models was cut, and is there again\n"
+"""In the stderr of a process that was started to be ``told_of_cuts``."""
 
 
 def pack_segments(segments: list[tuple[int, int]]) -> bytes:

@@ -16,6 +16,12 @@ KEY_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._:@+=~-]*"
 _FOREIGN = re.compile(rb"[^A-Za-z0-9._@+=-]")
 
 
+def platform_of(key: str) -> str:
+    """What stands before the first colon; ``other`` where there is none."""
+    head, colon, _rest = key.partition(":")
+    return head if colon else "other"
+
+
 def slack(team: str, channel: str, ts: str, thread_ts: str | None = None) -> str:
     """Of a message in a channel: those of a thread share the key of its first message."""
     return _key("slack", team, channel, thread_ts or ts)

@@ -25,6 +25,7 @@ class Kind(StrEnum):
     TITLE = "title"
     FILES_CHANGED = "files-changed"
     RESOLVED = "thread.resolved"
+    SLEEP = "thread.sleep"
     REVERTED = "turn.reverted"
     NEW_SESSION = "session.new"
     MODEL_CHOSEN = "model-chosen"
@@ -79,6 +80,7 @@ KINDS: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.TITLE: ("title",),
     Kind.FILES_CHANGED: ("paths",),
     Kind.RESOLVED: ("how", "session_id"),
+    Kind.SLEEP: ("sleep_state",),
     Kind.REVERTED: ("turn_ids",),
     Kind.NEW_SESSION: (),
     Kind.MODEL_CHOSEN: ("model",),
@@ -96,6 +98,10 @@ message.part.tool-update   ``input`` (object), ``output`` (text so far, cut), ``
 message.finalize           ``error``: {code, message} where the reason is ``error``; ``artifacts``; ``usage``:
                            {calls, input_tokens, output_tokens, cached_tokens, cost_usd}
 question                   ``options``: [{id, label}]; ``deadline``: seconds since the epoch; ``default``
+error                      ``discards``: ids of parts whose text is no part of the answer any more: the model is asked
+                           again (``model_retried``), and what it says then has other ids
+models                     ids of those that the conversation can use; ``current``: the one that this turn uses. Told in
+                           its first turn, and when either has changed
 plan                       ``entries``: [{text, status: pending|in_progress|completed}], the whole plan each time
 commands                   ``commands``: [{name, description}]
 model-switched             ``from`` and ``to`` are ids of models; ``reason`` in words
@@ -103,6 +109,7 @@ usage-alert                ``what``: budget, rate, refused, …
 session.new                the agent of this channel knows nothing of what was said before, from now on
 model-chosen               ``model`` is the id that the thread uses from the next turn on; null: the daemon's default
 thread.resolved            ``why``, in words; told by the host where more was needed than to use what was there
+thread.sleep               ``sleep_state`` of the thread's sandbox from now on: awake, paused, hibernated, or none
 =========================  ===========================================================================================
 """
 

@@ -21,6 +21,7 @@ from holdfast.runner.ports import Ports
 from holdfast.runner.process_table import ProcessTable
 from holdfast.runner.quiet import Quiet
 from holdfast.runner.service import Service
+from holdfast.runner.witness import Witness
 
 CAPABILITIES = ["exec", "files", "processes", "listen", "dial"]
 BASH_OPTIONS = ["--norc", "--noprofile", "--noediting", "-i"]
@@ -56,13 +57,14 @@ def main() -> None:
     shell = [argv[0], *argv[2 : -len(BASH_OPTIONS)]] if argv else []
     environment = {**os.environ, **_extra_environment(settings.get("HOLDFAST_ENV", ""))}
     processes = ProcessTable(loop, dialer, shell, environment, home)
-    listeners = Listeners(loop, dialer)
-    calls = {**processes.calls, **listeners.calls, **Ports(loop, dialer, listeners).calls}
+    witness = Witness(loop)
+    listeners = Listeners(loop, dialer, witness, processes.tell_of_cut)
+    calls = {**processes.calls, **listeners.calls, **Ports(loop, dialer, witness, listeners).calls}
     bulk = Bulk(loop, dialer)
     quiet = Quiet(loop, dialer, bulk)
     calls |= quiet.calls
     service = Service(loop, dialer, bulk, argv, environment, home, settings["HOLDFAST_RUN_DIR"], calls)
-    control = Control(loop, dialer, CAPABILITIES, service.execs.running, service.serve)
+    control = Control(loop, dialer, witness, CAPABILITIES, service.execs.running, service.serve)
     quiet.involve(service, control)
     control.dial()
     loop.run_forever()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast.runner.dial import Dialer
     from holdfast.runner.lean import sockets
     from holdfast.runner.loop import Loop
+    from holdfast.runner.witness import Witness
 
     Serve = Callable[[frames.Header, bytes, Callable[..., None]], None]
 
@@ -29,10 +30,17 @@ class Control:
     """One connection at a time. ``serve(header, body, reply)`` is called for each call that comes in."""
 
     def __init__(
-        self, loop: Loop, dialer: Dialer, capabilities: list[str], running: Callable[[], list[str]], serve: Serve
+        self,
+        loop: Loop,
+        dialer: Dialer,
+        witness: Witness,
+        capabilities: list[str],
+        running: Callable[[], list[str]],
+        serve: Serve,
     ) -> None:
         self._loop = loop
         self._dialer = dialer
+        self._witness = witness
         self._capabilities = capabilities
         self._running = running
         self._serve = serve
@@ -88,6 +96,7 @@ class Control:
             self._socket.close()
             self._socket = None
             self._retry()
+            self._witness.lost()
 
     def _on_ready(self, events: int) -> None:
         try:
@@ -118,6 +127,9 @@ class Control:
             session, token = header.get("session"), header.get("token")
             if isinstance(session, str) and isinstance(token, str):
                 self._dialer.become(session, token)
+            self._witness.arrived(self._ping)
+        elif op == "pong":
+            self._witness.answered(header.get("number"))
         elif op == "replaced":
             os._exit(0)
         elif op == "refused":  # by a daemon of another version, perhaps; the next one may take us
@@ -138,7 +150,10 @@ class Control:
 
         return reply
 
-    def _send(self, header: frames.Header, body: bytes) -> None:
+    def _ping(self, number: int) -> None:
+        self._send({"op": "ping", "number": number})
+
+    def _send(self, header: frames.Header, body: bytes = b"") -> None:
         self._outgoing += frames.encode(header, body)
         try:
             self._flush()

@@ -2,6 +2,7 @@
 
 Each connection to ``127.0.0.1:port`` gets a connection home of its own, announced by the listener's name. While the
 daemon is away, callers wait for as long as the listener has patience, and are then hung up on; the listener stays.
+Those that it was talking to when it died are reset, so that none takes half an answer for a whole one.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.protocol.frames import Header
     from holdfast.runner.dial import Dialer
     from holdfast.runner.loop import Loop
+    from holdfast.runner.witness import Ask, Witness
 
 MAX_LISTENERS = 8
 MAX_CONNECTIONS = 128
@@ -34,9 +36,13 @@ AWAY_SECONDS = 0.25
 class Listeners:
     """All of them, by name."""
 
-    def __init__(self, loop: Loop, dialer: Dialer) -> None:
+    def __init__(self, loop: Loop, dialer: Dialer, witness: Witness, on_return: Callable[[], None]) -> None:
+        """``on_return``: called when the first caller gets through to a daemon that has taken another one's place."""
         self._loop = loop
         self._dialer = dialer
+        self._witness = witness
+        self._daemon = witness.daemon
+        self._on_return = on_return
         self._by_name: dict[str, _Listener] = {}
         self.calls = {"listen": self._listen}
 
@@ -64,15 +70,24 @@ class Listeners:
             return
         if len(self._by_name) >= MAX_LISTENERS:
             raise ValueError(f"there are {MAX_LISTENERS} listeners already")
-        self._by_name[name] = _Listener(self._loop, self._dialer, name, port, patience)
+        self._by_name[name] = _Listener(self._loop, self._dialer, name, port, patience, self._answered)
+
+    def _answered(self) -> Ask:
+        if self._daemon != self._witness.daemon:
+            self._daemon = self._witness.daemon
+            self._on_return()
+        return self._witness.of_new_connection()
 
 
 class _Listener:
-    def __init__(self, loop: Loop, dialer: Dialer, name: str, port: int, patience: int) -> None:
+    def __init__(
+        self, loop: Loop, dialer: Dialer, name: str, port: int, patience: int, answered: Callable[[], Ask]
+    ) -> None:
         self.port = port
         self._calls_away = int(patience / AWAY_SECONDS)
         self._loop = loop
         self._dialer = dialer
+        self._answered = answered
         self._name = name
         self._count = 0
         self._socket = sockets.socket(sockets.AF_INET, sockets.SOCK_STREAM | sockets.SOCK_CLOEXEC)
@@ -119,7 +134,7 @@ class _Listener:
                 return
             self._give_up(caller)
         else:
-            self._dialer.entrust(Pump(self._loop, caller, home, self._ended))
+            self._dialer.entrust(Pump(self._loop, caller, home, self._ended, self._answered()))
 
     def _give_up(self, caller: sockets.socket) -> None:
         close(caller)

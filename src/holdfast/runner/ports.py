@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.runner.dial import Dialer
     from holdfast.runner.listeners import Listeners
     from holdfast.runner.loop import Loop
+    from holdfast.runner.witness import Witness
 
     Reply = Callable[..., None]
 
@@ -30,9 +31,10 @@ _LOOPBACK = ((sockets.AF_INET, "127.0.0.1"), (sockets.AF_INET6, "::1"))
 
 
 class Ports:
-    def __init__(self, loop: Loop, dialer: Dialer, listeners: Listeners) -> None:
+    def __init__(self, loop: Loop, dialer: Dialer, witness: Witness, listeners: Listeners) -> None:
         self._loop = loop
         self._dialer = dialer
+        self._witness = witness
         self._listeners = listeners
         self._count = 0
         self.calls = {"ports": self._list, "dial": self._dial}
@@ -63,7 +65,7 @@ class Ports:
             close(found)
             self._ended()
             return
-        self._dialer.entrust(Pump(self._loop, found, home, self._ended))
+        self._dialer.entrust(Pump(self._loop, found, home, self._ended, self._witness.of_new_connection()))
         reply({})
 
     def _ended(self) -> None:

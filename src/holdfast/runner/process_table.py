@@ -6,6 +6,7 @@ import os
 
 from holdfast.protocol import fields
 from holdfast.protocol.frames import Header
+from holdfast.protocol.messages import CUT, STDERR
 from holdfast.runner.feed import Feed
 from holdfast.runner.files import FileError, explain
 from holdfast.runner.lean import signals
@@ -70,6 +71,7 @@ class ProcessTable:
         self._check_user(fields.optional_text(header, "user"))
         argv, label = self._argv(header)
         wish = Wish(argv, self._environment(header), self._cwd(header), _size(header), bool(header.get("input")))
+        told_of_cuts = bool(header.get("told_of_cuts"))
 
         def started(errno: int) -> None:
             if errno:
@@ -80,8 +82,15 @@ class ProcessTable:
                 reply(process.describe())
 
         process = Process(self._loop, process_id, label, wish, fields.integer(header, "limit"), started)
+        process.told_of_cuts = told_of_cuts
         self._by_id[process_id] = process
         self._forget_old()
+
+    def tell_of_cut(self) -> None:
+        """Whose model was cut off hears so in the midst of its own words: only here is it known where."""
+        for process in self._by_id.values():
+            if process.told_of_cuts and process.running:
+                process.output.add(STDERR, CUT)
 
     def _argv(self, header: Header) -> tuple[list[str], str]:
         line = fields.optional_text(header, "cmd")

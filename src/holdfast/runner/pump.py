@@ -4,9 +4,14 @@ At most ``BUFFER`` bytes wait in each direction: who does not read is not read f
 on as such, and the other goes on; when both have ended, both sockets are closed. What is sent to a side that takes no
 more is read and dropped for a moment: closing on unread bytes would reset the connection, and what that side has said
 last would be lost with it.
+
+What the second socket says has an end only if that is confirmed (``ask``); if not, or if the pump is closed before its
+time, the first one is reset: no program takes that for the end of what it was told.
 """
 
 from __future__ import annotations
+
+import sys
 
 from holdfast.runner.lean import sockets
 from holdfast.runner.loop import HANG_UP, READ, WRITE
@@ -16,9 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.runner.loop import Loop, Timer
+    from holdfast.runner.witness import Ask
 
 BUFFER = 1 << 16
 LINGER_SECONDS = 2.0
+_RESET_ON_CLOSE = (1).to_bytes(4, sys.byteorder) + bytes(4)
 
 
 class _Flow:
@@ -29,6 +36,7 @@ class _Flow:
         self.target = target
         self.waiting = bytearray()
         self.source_ended = False
+        self.end_is_confirmed = True
         self.broken = False
         self.done = False
 
@@ -60,7 +68,7 @@ class _Flow:
         except OSError:  # nobody there to take it
             self.waiting.clear()
             self.broken = True
-        if self.source_ended:
+        if self.source_ended and self.end_is_confirmed:
             self._pass_end_on()
 
     def _pass_end_on(self) -> None:
@@ -80,10 +88,19 @@ def _send_at_once(socket: sockets.socket) -> None:
 class Pump:
     """Takes over both sockets, and closes them when it is done; then ``on_end`` is called."""
 
-    def __init__(self, loop: Loop, a: sockets.socket, b: sockets.socket, on_end: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        inside: sockets.socket,
+        home: sockets.socket,
+        on_end: Callable[[], None],
+        ask: Ask | None = None,
+    ) -> None:
         self._loop = loop
         self._on_end = on_end
-        self._flows = (_Flow(a, b), _Flow(b, a))
+        self._ask = ask
+        self._flows = (_Flow(inside, home), _Flow(home, inside))
+        self._flows[1].end_is_confirmed = ask is None
         self._linger: Timer | None = None
         self.closed = False
         for flow in self._flows:
@@ -97,6 +114,25 @@ class Pump:
                 flow.write()
             if flow.source is ready and events & (READ | HANG_UP) and flow.wants_to_read():
                 flow.read()
+        if self._flows[1].source_ended and self._ask is not None:
+            ask, self._ask = self._ask, None
+            ask(self._learn)
+        if not self.closed:
+            self._go_on()
+
+    def _learn(self, alive: bool) -> None:
+        """Home has ended, and whether it was meant to."""
+        if self.closed:
+            return
+        if not alive:
+            self.close()
+            return
+        inward = self._flows[1]
+        inward.end_is_confirmed = True
+        inward.write()
+        self._go_on()
+
+    def _go_on(self) -> None:
         if all(flow.done for flow in self._flows):
             self.close()
             return
@@ -123,9 +159,21 @@ class Pump:
         if self._linger is not None:
             self._linger.cancel()
         for flow in self._flows:
-            self._loop.unwatch(flow.source.fileno())
-            close(flow.source)
+            self._loop.unwatch(flow.target.fileno())
+            if flow.done:
+                close(flow.target)
+            else:
+                _reset(flow.target)
         self._on_end()
+
+
+def _reset(connection: sockets.socket) -> None:
+    """Where there is such a thing."""
+    if connection.family == sockets.AF_UNIX:
+        close(connection)
+        return
+    connection.setsockopt(sockets.SOL_SOCKET, sockets.SO_LINGER, _RESET_ON_CLOSE)
+    connection.close()
 
 
 def close(connection: sockets.socket) -> None:

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
+from holdfast.errors import WrongState
 from holdfast.protocol.turn_events import Kind, StopReason
 from holdfast.sdk.thread_results import MessageInfo, ThreadEvent, TurnInfo, TurnResult
 
@@ -105,9 +106,21 @@ class Reply:
         turn = await self._thread.turn(self.turn_id)
         return TurnResult(turn.answer or "", str(turn.reason), turn.error, turn.artifacts, turn.id, turn.usage)
 
-    async def abort(self, *, queued: bool = False) -> TurnInfo | None:
-        """End the turn that is running in this channel; None if none is. ``queued``: cancel what waits there, too."""
-        return await self._thread.abort(channel=self._channel, queued=queued)
+    async def abort(self) -> TurnInfo | None:
+        """End the turn that answers this message, and no other; take the message back if it still waits.
+
+        None if there is no turn that could be ended.
+        """
+        if self._message is None:
+            return None
+        if self.turn_id is None:
+            try:
+                await self._thread.cancel(self.message_id)
+                return None
+            except WrongState:  # its turn has begun, though we have not heard of it
+                stored = await self._thread.message(self.message_id)
+                return None if stored.turn_id is None else await self._thread.abort(turn_id=stored.turn_id)
+        return await self._thread.abort(turn_id=self.turn_id)
 
     async def aclose(self) -> None:
         """Stop following. The message is worked on all the same."""

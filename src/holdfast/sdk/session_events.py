@@ -1,22 +1,17 @@
 """What happens to sessions, for those who want to know: ``client.events``."""
 
-import asyncio
-import random
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from holdfast.errors import Unavailable
 from holdfast.sdk.events import WireEvent, read_events
+from holdfast.sdk.following import SILENT_SECONDS, followed
 from holdfast.sdk.results import of_wire
-from holdfast.sdk.transport import BACKOFF_SECONDS, Transport
+from holdfast.sdk.transport import Transport
 
 GAP = "gap"
-SILENT_SECONDS = 45.0
-"""The daemon says something at least every 15 s; after three such times of silence it is gone."""
-LONGEST_PAUSE_SECONDS = 5.0
 PAGE = 500
 
 Params = dict[str, str | list[str]]
@@ -50,29 +45,12 @@ async def session_events(
         params["kind"] = [kinds] if isinstance(kinds, str) else list(kinds)
     if session_id is not None:
         params["session_id"] = session_id
-    going = _follow(transport, params, after) if follow else _pages(transport, params, after)
+    going = (
+        followed(lambda last: _stream(transport, params, last), after) if follow else _pages(transport, params, after)
+    )
     async with aclosing(going):
         async for event in going:
             yield event
-
-
-async def _follow(transport: Transport, params: Params, after: int | None) -> AsyncGenerator[SessionEvent, None]:
-    """For ever: a stream that ends or breaks is taken up again after the last event that came."""
-    known, failures = False, 0
-    while True:
-        try:
-            async with aclosing(_stream(transport, params, after)) as stream:
-                async for event in stream:
-                    known, failures = True, 0
-                    if event is not None:
-                        after = event.seq
-                        yield event
-        except Unavailable:
-            if not known:  # there never was a daemon: say so, as every other call does
-                raise
-        failures += 1
-        pause = min(BACKOFF_SECONDS * 2.0 ** min(failures, 20), LONGEST_PAUSE_SECONDS)
-        await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
 
 
 async def _stream(transport: Transport, params: Params, after: int | None) -> AsyncGenerator[SessionEvent | None, None]:

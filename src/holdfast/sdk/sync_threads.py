@@ -37,7 +37,9 @@ class SyncThread(Sync[Thread]):
 
     send = forward_object(SyncReply, Thread.send)
     resolve = forward(Thread.resolve)
+    reply = forward_object(SyncReply, Thread.reply)
     abort = forward(Thread.abort)
+    cancel = forward(Thread.cancel)
     answer = forward(Thread.answer)
     revert = forward(Thread.revert)
     command = forward_object(SyncReply, Thread.command)

@@ -97,10 +97,28 @@ class Thread:
         data = await self._call("POST", "/resolve", body, safe=True, timeout=RESOLVE_SECONDS)
         return of_wire(Resolved, {**data, "thread": thread_of_wire(data["thread"])})
 
-    async def abort(self, *, channel: str = DEFAULT_CHANNEL, queued: bool = False) -> TurnInfo | None:
-        """End the turn that is running; None if none is. ``queued``: cancel the messages that wait, too."""
-        data = await self._call("POST", "/abort", {"channel": channel, "queued": queued}, safe=True)
+    def reply(self, message: MessageInfo) -> Reply:
+        """What comes of a message that was sent before, perhaps by somebody else: all events of its turn."""
+
+        async def known() -> MessageInfo:
+            return message
+
+        return Reply(self, message.id, message.channel, known)
+
+    async def abort(
+        self, *, channel: str = DEFAULT_CHANNEL, queued: bool = False, turn_id: str | None = None
+    ) -> TurnInfo | None:
+        """End the turn that is running in the channel, or only that of ``turn_id``; None if it is not running.
+
+        ``queued``: cancel the messages that wait in the channel, too.
+        """
+        body = {"channel": channel, "queued": queued} | ({} if turn_id is None else {"turn_id": turn_id})
+        data = await self._call("POST", "/abort", body, safe=True)
         return None if data["turn"] is None else turn_of_wire(data["turn"])
+
+    async def cancel(self, message_id: str) -> MessageInfo:
+        """Take back a message that waits. ``WrongState`` if it is in a turn, or was: ``abort`` that."""
+        return of_wire(MessageInfo, await self._call("DELETE", f"/messages/{quote(message_id, safe='')}", safe=True))
 
     async def answer(self, question_id: str, answer: str) -> None:
         """Answer a question of a running turn, with the id of an option or any text. The first answer counts."""
@@ -194,10 +212,11 @@ class Thread:
         data = await self._call("GET", "/transcript", query={"channel": channel})
         return [of_wire(Line, one) for one in data["lines"]]
 
-    async def messages(self, *, channel: str | None = None) -> list[MessageInfo]:
-        """All messages of users, over as many pages as it takes."""
+    async def messages(self, *, channel: str | None = None, status: str | None = None) -> list[MessageInfo]:
+        """All messages of users, over as many pages as it takes. ``status``: ``in_turn`` are those being answered."""
         found: list[MessageInfo] = []
-        more: dict[str, str] = {} if channel is None else {"channel": channel}
+        wanted = {"channel": channel, "status": status}
+        more = {name: value for name, value in wanted.items() if value is not None}
         while True:
             page = await self._call("GET", "/messages", query={"limit": str(PAGE), **more})
             found += [of_wire(MessageInfo, one) for one in page["messages"]]

@@ -38,6 +38,8 @@ class ProcessRequest:
     stdin: bool = False
     output_bytes: int = OUTPUT_BYTES
     """How much of its output the runner keeps: the newest. It counts as the sandbox's memory."""
+    told_of_cuts: bool = False
+    """Among its stderr there is ``protocol.messages.CUT`` where a daemon died and its callers reached the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,7 @@ class Processes:
             "size": _size(request.terminal),
             "input": request.stdin,
             "limit": request.output_bytes,
+            **({"told_of_cuts": True} if request.told_of_cuts else {}),
         }
         return _view(await self._ask(session_id, "proc.start", fields))
 

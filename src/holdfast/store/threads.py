@@ -1,11 +1,12 @@
 """Rows of threads and their channels: look-ups, and every change that its lease guards."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
 
+from holdfast.protocol.thread_keys import platform_of
 from holdfast.protocol.turn_events import TurnEvent
 from holdfast.store import thread_removal
 from holdfast.store.database import Database
@@ -90,7 +91,7 @@ class ThreadStore:
                 "id": id,
                 "owner": owner,
                 "key": key,
-                "platform": key.partition(":")[0],
+                "platform": platform_of(key),
                 "agent": agent,
                 "settings": settings or {},
                 "incarnation": 0,
@@ -176,10 +177,15 @@ class ThreadStore:
             query = query.where(sa.tuple_(table.c.last_activity_at, table.c.id) < sa.tuple_(*after))
         return await self._all(query)
 
-    async def on_node(self, node: str) -> list[ThreadRow]:
+    async def on_node(
+        self, node: str, *, sleep_states: Collection[str] = tuple(SleepState), session_status: str | None = None
+    ) -> list[ThreadRow]:
         """The threads whose session was made by this node: what its death leaves without a sandbox."""
         made_there = sa.select(sessions.c.id).where(sessions.c.node == node)
-        return await self._all(_FOUND.where(table.c.session_id.in_(made_there)).order_by(table.c.id))
+        if session_status is not None:
+            made_there = made_there.where(sessions.c.status == session_status)
+        mine = (table.c.session_id.in_(made_there), table.c.sleep_state.in_(sleep_states))
+        return await self._all(_FOUND.where(*mine).order_by(table.c.id))
 
     async def at_work(self, session_id: str) -> tuple[ThreadRow, Mapping[str, str]] | None:
         """The thread that owns this session and, by channel, its turns that have not ended, oldest first."""
@@ -213,7 +219,13 @@ class ThreadStore:
         return await self._database.read(work)
 
     async def set_session(
-        self, lease: Lease, session_id: str | None, *, sleep_state: str | None = None, events: Sequence[TurnEvent] = ()
+        self,
+        lease: Lease,
+        session_id: str | None,
+        *,
+        sleep_state: str | None = None,
+        events: Sequence[TurnEvent] = (),
+        channel: str = DEFAULT_CHANNEL,
     ) -> ThreadRow:
         """This is the thread's sandbox now; None: it has none. A new one counts ``incarnation`` up.
 
@@ -232,11 +244,18 @@ class ThreadStore:
             "preview_expires_at": None,
             "workspace": None if session_id is None else sa.case((is_new, sa.null()), else_=table.c.workspace),
         }
-        return await self._change(lease, values, events)
+        return await self._change(lease, values, events, channel)
 
-    async def change(self, lease: Lease, values: ThreadChange, *, events: Sequence[TurnEvent] = ()) -> ThreadRow:
+    async def change(
+        self,
+        lease: Lease,
+        values: ThreadChange,
+        *,
+        events: Sequence[TurnEvent] = (),
+        channel: str = DEFAULT_CHANNEL,
+    ) -> ThreadRow:
         """Set columns."""
-        return await self._change(lease, values, events)
+        return await self._change(lease, values, events, channel)
 
     async def revise(
         self, lease: Lease, revised: Callable[[ThreadRow], ThreadChange], *, events: Sequence[TurnEvent] = ()
@@ -342,10 +361,16 @@ class ThreadStore:
         """
         return await self._database.write(partial(thread_removal.purge, older_than=older_than))
 
-    async def _change(self, lease: Lease, values: Mapping[str, object], events: Sequence[TurnEvent]) -> ThreadRow:
+    async def _change(
+        self,
+        lease: Lease,
+        values: Mapping[str, object],
+        events: Sequence[TurnEvent],
+        channel: str = DEFAULT_CHANNEL,
+    ) -> ThreadRow:
         def work(connection: sa.Connection) -> ThreadRow:
             entered = enter(connection, lease, events=len(events), **values)
-            append(connection, entered, events, channel=DEFAULT_CHANNEL, numbered=True)
+            append(connection, entered, events, channel=channel, numbered=True)
             return entered.row
 
         return await written(self._database, self._watch, lease.thread_id, work)

@@ -9,6 +9,7 @@ from holdfast.protocol.turn_events import AgentStatus, Kind, StopReason, TurnEve
 from holdfast.store.thread_guard import Entered, append, change_channel
 from holdfast.store.thread_rows import MessageStatus, TurnRow, TurnState
 from holdfast.store.thread_tables import messages
+from holdfast.store.thread_tables import thread_channels as channels
 from holdfast.store.thread_tables import thread_events as log
 from holdfast.store.thread_tables import threads as thread_table
 from holdfast.store.thread_tables import turns as table
@@ -37,8 +38,10 @@ def end_turn(
         return turn
     reason = StopReason(str(finalize.data["reason"]))
     error = finalize.data.get("error")
+    status = AgentStatus.ERROR if reason is StopReason.ERROR else AgentStatus.IDLE
     last = TurnEvent(finalize.kind, {**finalize.data, **_added(connection, turn_id, artifacts)})
-    newest = append(connection, entered, [*events, last], channel=turn.channel, turn_id=turn_id)
+    told = [*events, *_status_told(connection, turn, status, events), last]
+    newest = append(connection, entered, told, channel=turn.channel, turn_id=turn_id)
     ended = change_turn(
         connection,
         turn_id,
@@ -55,11 +58,21 @@ def end_turn(
     )
     taken = sa.update(messages).where(messages.c.turn_id == turn_id)
     connection.execute(taken.values(status=_BECOMES[reason], updated_at=entered.now))
-    status = AgentStatus.ERROR if reason is StopReason.ERROR else AgentStatus.IDLE
     change_channel(connection, entered, turn.channel, {"agent_status": status.value, **kept_of(events, status=False)})
     active = sa.update(thread_table).where(thread_table.c.id == turn.thread_id)
     connection.execute(active.values(last_activity_at=entered.now))
     return ended
+
+
+def _status_told(
+    connection: sa.Connection, turn: TurnRow, status: AgentStatus, events: Sequence[TurnEvent]
+) -> list[TurnEvent]:
+    """What the agent's status becomes with the end of a turn, unless that is what was last told of it."""
+    this = (channels.c.thread_id == turn.thread_id, channels.c.channel == turn.channel)
+    before = connection.scalar(sa.select(channels.c.agent_status).where(*this)) or AgentStatus.IDLE.value
+    if kept_of(events).get("agent_status", before) == status.value:
+        return []
+    return [TurnEvent(Kind.STATUS, {"status": status.value})]
 
 
 def _added(connection: sa.Connection, turn_id: str, artifacts: Sequence[str]) -> Mapping[str, object]:
@@ -92,23 +105,26 @@ def change_turn(connection: sa.Connection, turn_id: str, values: Mapping[str, ob
 def answer_of(connection: sa.Connection, turn: TurnRow, newest: int) -> str:
     """What the agent said in a turn so far."""
     its = (log.c.thread_id == turn.thread_id, log.c.seq.between(turn.first_seq, newest), log.c.turn_id == turn.id)
-    query = sa.select(log.c.data).where(*its, log.c.kind == Kind.TEXT_DELTA.value).order_by(log.c.seq)
+    query = (
+        sa.select(log.c.data).where(*its, log.c.kind.in_((Kind.TEXT_DELTA.value, Kind.ERROR.value))).order_by(log.c.seq)
+    )
     return said(connection.scalars(query))
 
 
-def said(deltas: Iterable[Mapping[str, object]]) -> str:
-    """The text of the deltas without thinking; an empty line where another part of the answer begins."""
-    texts: list[str] = []
-    part: object = None
-    for delta in deltas:
-        if delta.get("thought"):
+def said(told: Iterable[Mapping[str, object]]) -> str:
+    """The text of the deltas without thinking, and without what was taken back; an empty line between its parts."""
+    parts: list[tuple[tuple[object, object], list[str]]] = []
+    for one in told:
+        discarded = one.get("discards")
+        if isinstance(discarded, list):
+            parts = [part for part in parts if part[0][1] not in discarded]
+        if one.get("thought") or "text" not in one:
             continue
-        here = (delta.get("message_id"), delta.get("part_id"))
-        if texts and here != part:
-            texts.append("\n\n")
-        part = here
-        texts.append(str(delta.get("text", "")))
-    return "".join(texts)
+        here = (one.get("message_id"), one.get("part_id"))
+        if not parts or parts[-1][0] != here:
+            parts.append((here, []))
+        parts[-1][1].append(str(one["text"]))
+    return "\n\n".join("".join(texts) for _part, texts in parts)
 
 
 def kept_of(events: Sequence[TurnEvent], *, status: bool = True) -> dict[str, object]:

@@ -227,8 +227,8 @@ class TurnStore:
         ``finalize`` is the ``message.finalize`` event: its ``reason`` and ``error`` become the row's, ``artifacts``
         (ids of files) are added to its data, and ``usage`` where the turn has made calls to models.
         The messages become done, failed or canceled. The agent's text is kept in ``answer``, so the transcript
-        outlives the deltas; the channel's status becomes idle, or error. A turn that has ended already is returned as
-        it is, and nothing is added.
+        outlives the deltas; the channel's status becomes idle, or error, and is told if it was another. A turn that
+        has ended already is returned as it is, and nothing is added.
         """
         _refuse_finalize(events)
         if finalize.kind is not Kind.FINALIZE:

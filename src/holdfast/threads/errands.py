@@ -32,6 +32,7 @@ from holdfast.threads import options
 from holdfast.threads.command_errands import CommandErrands, refuse_running
 from holdfast.threads.patience import patiently
 from holdfast.threads.sandboxes import GONE
+from holdfast.threads.sleeps import slept
 from holdfast.threads.tools import Tools
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ log = structlog.get_logger(__name__)
 
 Data = Mapping[str, object]
 _MANY = 1000
+_ALL_THERE = "the sandbox, the agent and its session were all there"
 
 
 class Errands:
@@ -104,13 +106,13 @@ class Errands:
             "session_id": found.place.session_id,
             "agent_session_id": found.session,
             "how": str(found.how),
-            "why": found.why,
+            "why": found.why or _ALL_THERE,
             "changed": noted or found.changed,
         }
 
     async def _abort(self, box: "Mailbox", data: Data) -> Data:
         run = box.runs.get(_text(data, "channel"))
-        if run is None:
+        if run is None or data.get("turn_id") not in (None, run.turn.id):
             return {"turn_id": None}
         await run.abort()
         return {"turn_id": run.turn.id}
@@ -160,13 +162,18 @@ class Errands:
         await found.agent.revert(found.place, found.session, had[-1].id)
 
     async def _pause(self, box: "Mailbox", data: Data) -> Data:
+        running = Conflict("a turn is running; abort it, or wait for its end")
         if box.runs:
-            raise Conflict("a turn is running; abort it, or wait for its end")
-        row = await self._tools.store.threads.get(box.thread_id)
-        if row.session_id is not None:
-            how = PausedAs.FILES if data.get("hibernate") else PausedAs.FROZEN
-            state = await put_to_sleep(self._tools, row.session_id, how)
-            await self._tools.store.threads.change(box.lease, {"sleep_state": state})
+            raise running
+        async with box.standstill():  # a turn that began meanwhile would be frozen in its midst
+            if box.runs or await self._tools.store.turns.unfinished(box.thread_id):
+                raise running
+            row = await self._tools.store.threads.get(box.thread_id)
+            if row.session_id is not None:
+                how = PausedAs.FILES if data.get("hibernate") else PausedAs.FROZEN
+                state = await put_to_sleep(self._tools, row.session_id, how)
+                news = [slept(state)] if state != row.sleep_state else []
+                await self._tools.store.threads.change(box.lease, {"sleep_state": state}, events=news)
         return {}
 
     async def _options(self, box: "Mailbox", data: Data) -> Data:

@@ -22,6 +22,7 @@ from holdfast.threads.files import ThreadFileService
 from holdfast.threads.hosts import Hosts
 from holdfast.threads.idle_agents import IdleAgents
 from holdfast.threads.sandboxes import Sandboxes, made_for
+from holdfast.threads.sleeps import slept
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import IdlePolicy
 
@@ -86,6 +87,7 @@ class Janitor:
     async def put_to_sleep(self) -> None:
         """The furthest step first: who was asleep long enough to be destroyed need not be stopped before."""
         await self._after_a_jump()
+        await self._see_who_woke()
         policies = [self._tools.settings.idle, *self._tools.settings.platform_idle.values()]
         awake = (SleepState.AWAKE, SleepState.PAUSED)
         await self._each("destroy", _WITH_SANDBOX, [policy.destroy_after_seconds for policy in policies])
@@ -100,6 +102,23 @@ class Janitor:
         if abs(jumped) > _SKEW_SECONDS:
             log.warning("thread.clock.jumped", seconds=round(jumped))
             await self._tools.store.threads.touch_all(self._tools.node)
+
+    async def _see_who_woke(self) -> None:
+        """A sandbox can be used by its own id, for a command or a terminal: its thread is awake then, and sleeps by
+        the same rules as the others."""
+        threads, leases = self._tools.store.threads, self._tools.store.leases
+        asleep = (SleepState.PAUSED, SleepState.HIBERNATED)
+        for row in await threads.on_node(self._tools.node, sleep_states=asleep, session_status=Status.ACTIVE):
+            anyhow = Idle(sleep_states=asleep, idle_for=0.0)
+            claimed = await leases.claim_idle(row.id, anyhow, owner=self._owner, ttl=_HOLD_SECONDS)
+            if claimed is None:
+                continue  # somebody works on it, and writes that down
+            try:
+                woken = [slept(SleepState.AWAKE)]
+                await threads.change(claimed.lease, {"sleep_state": SleepState.AWAKE}, events=woken)
+                log.info("thread.woken", thread_id=row.id, key=row.key, session_id=row.session_id)
+            finally:
+                await leases.release(claimed.lease, if_done=False)
 
     async def _each(self, step: str, states: tuple[SleepState, ...], after: list[float | None]) -> None:
         shortest = min([_SHORTEST_SECONDS, *(seconds for seconds in after if seconds is not None)])
@@ -153,14 +172,15 @@ class Janitor:
         threads = self._tools.store.threads
         if step == "destroy":
             await destroy(self._tools, session_id)
-            await threads.set_session(row.lease, None)
+            await threads.set_session(row.lease, None, events=[slept(SleepState.NONE)])
             return
         how = PausedAs.FILES if step == "hibernate" else PausedAs.FROZEN
         try:
             state = await put_to_sleep(self._tools, session_id, how)
         except (SessionNotFound, WrongState):
             state = SleepState.HIBERNATED  # it died, or was destroyed: the next message finds out, and brings another
-        await threads.change(row.lease, {"sleep_state": state})
+        news = [slept(state)] if state != row.sleep_state else []
+        await threads.change(row.lease, {"sleep_state": state}, events=news)
 
     # -- leftovers ---------------------------------------------------------------------------------------------------
 
@@ -250,8 +270,9 @@ class Janitor:
         await store.leases.release(taken.lease, if_done=False)
 
     async def forget(self) -> None:
-        """Rows and files of deleted threads, and uploads that no message ever named."""
+        """Rows and files of deleted threads, uploads that no message ever named, and requests that are done."""
         store, settings = self._tools.store, self._tools.settings
+        await store.thread_requests.forget(older_than=settings.keep_requests_seconds)
         paths = await store.threads.purge(older_than=settings.keep_deleted_seconds)
         paths += await store.thread_files.remove_unused(older_than=settings.keep_uploads_seconds)
         await self._files.remove(paths)

@@ -53,9 +53,3 @@ def check_message_id(message_id: str) -> str:
     if len(message_id) > MAX_MESSAGE_ID or not _MESSAGE_ID.fullmatch(message_id):
         raise BadInput(f"id: 1 to {MAX_MESSAGE_ID} printable ASCII characters without spaces, chosen by you")
     return message_id
-
-
-def platform_of(key: str) -> str:
-    """What stands before the first colon; ``other`` where there is none."""
-    head, colon, _rest = key.partition(":")
-    return head if colon else "other"

@@ -6,7 +6,7 @@ bell rings when there may be some. It cannot let go of the lease while something
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 
 from holdfast.errors import Conflict, DiskFull, HoldfastError, StaleRow, ThreadNotFound, Unavailable, WrongState
-from holdfast.store.thread_rows import Lease, MessageRow, Mode, ThreadRow, TurnRow
+from holdfast.store.thread_rows import Lease, MessageRow, Mode, RequestRow, ThreadRow, TurnRow
 from holdfast.threads.errands import Errands
 from holdfast.threads.files import ThreadFileService
 from holdfast.threads.hosts import Hosts
@@ -305,12 +305,17 @@ class Mailbox:
             if not self._busy(turn.channel):
                 self._tools.metrics.takeovers.inc()
                 self._begin(turn)
+        requests = await store.thread_requests.open(self.thread_id)
+        self._take_on(one for one in requests if one.kind == "revert")  # one half done comes before the next turn
         for message in await store.messages.queued(self.thread_id):
             try:
                 await self._take_up(message)
             except WrongState as error:  # a turn has begun, or ended, in this moment; its end lets us look again
                 log.info("thread.message.waits", thread_id=self.thread_id, message_id=message.id, error=error.message)
-        for request in await store.thread_requests.open(self.thread_id):
+        self._take_on(one for one in requests if one.kind != "revert")
+
+    def _take_on(self, requests: Iterable[RequestRow]) -> None:
+        for request in requests:
             self._spawn(f"request:{request.id}", self._errands.of_another(self, request))
 
     async def _take_up(self, message: MessageRow) -> None:

@@ -79,9 +79,10 @@ class Office:
                 continue
             except Elsewhere:
                 break
-        return await self._ask_another(row, kind, data)
+        return await self.ask_in_writing(row, kind, data)
 
-    async def _ask_another(self, row: ThreadRow, kind: str, data: Mapping[str, object]) -> Mapping[str, object]:
+    async def ask_in_writing(self, row: ThreadRow, kind: str, data: Mapping[str, object]) -> Mapping[str, object]:
+        """By way of the store: it is done also if whoever does it, here or elsewhere, dies over it; then, once more."""
         requests, bell = self._tools.store.thread_requests, asyncio.Event()
         with self._tools.store.watch.listening(row.id, bell.set):
             request, seen = await requests.put(row.id, id=new_id("req"), kind=kind, data=data)

@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
+from holdfast.agents import permissions
 from holdfast.agents.base import Agent, AgentSessionId, Place
 from holdfast.errors import (
     AgentDown,
@@ -30,11 +31,13 @@ from holdfast.errors import (
     StaleRow,
     ThreadNotFound,
 )
-from holdfast.protocol.turn_events import Kind, TurnEvent
-from holdfast.store.thread_rows import ChannelRow, Lease, SleepState, ThreadRow
+from holdfast.protocol.turn_events import TurnEvent
+from holdfast.store.thread_rows import ChannelChange, ChannelRow, Lease, SleepState, ThreadChange, ThreadRow
 from holdfast.threads.briefs import Briefs
 from holdfast.threads.preview import PreviewKeeper
-from holdfast.threads.sandboxes import GONE, Ready, Sandboxes
+from holdfast.threads.resolve_time import ResolveTime
+from holdfast.threads.sandboxes import GONE, Ready, Sandboxes, resolved
+from holdfast.threads.sleeps import slept
 from holdfast.threads.tools import Tools
 from holdfast.threads.transcript import history
 from holdfast.threads.types import How
@@ -65,15 +68,23 @@ class Attached:
 class _Story:
     """The most that had to be done, over all tries; which sandbox was tried, and what proved it to be gone."""
 
+    time: ResolveTime
     how: How = How.REUSED
     why: str | None = None
     tried: str | None = None
     gone: HoldfastError | None = None
     tries: int = 0
+    last: HoldfastError | None = None
+    told: bool = True
+    """Whether ``how`` stands among the thread's events."""
 
-    def add(self, how: How, why: str | None) -> None:
+    def add(self, how: How, why: str | None, *, told: bool = False) -> None:
         if _RANK.index(how) > _RANK.index(self.how):
-            self.how, self.why = how, why
+            self.how, self.why, self.told = how, why, told
+
+    def news(self, session_id: str) -> list[TurnEvent]:
+        """What is to be told in the transaction of the next change."""
+        return [] if self.told else [resolved(self.how, self.why, session_id)]
 
 
 class Resolver:
@@ -92,17 +103,20 @@ class Resolver:
 
         ``in_turn``: its agent may be at work, and is not started again if it runs and answers.
         """
-        story, loop = _Story(), asyncio.get_running_loop()
+        settings = self._tools.settings
+        time = ResolveTime(settings.resolve_seconds, least=settings.attempt_seconds)
+        story = _Story(time)
         log.info("sandbox.resolve.start", thread_id=lease.thread_id, channel=channel)
-        until = loop.time() + self._tools.settings.resolve_seconds
         with self._tools.metrics.resolve_seconds.time():
             while True:
                 try:
-                    return await self._finished(lease, channel, await self._once(lease, channel, story, in_turn), story)
+                    async with time.attempt(story.last):
+                        found = await self._once(lease, channel, story, in_turn)
+                    return await self._finished(lease, channel, found, story)
                 except HoldfastError as error:
-                    story.tries += 1
+                    story.tries, story.last = story.tries + 1, error
                     story.gone = error if isinstance(error, GONE) else None
-                    if isinstance(error, _HOPELESS) or self._too_late(story, until):
+                    if isinstance(error, _HOPELESS) or self._too_late(story):
                         await self._failed(lease, error)
                         raise
                     self._tools.metrics.health_retries.inc()
@@ -110,35 +124,42 @@ class Resolver:
                 if story.gone is None or story.tries > 1:
                     await self._tools.sleep(self._tools.settings.retry_seconds)
 
-    def _too_late(self, story: _Story, until: float) -> bool:
+    def _too_late(self, story: _Story) -> bool:
         settings = self._tools.settings
         most = settings.resolve_seconds / max(settings.retry_seconds, 0.001)
-        return story.tries > most or asyncio.get_running_loop().time() + settings.retry_seconds > until
+        return story.tries > most or story.time.is_up_in(settings.retry_seconds)
 
     async def _once(self, lease: Lease, channel: str, story: _Story, in_turn: bool) -> Attached:
         ready, known = await self._sandbox(lease, channel, story)
         if ready.how in (How.CREATED, How.RECREATED):  # what came from a snapshot has had its sessions crossed out
             known = await self._tools.store.threads.channel(lease.thread_id, channel)
-        story.add(ready.how, ready.why)
+        story.add(ready.how, ready.why, told=ready.told)
         agent = self._tools.agents.get(ready.thread.agent)
         brief = await self._briefs.brief(ready.thread, channel)
+        permissions.check(agent.name, agent.abilities.permissions, brief.permissions)
         place = Place(ready.session_id, self._tools.sessions, channel, brief, in_turn)
         session = await self._agent_session(lease, agent, place, known, story)
         return Attached(ready.thread, agent, place, session, story.how, story.why)
 
     async def _sandbox(self, lease: Lease, channel: str, story: _Story) -> tuple[Ready, ChannelRow | None]:
         """One channel at a time: they share the sandbox, and one that is gone is made anew once."""
-        async with self._locks.setdefault(lease.thread_id, asyncio.Lock()):
+        lock, settings = self._locks.setdefault(lease.thread_id, asyncio.Lock()), self._tools.settings
+        with story.time.longer(settings.make_seconds + settings.clone_seconds):
+            await lock.acquire()  # another channel may be making what this one needs
+        try:
             found = await self._tools.store.threads.standing(lease.thread_id, channel)
             row = found.thread
             gone, story.gone = story.gone, None
             if gone is not None and row.session_id is not None and row.session_id == story.tried:
-                ready = await self._sandboxes.remake(lease, row, gone)
+                ready = await self._sandboxes.remake(lease, row, gone, channel, story.time)
             else:
-                ready = await self._sandboxes.ready(lease, row, found.session)
+                ready = await self._sandboxes.ready(lease, row, found.session, channel, story.time)
             story.tried = ready.session_id
-            ready = await self._workspaces.given(lease, ready, self._briefs.environment(ready.thread))
+            with story.time.longer(settings.clone_seconds + settings.attempt_seconds):
+                ready = await self._workspaces.given(lease, ready, self._briefs.environment(ready.thread))
             return ready, found.channel
+        finally:
+            lock.release()
 
     async def _agent_session(
         self, lease: Lease, agent: Agent, place: Place, known: ChannelRow | None, story: _Story
@@ -162,9 +183,10 @@ class Resolver:
             await ask()
         except AgentDown as error:
             await self._workspaces.keep(place)
-            await agent.start(place)
-            await self._tools.store.threads.change_channel(lease, place.channel, {})
+            with story.time.longer(self._tools.settings.start_seconds):
+                await agent.start(place)
             story.add(How.RESUMED, f"the agent was down: {error.message}")
+            await self._change_channel(lease, place, {}, story)
             await ask()
 
     async def _new_session(
@@ -172,10 +194,12 @@ class Resolver:
     ) -> AgentSessionId:
         store, limit = self._tools.store, self._tools.settings.history_lines
         session = await agent.create_session(place, await history(store, lease.thread_id, place.channel, limit))
-        await store.threads.change_channel(lease, place.channel, {"agent_session_id": session})
-        if known is not None and known.agent_session_id is not None:
-            self._tools.metrics.replaced.inc()
+        is_other = known is not None and known.agent_session_id is not None
+        if is_other:
             story.add(How.SESSION_REPLACED, lost)
+        await self._change_channel(lease, place, {"agent_session_id": session}, story)
+        if known is not None and is_other:
+            self._tools.metrics.replaced.inc()
             log.info(
                 "sandbox.session.replaced",
                 thread_id=lease.thread_id,
@@ -186,13 +210,24 @@ class Resolver:
             )
         return session
 
+    async def _change_channel(self, lease: Lease, place: Place, values: ChannelChange, story: _Story) -> None:
+        """And tell of it, in the same transaction."""
+        news = story.news(place.session_id)
+        await self._tools.store.threads.change_channel(lease, place.channel, values, events=news)
+        story.told = True
+
     async def _finished(self, lease: Lease, channel: str, found: Attached, story: _Story) -> Attached:
         row = found.thread
         if row.last_error is not None or row.resume_failures:
             row = await self._tools.store.threads.clear_error(lease)
         row = await self._previews.kept(lease, row)
+        news = story.news(found.place.session_id)
         if row.sleep_state != SleepState.AWAKE:
-            row = await self._tools.store.threads.change(lease, {"sleep_state": SleepState.AWAKE})
+            news.append(slept(SleepState.AWAKE))
+            woken: ThreadChange = {"sleep_state": SleepState.AWAKE}
+            row = await self._tools.store.threads.change(lease, woken, events=news, channel=channel)
+        elif news:
+            await self._tools.store.thread_events.record(lease, news, channel=channel)
         log.info(
             "sandbox.resolve.reuse" if story.how is How.REUSED else "sandbox.resolve.ok",
             thread_id=lease.thread_id,
@@ -201,9 +236,6 @@ class Resolver:
             how=story.how,
             why=story.why,
         )
-        if story.how is not How.REUSED:
-            data = {"how": str(story.how), "why": story.why, "session_id": found.place.session_id}
-            await self._tools.store.thread_events.record(lease, [TurnEvent(Kind.RESOLVED, data)], channel=channel)
         return replace(found, thread=row, changed=row is not found.thread)
 
     async def _failed(self, lease: Lease, error: HoldfastError) -> None:

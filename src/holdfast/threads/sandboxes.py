@@ -29,6 +29,7 @@ from holdfast.errors import (
     WrongState,
 )
 from holdfast.keys.types import Caller, Scope
+from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.sessions.machine import Status
 from holdfast.sessions.spec import KEPT_SECONDS
 from holdfast.sessions.types import SessionView, SnapshotStatus
@@ -36,6 +37,7 @@ from holdfast.store import SessionRow
 from holdfast.store.thread_rows import Lease, ThreadRow
 from holdfast.threads import options
 from holdfast.threads.hosts import Hosts
+from holdfast.threads.resolve_time import ResolveTime
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import How
 
@@ -58,6 +60,8 @@ class Ready:
     session_id: str
     how: How
     why: str | None = None
+    told: bool = False
+    """Whether that stands among the thread's events already."""
 
 
 class Sandboxes:
@@ -69,23 +73,29 @@ class Sandboxes:
         self._keys: dict[str, str] = {}
         """What to ask with instead of a key whose create has failed for good, by that key."""
 
-    async def ready(self, lease: Lease, row: ThreadRow, session: SessionRow | None) -> Ready:
+    async def ready(
+        self, lease: Lease, row: ThreadRow, session: SessionRow | None, channel: str, time: ResolveTime
+    ) -> Ready:
         """The thread's sandbox, awake. Raises whatever says nothing of its absence. ``session``: of its ``session_id``,
-        as it is now; None if there is no such row."""
+        as it is now; None if there is no such row. ``channel``: in which a new one is told of."""
         if row.session_id is None and row.incarnation == 0:
-            return await self._make(lease, row, How.CREATED, "it is new")
+            return await self._make(lease, row, How.CREATED, "it is new", channel, time)
         if row.session_id is None:
-            return await self._make(lease, row, How.RECREATED, "its sandbox was destroyed for want of use")
+            return await self._make(
+                lease, row, How.RECREATED, "its sandbox was destroyed for want of use", channel, time
+            )
         try:
             if session is None:
                 raise SessionNotFound(f"there is no session {row.session_id}")
             return await self._there(row, session)
         except GONE as error:
-            return await self._make(lease, row, How.RECREATED, error.message)
+            return await self._make(lease, row, How.RECREATED, error.message, channel, time)
 
-    async def remake(self, lease: Lease, row: ThreadRow, error: HoldfastError) -> Ready:
+    async def remake(
+        self, lease: Lease, row: ThreadRow, error: HoldfastError, channel: str, time: ResolveTime
+    ) -> Ready:
         """A new one: ``error``, one of ``GONE``, came up in the use of the old one."""
-        return await self._make(lease, row, How.RECREATED, error.message)
+        return await self._make(lease, row, How.RECREATED, error.message, channel, time)
 
     async def _there(self, row: ThreadRow, session: SessionRow) -> Ready:
         session_id = session.id
@@ -122,16 +132,18 @@ class Sandboxes:
 
     # -- a new one ---------------------------------------------------------------------------------------------------
 
-    async def _make(self, lease: Lease, row: ThreadRow, how: How, why: str) -> Ready:
+    async def _make(self, lease: Lease, row: ThreadRow, how: How, why: str, channel: str, time: ResolveTime) -> Ready:
         event = "sandbox.resolve.create" if how is How.CREATED else "sandbox.resolve.recreate"
         log.info(event, thread_id=row.id, key=row.key, how=how, why=why, old=row.session_id)
-        session = await self._create_from_snapshot(lease, row) or await self._create(row)
+        with time.longer(self._tools.settings.make_seconds):
+            session = await self._create_from_snapshot(lease, row) or await self._create(row)
         old = row.session_id
-        row = await self._tools.store.threads.set_session(lease, session.id)
+        told = resolved(how, why, session.id)
+        row = await self._tools.store.threads.set_session(lease, session.id, events=[told], channel=channel)
         self._tools.metrics.creates.labels(how).inc()
         if old is not None:
             await self.discard(old)
-        return Ready(row, session.id, how, why)
+        return Ready(row, session.id, how, why, told=True)
 
     async def _create_from_snapshot(self, lease: Lease, row: ThreadRow) -> SessionView | None:
         """From the newest good snapshot of the old one that is on this host. The agent in it has an older memory."""
@@ -185,6 +197,10 @@ class Sandboxes:
             return
         except HoldfastError as error:
             log.warning("sandbox.discard.failed", session_id=session_id, error=error.message, next="tried again")
+
+
+def resolved(how: How, why: str | None, session_id: str) -> TurnEvent:
+    return TurnEvent(Kind.RESOLVED, {"how": str(how), "why": why, "session_id": session_id})
 
 
 def made_for(session: SessionRow) -> tuple[str, int] | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import structlog
 
 from holdfast.errors import BadInput, HoldfastError, ThreadNotFound, TurnNotFound
-from holdfast.store.thread_rows import MessageRow, ThreadRow, TurnRow
+from holdfast.store.thread_rows import MessageRow, MessageStatus, ThreadRow, TurnRow
 from holdfast.store.thread_rows import NewMessage as StoredMessage
 from holdfast.store.usage import UsageBy, UsageLine
 from holdfast.store.usage_rows import UsageSum
@@ -186,18 +186,27 @@ class ThreadService:
         view = message_view(put.message)
         return view if view.after is not None else replace(view, after=row.last_seq)  # it was read before
 
-    async def abort(self, ref: ThreadRef, *, channel: str = DEFAULT_CHANNEL, queued: bool = False) -> TurnView | None:
+    async def abort(
+        self, ref: ThreadRef, *, channel: str = DEFAULT_CHANNEL, queued: bool = False, turn_id: str | None = None
+    ) -> TurnView | None:
         """End the turn that is running, soon: its last event says ``canceled``. None if none is.
 
-        ``queued``: messages that wait are canceled, too.
+        ``turn_id``: only this one, in whatever channel. ``queued``: cancel messages that wait in the channel, too.
         """
         row = await self._row(ref)
         if queued:
             await self._store.messages.cancel_queued(row.id, check_channel(channel))
-        if not any(turn.channel == channel for turn in await self._store.turns.unfinished(row.id)):
-            return None
-        found = await self._office.ask(row, "abort", {"channel": check_channel(channel)})
-        return None if found.get("turn_id") is None else await self.turn(ref, str(found["turn_id"]))
+        for turn in await self._store.turns.unfinished(row.id):
+            if turn.id == turn_id or (turn_id is None and turn.channel == channel):
+                # By its id: the next one may have begun when this is heard.
+                found = await self._office.ask(row, "abort", {"channel": turn.channel, "turn_id": turn.id})
+                return None if found.get("turn_id") is None else await self.turn(ref, turn.id)
+        return None
+
+    async def cancel(self, ref: ThreadRef, message_id: str) -> MessageView:
+        """Take back a message that waits. ``WrongState`` if a turn has it, or had it: abort that; ``NotFound``."""
+        row = await self._row(ref)
+        return message_view(await self._store.messages.cancel(row.id, check_message_id(message_id)))
 
     async def answer(self, ref: ThreadRef, question_id: str, answer: str) -> None:
         """Answer a question of a running turn; the first answer counts. ``NotFound`` if it was never asked.
@@ -214,7 +223,8 @@ class ThreadService:
         """
         row = await self._row(ref)
         wanted = turn_id or await self._last_turn(row.id, check_channel(channel))
-        found = await self._office.ask(row, "revert", {"channel": channel, "turn_id": wanted})
+        # In writing: the agent and the store forget the turn one after the other, and both must.
+        found = await self._office.ask_in_writing(row, "revert", {"channel": channel, "turn_id": wanted})
         return await self.turn(ref, str(found["turn_id"]))
 
     async def _last_turn(self, thread_id: str, channel: str) -> str:
@@ -256,14 +266,20 @@ class ThreadService:
         return views, None if last is None else f"{last.last_activity_at!r}:{last.id}"
 
     async def messages(
-        self, ref: ThreadRef, *, channel: str | None = None, limit: int = 100, cursor: str | None = None
+        self,
+        ref: ThreadRef,
+        *,
+        channel: str | None = None,
+        status: MessageStatus | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
     ) -> tuple[Sequence[MessageView], str | None]:
-        """Messages of users, oldest first, and where the next page goes on. ``channel`` None: of all."""
+        """Messages of users, oldest first, and where the next page goes on. ``channel`` or ``status`` None: of all."""
         row = await self._row(ref)
-        after = _number(cursor)
+        after, statuses = _number(cursor), None if status is None else [status]
         found: list[MessageRow] = []
         while len(found) <= limit:
-            page = await self._store.messages.page(row.id, limit=limit + 1, after=after)
+            page = await self._store.messages.page(row.id, limit=limit + 1, after=after, statuses=statuses)
             found += [message for message in page if channel in (None, message.channel)]
             if len(page) <= limit:
                 break

@@ -50,6 +50,12 @@ class ThreadSettings:
     retry_seconds: float = 2.0
     """How long to wait before a sandbox that could not be had is tried again; and how long in all:"""
     resolve_seconds: float = 60.0
+    attempt_seconds: float = 20.0
+    """How long one try may take that was begun within that time. What is made has limits of its own:"""
+    make_seconds: float = 300.0
+    """A sandbox;"""
+    start_seconds: float = 240.0
+    """an agent, with the end of one that hangs: more than any adapter gives it;"""
     preview_trust_seconds: float = 60.0
     """For how long a preview that was given, or looked at, is not looked at again."""
     preview_look_seconds: float = 3.0
@@ -87,13 +93,15 @@ class ThreadSettings:
     collect_seconds: float = 300.0
     """How long fetching a turn's new files may take."""
     clone_seconds: float = 600.0
-    """How long fetching a thread's repository may take."""
+    """a thread's repository, with all tries to fetch it."""
 
     history_lines: int = 400
     """How many of the last messages an agent is told of that has lost its session."""
     max_file_bytes: int = 1 << 30
     keep_uploads_seconds: float = 24 * 3600.0
     """How long a file is kept that no message names."""
+    keep_requests_seconds: float = 3600.0
+    """How long the result of a request to another daemon is kept: much longer than anybody waits for it."""
     keep_deleted_seconds: float = 60.0
     """How long the rows of a deleted thread are kept."""
 

@@ -63,7 +63,8 @@ async def _left(tools: Tools, found: Attached, turn: TurnRow) -> TurnRow | None:
     before = await patiently(
         lambda: tools.store.turns.page(turn.thread_id, limit=_PAGE, before=turn.first_seq), tools.sleep
     )
-    last = next((one for one in before if one.channel == turn.channel and one.state == TurnState.ENDED), None)
+    mine = (one for one in before if one.channel == turn.channel and one.state == TurnState.ENDED)
+    last = next((one for one in mine if one.agent_session_id is not None), None)  # others never came to an agent
     if last is None or last.stop_reason == StopReason.END_TURN or last.agent_session_id != found.session:
         return None
     return last

@@ -40,6 +40,7 @@ from holdfast.threads.silence import quieted, silence
 from holdfast.threads.steering import Steering
 from holdfast.threads.tools import Tools
 from holdfast.threads.turn_end import TurnEnd, error_event
+from holdfast.threads.until_aborted import Aborted, UntilAborted, hurry
 
 log = structlog.get_logger(__name__)
 
@@ -75,7 +76,7 @@ class TurnRun:
         self._heard = False
         """Whether the agent itself has said that the turn is over."""
         self._aborting = self._overtime = False
-        self._preparing: asyncio.Timeout | None = None
+        self._until_aborted = UntilAborted()
         self._following: asyncio.Timeout | None = None
         self._failures = self._stuck = 0
         """How often it failed: in all, and since something was last heard of it."""
@@ -114,7 +115,7 @@ class TurnRun:
             try:
                 await self._recall()
                 while not await self._try():
-                    metrics.prompt_retries.inc()
+                    pass
             except _GiveUp as end:
                 await self._end_with(end.error)
             except HoldfastError:
@@ -141,6 +142,8 @@ class TurnRun:
             await self._go()
         except (StaleRow, ThreadNotFound):
             raise
+        except Aborted:
+            await self._end(StopReason.CANCELED)
         except HoldfastError as error:
             self._attached = None
             if self._aborting:
@@ -155,16 +158,14 @@ class TurnRun:
 
     async def _go(self) -> None:
         found = await self._prepared()
-        if found is None:
-            await self._end(StopReason.CANCELED)
-            return
         self._attached = self._last = found
         if await self._must_ask(found):
-            if not await self._is_quiet(found):
+            prompt = await self._until_aborted.do(self._prompt(found))
+            if prompt is None:
                 self._attached = None
                 await self._go()
                 return
-            await self._ask(found)
+            await self._ask(found, prompt)
         self.on_accepted()
         if self._aborting:
             await self._tell_abort(found)
@@ -173,24 +174,18 @@ class TurnRun:
 
     # -- the prompt --------------------------------------------------------------------------------------------------
 
-    async def _prepared(self) -> Attached | None:
-        """The agent, ready; None if the turn was aborted before it was asked."""
-        if self._aborting and not self._turn.accepted and self._turn.state == TurnState.PREPARING:
-            return None
+    async def _prepared(self) -> Attached:
+        """The agent, ready."""
         try:
-            async with asyncio.timeout(None) as self._preparing:
-                await self._attachments.listen(() if self._turn.accepted else self._turn.attachments)
-                return await self._attach()
-        except TimeoutError:
-            if self._preparing is None or not self._preparing.expired():
-                raise  # somebody else's, and no abort
-            return None
+            return await (self._attach() if self.was_asked else self._until_aborted.do(self._listened()))
         except (StaleRow, ThreadNotFound):
             raise
         except HoldfastError as error:  # it was tried for long enough
             raise _GiveUp(error) from error
-        finally:
-            self._preparing = None
+
+    async def _listened(self) -> Attached:
+        await self._attachments.listen(self._turn.attachments)
+        return await self._attach()
 
     async def _must_ask(self, found: Attached) -> bool:
         turn = self._turn
@@ -214,22 +209,28 @@ class TurnRun:
         self._check_asked()
         return True
 
-    async def _is_quiet(self, found: Attached) -> bool:
-        """False once, if the agent had to be stopped and must be brought back."""
+    async def _prompt(self, found: Attached) -> Prompt | None:
+        """What it is asked; None once, if the agent had to be stopped and must be brought back."""
         before, self._quieted = self._quieted, True
-        return before or await quieted(self._tools, found, self._turn)
+        if not before and not await quieted(self._tools, found, self._turn):
+            return None
+        turn = self._turn
+        text, paths = await self._attachments.bring(found.place.session_id, turn.prompt, turn.attachments)
+        return Prompt(turn.id, text, paths, turn.model or options.from_json(found.thread.settings).model)
 
     def _check_asked(self) -> None:
         if self._turn.attempts >= _MOST_ASKED:
             raise _GiveUp(AgentFailed("the agent did not take the prompt up, also when it was asked again"))
 
-    async def _ask(self, found: Attached) -> None:
+    async def _ask(self, found: Attached, prompt: Prompt) -> None:
         turn = self._turn
-        text, paths = await self._attachments.bring(found.place.session_id, turn.prompt, turn.attachments)
-        model = turn.model or options.from_json(found.thread.settings).model
+        if self._aborting:
+            raise Aborted
+        if turn.attempts:
+            self._tools.metrics.prompt_retries.inc()
         await self._note(state=TurnState.PROMPTED, agent_session_id=found.session, attempt=True)
         try:
-            await found.agent.prompt(found.place, found.session, Prompt(turn.id, text, paths, model))
+            await found.agent.prompt(found.place, found.session, prompt)
         except (AgentDown, AgentSessionMissing):
             await self._note(state=TurnState.PREPARING)  # certainly not accepted
             raise
@@ -358,11 +359,9 @@ class TurnRun:
     async def abort(self) -> None:
         """End it soon: at once if the agent was not asked yet, else when the agent says so, or has had its time."""
         self._aborting = True
-        if self._preparing is not None:
-            if not self._turn.accepted and self._turn.state == TurnState.PREPARING:
-                self._preparing.reschedule(asyncio.get_running_loop().time())
-        elif self._following is not None and self._attached is not None:
-            self._following.reschedule(asyncio.get_running_loop().time() + self._tools.settings.abort_seconds)
+        self._until_aborted.abort()
+        if self._following is not None and self._attached is not None:
+            hurry(self._following, self._tools.settings.abort_seconds)
             await self._tell_abort(self._attached)
 
     async def _tell_abort(self, found: Attached) -> None:

@@ -3,6 +3,7 @@
 The thread's row notes what was given, and to which sandbox: so it is done once for each, and looked up for nothing.
 """
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -55,13 +56,16 @@ class Workspaces:
             await self._tools.sessions.files.mkdir(place.session_id, place.brief.workdir, parents=True, mode=None)
 
     async def _clone(self, session_id: str, repo: Repo, environment: Mapping[str, str]) -> None:
+        """All tries together have ``clone_seconds``."""
         settings, processes = self._tools.settings, self._tools.sessions.processes
+        loop = asyncio.get_running_loop()
+        until = loop.time() + settings.clone_seconds
         for number in range(1, repos.TRIES + 1):
             try:
-                await repos.clone(processes, session_id, repo, environment, seconds=settings.clone_seconds)
+                await repos.clone(processes, session_id, repo, environment, seconds=round(until - loop.time(), 1))
             except RepoFailed as error:
                 log.warning("repo.clone.failed", session_id=session_id, tries=number, error=error.message)
-                if number == repos.TRIES:
+                if number == repos.TRIES or loop.time() + settings.retry_seconds >= until:
                     raise
                 await self._tools.sleep(settings.retry_seconds)
             else:

@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast.agents.acp.adapter import Claude
+from holdfast.agents.base import Place
 from holdfast.agents.conformance import AgentConformance, Harness
-from holdfast.agents.conformance.harness import raises, reason_of, talk, text_of
+from holdfast.agents.conformance.harness import eventually, raises, reason_of, talk, text_of
 from holdfast.errors import AgentDown
 from holdfast.protocol.turn_events import Kind, StopReason
 from holdfast.sessions.processes import ProcessRequest
@@ -43,6 +44,31 @@ async def test_the_program_within_dies_and_the_next_turn_finds_another(harness: 
         await one.agent.start(one.place)
         await one.agent.resume_session(one.place, one.session)
         assert "again" in text_of(await one.turn(harness.wishes.say("again")))
+
+
+async def test_a_new_conversation_takes_the_place_of_the_one_before(harness: Harness) -> None:
+    """Each open one is a program of some 100 MB: a handful of them is more than the sandbox may have."""
+    async with talk(harness) as one:
+        await one.turn(harness.wishes.say("pear"))
+        assert await programs(one.place) == 1
+        await one.agent.create_session(one.place)
+
+        async def alone() -> bool:
+            return await programs(one.place) == 1
+
+        await eventually(alone, "the program of the conversation before is gone")
+        await one.agent.resume_session(one.place, one.session)
+        assert "yes" in text_of(await one.turn(harness.wishes.recall("pear")))
+
+
+async def programs(place: Place) -> int:
+    """How many of those that do an open conversation's work there are in the sandbox."""
+    request = ProcessRequest(cmd="pgrep -f 'claude-agent-sd[k]-linux' | wc -l")
+    processes = place.sandbox.processes
+    started = await processes.start(place.session_id, request, idempotency_key=None)
+    assert not (await processes.get(place.session_id, started.process_id, wait_ms=30_000)).running
+    chunks, _ = await processes.read(place.session_id, started.process_id, offset=0, limit=4096)
+    return int(b"".join(chunk.data for chunk in chunks))
 
 
 async def test_nothing_of_it_is_among_the_users_files(harness: Harness) -> None:

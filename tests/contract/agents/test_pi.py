@@ -56,17 +56,6 @@ class TestPi(AgentConformance):
             finally:
                 await harness.service.files.remove(one.place.session_id, "/workspace/.pi", recursive=True)
 
-    async def test_always_is_for_all_that_the_rule_asks_about(self, harness: AgentHarness) -> None:
-        async with talk(harness) as one:
-            first = await one.prompt(f"run echo may-i > {one.path('one')}")
-            question_id = str((await one.read_until(first, Kind.QUESTION)).event.data["question_id"])
-            await one.agent.answer(one.place, one.session, question_id, "allow_always")
-            await one.read(first)
-            turn = await one.turn(f"run echo may-i > {one.path('two')}")
-            assert Kind.QUESTION not in [told.event.kind for told in turn]
-            assert await harness.read_file(one.place, one.path("two")) == b"may-i\n"
-            await one.agent.stop(one.place)  # other tests want to be asked
-
     async def test_what_it_was_started_with_has_changed(self, harness: AgentHarness) -> None:
         async with talk(harness) as one:
             await one.turn("say hello")

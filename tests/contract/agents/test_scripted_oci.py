@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from dataclasses import replace
@@ -23,9 +21,9 @@ from holdfast.errors import RuntimeUnavailable
 from holdfast.images.store import ImageStore
 from holdfast.protocol.turn_events import Kind, StopReason
 from holdfast.sessions.file_types import Search
-from support.daemon import unmount_below
 from support.house import new
 from support.scripted_harness import SETTINGS, open_service, scripted_harness
+from support.state_dir import open_state_dir
 
 pytestmark = pytest.mark.anyio
 
@@ -33,13 +31,8 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(scope="module")
 def root() -> Iterator[Path]:
     """One for all tests: making the runtime bundle takes longer than a test."""
-    root = Path(tempfile.mkdtemp(prefix="hf-", dir="/var/tmp"))
-    root.chmod(0o711)  # sandboxes run under other ids and must be able to pass through
-    try:
+    with open_state_dir() as root:
         yield root
-    finally:
-        unmount_below(root)
-        shutil.rmtree(root, ignore_errors=True)
 
 
 @pytest.fixture

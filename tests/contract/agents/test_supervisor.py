@@ -142,6 +142,26 @@ async def test_three_failures_and_no_more_with_what_it_said(place: Place, monkey
     await raises(AgentDown, agent.start())
 
 
+async def test_one_that_comes_up_and_dies_each_time_is_given_up(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(breaker, "PAUSES", (0.0, 0.0, 0.0))
+    agent = Agent(place, f"echo 'out of memory' >&2; {ECHO}")
+    await agent.start()
+    for number in range(4):  # all that we do ourselves is no failure of its
+        if number % 2:
+            agent.launch = replace(agent.launch, env={"A": str(number)})
+        else:
+            await agent.supervisor.stop(place)
+        await agent.start()
+    for _ in range(3):
+        found = await agent.start()
+        await place.sandbox.processes.signal(place.session_id, found.view.process_id, "KILL")
+        await place.sandbox.processes.get(place.session_id, found.view.process_id, wait_ms=10_000)
+    refused = await raises(AgentFailed, agent.start())
+    assert "ended by itself" in refused.message and "out of memory" in refused.message
+    agent.now += 601
+    await agent.start()
+
+
 async def test_a_program_that_is_not_there_is_not_tried_again_at_once(place: Place) -> None:
     agent = Agent(place)
     agent.launch = replace(agent.launch, argv=["no-such-agent"])

@@ -1,8 +1,6 @@
 """The OCI driver, with each runtime, on real containers. Needs what ``holdfast doctor`` asks for."""
 
 import os
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from unittest import SkipTest
@@ -18,6 +16,7 @@ from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
 from support.leftovers import leftovers
 from support.places import full_dir, made
+from support.state_dir import open_state_dir
 
 pytestmark = pytest.mark.anyio
 
@@ -60,20 +59,14 @@ class OciHarness(Harness):
 @pytest.fixture(scope="session")
 def shared() -> Iterator[Path]:
     """Where the runtime bundle and the image are that all tests use."""
-    root = Path(tempfile.mkdtemp(prefix="hf-", dir="/var/tmp"))
-    root.chmod(0o711)  # sandboxes run under other ids and must be able to pass through
-    (root / "bundles").mkdir()
-    try:
+    with open_state_dir() as root:
+        (root / "bundles").mkdir()
         yield root
-    finally:
-        shutil.rmtree(root)
 
 
 @pytest.fixture(params=["runc", "crun"])
 async def harness(request: pytest.FixtureRequest, shared: Path) -> AsyncIterator[OciHarness]:
-    root = Path(tempfile.mkdtemp(prefix="hf-", dir="/var/tmp"))
-    root.chmod(0o711)
-    try:
+    with open_state_dir() as root:
         store = ImageStore(shared / "images", id_base=ID_BASE if os.geteuid() == 0 else None)
         harness = OciHarness(root, request.param, await store.resolve("host"), shared / "bundles")
         try:
@@ -81,16 +74,6 @@ async def harness(request: pytest.FixtureRequest, shared: Path) -> AsyncIterator
         except RuntimeUnavailable as reason:
             raise SkipTest(f"{request.param}: {reason}") from None  # one line for all tests, unlike pytest.skip
         yield harness
-    finally:
-        unmount_below(root)
-        shutil.rmtree(root, ignore_errors=True)
-
-
-def unmount_below(root: Path) -> None:
-    """Mounts that outlive a daemon on purpose must not outlive the test."""
-    mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    for mount in reversed([mount for mount in mounts if mount.startswith(f"{root}/")]):
-        os.spawnlp(os.P_WAIT, "umount", "umount", "--lazy", mount)
 
 
 class TestOciDriver(DriverConformance):

@@ -2,15 +2,13 @@
 
 import asyncio
 import os
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from unittest import SkipTest
 
 import pytest
 
-from contract.drivers.test_oci import OciHarness, unmount_below
+from contract.drivers.test_oci import OciHarness
 from holdfast.drivers import oci_memory
 from holdfast.drivers.base import SandboxState
 from holdfast.drivers.conformance import DriverConformance, Harness
@@ -21,6 +19,7 @@ from holdfast.drivers.conformance.memory import bring_back, keeper, put_away
 from holdfast.drivers.oci_config import ID_BASE
 from holdfast.errors import DriverQuota, RuntimeUnavailable, Unavailable
 from holdfast.images.store import ImageStore
+from support.state_dir import open_state_dir
 
 pytestmark = pytest.mark.anyio
 
@@ -28,13 +27,9 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Path]:
     """Where the runtime bundle and the image are that all tests use."""
-    root = Path(tempfile.mkdtemp(prefix="hf-", dir="/var/tmp"))
-    root.chmod(0o711)  # sandboxes run under other ids and must be able to pass through
-    (root / "bundles").mkdir()
-    try:
+    with open_state_dir() as root:
+        (root / "bundles").mkdir()
         yield root
-    finally:
-        shutil.rmtree(root)
 
 
 class GvisorHarness(OciHarness):
@@ -43,9 +38,7 @@ class GvisorHarness(OciHarness):
 
 @pytest.fixture
 async def harness(shared: Path) -> AsyncIterator[OciHarness]:
-    root = Path(tempfile.mkdtemp(prefix="hf-", dir="/var/tmp"))
-    root.chmod(0o711)
-    try:
+    with open_state_dir() as root:
         store = ImageStore(shared / "images", id_base=ID_BASE if os.geteuid() == 0 else None)
         harness = GvisorHarness(root, "runsc", await store.resolve("host"), shared / "bundles")
         try:
@@ -53,9 +46,6 @@ async def harness(shared: Path) -> AsyncIterator[OciHarness]:
         except RuntimeUnavailable as reason:
             raise SkipTest(f"runsc: {reason}") from None  # one line for all tests, unlike pytest.skip
         yield harness
-    finally:
-        unmount_below(root)
-        shutil.rmtree(root, ignore_errors=True)
 
 
 class TestGvisor(DriverConformance):

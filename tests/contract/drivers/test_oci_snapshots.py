@@ -2,24 +2,23 @@
 
 import asyncio
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from contract.drivers.test_oci import OciHarness, unmount_below
+from contract.drivers.test_oci import OciHarness
 from holdfast.drivers.conformance.harness import Sandbox, eventually, read, sandbox, write
 from holdfast.drivers.oci_config import ID_BASE
 from holdfast.drivers.oci_machine import examine
 from holdfast.errors import RuntimeUnavailable
 from holdfast.images.store import ImageStore
 from support.loops import mounted
+from support.state_dir import open_state_dir, unmount_below
 
 pytestmark = [
     pytest.mark.anyio,
@@ -72,12 +71,8 @@ async def harness_in(root: Path) -> AsyncIterator[OciHarness]:
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    root = Path(tempfile.mkdtemp(prefix="hf-", dir="/var/tmp"))
-    root.chmod(0o711)  # sandboxes run under other ids and must be able to pass through
-    try:
+    with open_state_dir() as root:
         yield root
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
 
 
 @pytest.fixture

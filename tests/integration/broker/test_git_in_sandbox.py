@@ -3,16 +3,12 @@
 import asyncio
 import contextlib
 import os
-import shutil
-import tempfile
-import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from holdfast.broker.git.environment import PART, git_environment
 from holdfast.broker.git.hosts import GitHost, GitSettings
@@ -25,19 +21,14 @@ from holdfast.drivers.oci import OciDriver
 from holdfast.drivers.oci_config import ID_BASE
 from holdfast.images.store import ImageStore
 from holdfast.keys.types import ROOT
-from holdfast.link.hub import LinkHub
-from holdfast.sessions.kept import Kept
-from holdfast.sessions.metrics import SessionMetrics
-from holdfast.sessions.saved_shells import SavedShells
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult
-from holdfast.store import Store
-from support.daemon import DaemonProcess, unmount_below
+from support.daemon import DaemonProcess
 from support.git_server import GitServer, git, git_server
-from support.house import NODE
 from support.machine import processes_of, runtime
-from support.scripted_harness import SETTINGS
+from support.scripted_harness import SETTINGS, open_service
 from support.secrets import ENVIRONMENTS, FILES, counting, in_memory
+from support.state_dir import open_state_dir
 
 pytestmark = pytest.mark.anyio
 TOKEN = "ghp_QzR7thisisthesecrettokenQzR7"
@@ -73,13 +64,8 @@ class Shop:
 @pytest.fixture(scope="module")
 def root() -> Iterator[Path]:
     runtime()  # found out now: later there is an event loop
-    root = Path(tempfile.mkdtemp(prefix="hf-", dir="/var/tmp"))
-    root.chmod(0o711)  # sandboxes run under other ids and must be able to pass through
-    try:
+    with open_state_dir() as root:
         yield root
-    finally:
-        unmount_below(root)
-        shutil.rmtree(root, ignore_errors=True)
 
 
 @pytest.fixture
@@ -109,26 +95,12 @@ async def _service(root: Path, broker: ModelBroker) -> AsyncIterator[SessionServ
     state_dir.mkdir(0o711, exist_ok=True)
     driver = OciDriver(state_dir)
     await driver.prepare()
-    store = await Store.open(f"sqlite+aiosqlite:///{root / 'test.db'}")
-    service = SessionService(
-        store.sessions,
-        driver,
-        ImageStore(root / "images", id_base=ID_BASE if os.geteuid() == 0 else None),
-        LinkHub(root / "l"),
-        SavedShells(root / "asleep"),
-        Kept(store.snapshots, store.workspaces, root),
-        replace(SETTINGS, default_image="host"),
-        node=NODE,
-        link_key=b"key",
-        clock=time.time,
-        metrics=SessionMetrics(CollectorRegistry()),
-        way_out=broker,
-    )
+    images = ImageStore(root / "images", id_base=ID_BASE if os.geteuid() == 0 else None)
     try:
-        async with service.running():
+        settings = replace(SETTINGS, default_image="host")
+        async with open_service(root, driver, images, settings, way_out=broker) as service:
             yield service
     finally:
-        await store.close()
         await driver.close()
 
 

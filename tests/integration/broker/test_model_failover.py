@@ -1,6 +1,5 @@
 """When a provider fails, in each of the ways in which they do and in each dialect, the next one answers instead."""
 
-import asyncio
 import json
 import socket
 from collections.abc import Callable, Mapping
@@ -272,9 +271,11 @@ async def test_a_key_that_was_changed_a_moment_ago_is_read_again() -> None:
 
 async def eventually(door: Door) -> None:
     """Ask until there is an answer."""
-    async with asyncio.timeout(30):
-        while (await door.ask()).status != 200:  # noqa: ASYNC110  # only asking tells
-            await asyncio.sleep(0.1)
+
+    async def answered() -> bool:
+        return (await door.ask()).status == 200
+
+    await until(answered, "there is an answer", 30, every=0.1)
 
 
 # -- streams that break ------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from holdfast.protocol.models import Model, Wire, placeholder
 from support.house import until
 from support.model_door import ACCOUNT, MemoryBooks, key_of, model_door
 from support.model_server import Garbage, Gated, Huge, Silent, Status, events_of, model_server
+from support.waiting import linger
 
 pytestmark = pytest.mark.anyio
 
@@ -279,11 +280,11 @@ async def test_requests_per_minute(wire: Wire, whose: str) -> None:
 
 
 class SlowBooks(MemoryBooks):
-    """Whoever looks waits until all have looked."""
+    """Whoever looks is slow to come back with it: the others look meanwhile."""
 
     async def spent(self, account: Account, /) -> Spent:
         before = await super().spent(account)
-        await asyncio.sleep(0.05)
+        await linger()
         return before
 
 
@@ -298,7 +299,7 @@ async def test_limits_hold_when_many_come_at_once() -> None:
 async def test_what_calls_under_way_may_cost_counts_as_spent() -> None:
     books = SlowBooks(replace(ACCOUNT, preferences=(), limits=Limits(spend_usd=0.001)))
     async with model_server() as server, model_door(server, Wire.MESSAGES, books=books) as door:
-        gate = Gated(pieces=8)  # each may have 100 tokens: $0.001
+        gate = Gated(pieces=2)  # each may have 100 tokens: $0.001
         server.break_("one", gate)
         asked = [asyncio.create_task(door.ask()) for _ in range(5)]
         done, waiting = await asyncio.wait(asked, timeout=30, return_when=asyncio.FIRST_COMPLETED)

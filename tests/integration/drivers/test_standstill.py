@@ -13,9 +13,10 @@ from holdfast.drivers import standstill
 from holdfast.drivers.disk import Disk, make_template
 from holdfast.drivers.host_processes import state_of
 from holdfast.drivers.oci import OciDriver
-from support.daemon import unmount_below, wait_for
 from support.loops import mounted
 from support.machine import loop_devices
+from support.state_dir import unmount_below
+from support.waiting import wait_for
 
 SECONDS = 20
 

@@ -3,11 +3,13 @@
 import asyncio
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from holdfast.errors import DriverTransient, ThreadNotFound
+from holdfast.protocol.turn_events import Kind
 from holdfast.sessions.machine import Status
 from holdfast.store.thread_rows import SleepState
 from holdfast.threads import janitor
@@ -34,6 +36,11 @@ async def at_rest(desk: Desk, ref: ThreadRef = REF) -> None:
     thread = await desk.threads.get(ref)
     await until(lambda: not desk.threads._office.works_on(thread.id), "at rest")
     await idle_soon(desk, ref)
+
+
+def asleep(events: Sequence[EventView]) -> list[object]:
+    """What is told of its sleep."""
+    return [event.data["sleep_state"] for event in events if event.kind == Kind.SLEEP]
 
 
 async def idle_soon(desk: Desk, ref: ThreadRef = REF) -> None:
@@ -112,6 +119,25 @@ async def test_a_thread_whose_sandbox_is_used_without_a_message_is_not_idle(stre
         assert (await desk.threads.get(ref)).sleep_state != SleepState.AWAKE
 
 
+@pytest.mark.parametrize("hibernate", [False, True])
+async def test_one_that_was_woken_by_its_sandbox_sleeps_again(street: Street, hibernate: bool) -> None:
+    async with street.daemon(SOON) as desk:
+        await desk.talk("say hello", "m1")
+        session = str((await desk.threads.pause(REF, hibernate=hibernate)).session_id)
+        street.house.clock.now = time.time()
+        await desk.sessions.ports.list(session)
+        assert (await desk.sessions.get(session)).status == Status.ACTIVE
+        await at_rest(desk)
+        await desk.threads.janitor.tick()
+        assert (await desk.threads.get(REF)).sleep_state == SleepState.AWAKE  # it was used just now
+        street.house.clock.now += 1.0
+        await at_rest(desk)
+        await desk.threads.janitor.tick()
+        assert (await desk.threads.get(REF)).sleep_state == SleepState.PAUSED
+        assert (await desk.sessions.get(session)).status == Status.PAUSED
+        assert asleep(await desk.events()) == ["hibernated" if hibernate else "paused", "awake", "paused"]
+
+
 async def test_a_resolve_is_a_use(street: Street) -> None:
     async with street.daemon() as desk:
         await desk.talk("say hello", "m1")
@@ -142,7 +168,28 @@ async def test_a_thread_can_be_put_to_sleep_by_hand(street: Street) -> None:
         await desk.talk("say hello", "m1")
         assert (await desk.threads.pause(REF)).sleep_state == SleepState.PAUSED
         assert (await desk.threads.pause(REF, hibernate=True)).sleep_state == SleepState.HIBERNATED
+        assert (await desk.threads.pause(REF, hibernate=True)).sleep_state == SleepState.HIBERNATED
         assert (await desk.threads.resolve(REF)).how is How.RESUMED
+        events = await desk.events()
+        assert [event.kind for event in events[-2:]] == [Kind.RESOLVED, Kind.SLEEP]
+    assert asleep(events) == ["paused", "hibernated", "awake"]
+
+
+async def test_a_message_that_comes_while_it_is_put_to_sleep_waits_and_wakes_it(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("say hello", "m1")
+        desk.driver.inject("pause", hang=True)
+        pausing = asyncio.create_task(desk.threads.pause(REF))
+        await until(lambda: "pause" in [call for call, _ in desk.driver.calls], "pausing")
+        await desk.say("say next", "m2")
+        thread = (await desk.threads.get(REF)).id
+        inbox = (await street.store.watch.marks([thread]))[thread][1]
+        await until(lambda: desk.threads._office._boxes[thread]._inbox == inbox, "the mailbox has looked")
+        await linger(0.2)
+        assert (await desk.threads.message(REF, "m2")).status == "queued"
+        desk.driver.release("pause")
+        await pausing
+        assert (await desk.ended("m2")).answer == "next\n"
 
 
 async def test_delete_removes_everything(street: Street) -> None:

@@ -1,13 +1,17 @@
 """Messages, and other wishes, that come while a turn is running."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from unittest.mock import AsyncMock
 
 import pytest
 
 from holdfast.agents.base import Abilities
 from holdfast.errors import AgentDown, AgentUnsupported, Conflict, NotFound, SandboxLost, TurnNotFound, WrongState
 from holdfast.protocol.turn_events import Kind
-from holdfast.threads.types import Mode
+from holdfast.store.thread_rows import MessageRow
+from holdfast.threads.types import MessageStatus, Mode
 from support.house import until
 from support.threads import REF, Desk, Street, text_of
 from support.waiting import linger
@@ -87,6 +91,25 @@ async def test_a_steering_message_that_the_agent_never_took_is_sent_again(street
         await desk.ended("m2")
         again = await desk.ended("m2+again")
     assert again.answer == "do not lose me\n"
+
+
+async def test_a_steering_message_is_known_by_its_place_and_not_by_a_clock_that_was_set_back(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = street.store.messages.of_turn
+
+    async def long_ago(turn_id: str) -> list[MessageRow]:
+        return [replace(message, updated_at=0.0) for message in await real(turn_id)]
+
+    monkeypatch.setattr(street.store.messages, "of_turn", long_ago)
+    async with street.daemon() as desk:
+        await begin(desk, street)
+        desk.agent.inject("steer", error=AgentDown("gone"), times=None)
+        await desk.say("say do not lose me", "m2", mode=Mode.STEER)
+        await until(lambda: any(call == "steer" for call, _ in desk.agent.calls), "tried")
+        go(street)
+        await desk.ended("m2")
+        assert (await desk.ended("m2+again")).answer == "do not lose me\n"
 
 
 async def test_a_steering_message_that_comes_as_the_turn_ends_is_the_next_turn(
@@ -185,6 +208,47 @@ async def test_abort_with_what_is_queued(street: Street) -> None:
     assert len(street.agents.ran) == 1
 
 
+async def test_an_abort_by_the_turns_id_spares_all_others(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with street.daemon() as desk:
+        await begin(desk, street)
+        first = (await desk.threads.message(REF, "m1")).turn_id
+        assert first is not None
+        unfinished = await street.store.turns.unfinished((await desk.threads.get(REF)).id)
+        go(street)
+        assert (await desk.ended("m1")).reason == "end_turn"
+        await desk.say("wait-for /workspace/go2", "m2")
+        await desk.wait_for(Kind.MESSAGE_CREATE, after=(await desk.threads.get(REF)).last_seq - 1)
+        assert await desk.threads.abort(REF, turn_id=first) is None
+        # Somebody looked when the first was still running, and is heard when the second is.
+        stale = AsyncMock(return_value=unfinished)
+        monkeypatch.setattr(desk.threads._store.turns, "unfinished", stale)
+        assert await desk.threads.abort(REF) is None
+        monkeypatch.undo()
+        second = (await desk.threads.message(REF, "m2")).turn_id
+        aborted = await desk.threads.abort(REF, turn_id=second)
+        assert aborted is not None and aborted.id == second
+        assert (await desk.ended("m2")).reason == "canceled"
+
+
+async def test_a_message_that_waits_is_taken_back_and_no_other(street: Street) -> None:
+    async with street.daemon() as desk:
+        await begin(desk, street)
+        await desk.say("say never", "m2")
+        await desk.say("say next", "m3")
+        assert (await desk.threads.cancel(REF, "m2")).status == "canceled"
+        assert (await desk.threads.cancel(REF, "m2")).status == "canceled"
+        with pytest.raises(WrongState, match="abort its turn"):
+            await desk.threads.cancel(REF, "m1")
+        with pytest.raises(NotFound):
+            await desk.threads.cancel(REF, "m9")
+        running, _more = await desk.threads.messages(REF, status=MessageStatus.IN_TURN)
+        assert [message.id for message in running] == ["m1"]
+        go(street)
+        assert (await desk.ended("m1")).reason == "end_turn"
+        assert (await desk.ended("m3")).answer == "next\n"
+    assert len(street.agents.ran) == 2
+
+
 async def test_abort_before_the_agent_was_asked(street: Street) -> None:
     async with street.daemon() as desk:
         desk.driver.inject("create", hang=True)
@@ -197,6 +261,30 @@ async def test_abort_before_the_agent_was_asked(street: Street) -> None:
     assert turn.reason == "canceled"
     assert len(street.agents.ran) == 1
     assert len(street.sandboxes()) == 1
+
+
+async def test_abort_while_files_are_brought_in(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def bytes_of_it() -> AsyncIterator[bytes]:
+        yield b"1"
+
+    async with street.daemon() as desk:
+        began = asyncio.Event()
+
+        async def endless(*_args: object, **_more: object) -> None:
+            began.set()
+            await asyncio.Event().wait()
+
+        file = await desk.threads.upload(REF, "data.csv", bytes_of_it())
+        with monkeypatch.context() as patch:
+            patch.setattr(desk.sessions.files, "upload", endless)
+            await desk.say("say never", "m1", attachments=[file.id])
+            await began.wait()
+            for _ in range(2):
+                await desk.threads.abort(REF)
+            turn = await desk.ended("m1")
+        assert (await desk.talk("say hello", "m2")).answer == "hello\n"
+    assert (turn.reason, turn.attempts) == ("canceled", 0)
+    assert len(street.agents.ran) == 1
 
 
 async def test_an_agent_that_ignores_an_abort_is_stopped(street: Street) -> None:
@@ -283,3 +371,27 @@ async def test_no_turn_begins_while_one_is_taken_back(street: Street) -> None:
         desk.agent.release("revert")
         assert (await back).reverted
         assert (await desk.ended("m2")).answer == "no\n"
+
+
+async def test_a_turn_that_is_half_taken_back_is_taken_back_by_the_next_daemon(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_args: object, **_more: object) -> None:
+        await asyncio.Event().wait()
+
+    async with street.daemon() as desk:
+        await desk.talk("say first", "m1")
+        with monkeypatch.context() as patch:
+            patch.setattr(street.store.turns, "revert", never)
+            back = asyncio.create_task(desk.threads.revert(REF))
+            await until(lambda: any(call == "revert" for call, _ in desk.agent.calls), "the agent has forgotten it")
+            await desk.say("recall first", "m2")
+            back.cancel()
+            await asyncio.wait([back])
+            await desk.threads._office.close()  # and nothing else of it is written
+    async with street.daemon() as desk:
+        assert (await desk.ended("m2")).answer == "no\n"
+        assert (await desk.ended("m1")).reverted
+        assert [line.text.strip() for line in await desk.threads.transcript(REF)] == ["recall first", "no"]
+        kinds = [event.kind for event in await desk.events()]
+        assert kinds.count(Kind.REVERTED) == 1

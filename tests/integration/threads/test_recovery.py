@@ -10,6 +10,7 @@ from holdfast.errors import (
     DriverTransient,
     DriverUnsupported,
     HoldfastError,
+    RepoFailed,
     SandboxNotFound,
     SnapshotBroken,
     Unavailable,
@@ -18,9 +19,10 @@ from holdfast.keys.types import ROOT
 from holdfast.protocol.turn_events import Kind
 from holdfast.sessions.machine import Status
 from holdfast.sessions.sleep import PausedAs
-from holdfast.threads.types import How
+from holdfast.threads import repos
+from holdfast.threads.types import How, Repo, ThreadOptions
 from support.house import until
-from support.threads import REF, Desk, Street
+from support.threads import PATIENCE, REF, Desk, Street
 
 pytestmark = pytest.mark.anyio
 
@@ -38,7 +40,7 @@ async def test_resolve_says_what_it_did(street: Street) -> None:
     assert (first.how, again.how) == (How.CREATED, How.REUSED)
     assert first.session_id == again.session_id
     assert first.agent_session_id == again.agent_session_id
-    assert again.why is None
+    assert "all there" in (again.why or "")
 
 
 async def test_callers_at_the_same_time_share_one_resolve(street: Street) -> None:
@@ -267,6 +269,45 @@ async def test_what_does_not_come_back_in_time_is_reported_and_kept(street: Stre
     assert street.house.count("create") == 1
 
 
+@pytest.mark.parametrize("first", [None, AgentFailed("503")], ids=["at once", "after an error"])
+async def test_what_hangs_is_reported_in_time(street: Street, first: HoldfastError | None) -> None:
+    street.agent_seconds = 600.0
+    async with street.daemon() as desk:
+        await desk.talk("say hello", "m1")
+        before = await session_of(desk)
+    async with street.daemon(resolve_seconds=1.0, attempt_seconds=1.0) as desk:
+        if first is not None:
+            desk.agent.inject("resume_session", error=first)
+        desk.agent.inject("resume_session", hang=True, times=None)
+        async with asyncio.timeout(PATIENCE):
+            with pytest.raises(Unavailable if first is None else AgentFailed):
+                await desk.threads.resolve(REF)
+        thread = await desk.threads.get(REF)
+        assert (thread.session_id, thread.resume_failures) == (before, 1)
+    async with street.daemon() as desk:
+        assert (await desk.talk("recall hello", "m2")).answer == "yes\n"
+    assert street.sandboxes() == [before]
+
+
+async def test_all_tries_to_clone_share_their_time(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+
+    async def fails(*_args: object, seconds: float) -> None:
+        asked.append(seconds)
+        raise RepoFailed("it takes long")
+
+    monkeypatch.setattr(repos, "clone", fails)
+    wish = ThreadOptions(repo=Repo("https://git.example/seed.git"))
+    async with street.daemon(clone_seconds=100.0, retry_seconds=0.01) as desk:
+        with pytest.raises(RepoFailed):
+            await desk.threads.resolve(REF, options=wish)
+        assert len(asked) == 3
+    async with street.daemon(clone_seconds=1.0, retry_seconds=2.0) as desk:
+        with pytest.raises(RepoFailed):
+            await desk.threads.resolve(REF, options=wish)
+        assert len(asked) == 4  # another would have come too late
+
+
 async def test_a_create_that_fails_is_tried_again_and_leaves_one_sandbox(street: Street) -> None:
     async with street.daemon() as desk:
         desk.driver.inject("create", error=DriverTransient("no room"), times=3)
@@ -291,6 +332,19 @@ async def test_an_agent_that_answers_nonsense_is_asked_again(street: Street) -> 
         turn = await desk.talk("say hello again", "m2")
     assert turn.answer == "hello again\n"
     assert street.metric("holdfast_thread_session_replacements_total") == 0
+
+
+async def test_what_was_made_is_told_though_the_daemon_dies_right_after(street: Street) -> None:
+    street.agent_seconds = 600.0
+    async with street.daemon() as desk:
+        desk.agent.inject("start", hang=True)
+        await desk.say("say hello", "m1")
+        await until(lambda: "start" in [method for method, _ in desk.agent.calls], "it is made, and its agent is not")
+    street.agent_seconds = 5.0
+    async with street.daemon() as desk:
+        await desk.ended("m1")
+        told = [event.data["how"] for event in await desk.events() if event.kind == Kind.RESOLVED]
+    assert told == ["created", "resumed"]
 
 
 async def test_a_daemon_that_dies_between_create_and_writing_it_down_makes_no_second_sandbox(street: Street) -> None:

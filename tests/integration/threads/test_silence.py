@@ -83,3 +83,25 @@ async def test_who_does_not_hear_of_the_abort_is_stopped_before_the_next_prompt(
         turn = await desk.talk("say two", "m2")
         assert (turn.answer, turn.attempts) == ("two\n", 1)
         await until(lambda: at_work(street) == [], "nobody at work")
+
+
+async def test_an_abort_while_one_waits_for_its_end_leaves_that_to_the_next(street: Street) -> None:
+    street.agent_seconds = 60.0
+    async with street.daemon(abort_seconds=60.0) as desk:
+        await desk.say(BUSY, "m1")
+        for method in ("abort", "stop"):
+            desk.agent.inject(method, error=AgentDown("not reached"))
+        await lose_sight(desk, street)
+        assert (await desk.ended("m1")).reason == "error"
+        desk.agent.release("events")
+        before = len(desk.agent.calls)
+        desk.agent.inject("abort", hang=True)
+        await desk.say("say two", "m2")
+        await until(lambda: "abort" in [method for method, _ in desk.agent.calls[before:]], "it waits")
+        await desk.threads.abort(REF)
+        assert (await desk.ended("m2")).reason == "canceled"
+        assert "stop" not in [method for method, _ in desk.agent.calls[before:]]  # nobody has waited to the end
+        desk.agent.release("abort")
+        assert (await desk.talk("say three", "m3")).answer == "three\n"
+        assert at_work(street) == []
+    assert len(street.agents.ran) == 2

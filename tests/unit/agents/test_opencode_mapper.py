@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from holdfast.agents.opencode.mapper import Mapper, decision
+from holdfast.agents.opencode.mapper import Mapper, decision, wishes
 from holdfast.agents.permissions import Action, parse
 from holdfast.protocol.turn_events import Kind, TurnEvent, check
 
@@ -104,6 +104,13 @@ def test_a_retry_is_seen() -> None:
     ]
 
 
+def test_what_an_attempt_said_that_is_made_again_is_no_part_of_the_answer() -> None:
+    step, retry = {"type": "step", "snapshot": True}, {"type": "retry", "attempt": 1, "message": "cut"}
+    said = [{"type": "delta", "part": part, "text": "so"} for part in ("p1", "p2", "p3")]
+    told = events(PROMPT, step, said[0], step, said[1], retry, step, said[2], retry)
+    assert [data["discards"] for data in of(Kind.ERROR, told)] == [["p2"], ["p3"]]
+
+
 def test_nothing_comes_after_the_end() -> None:
     told = events(PROMPT, SETTLED, {"type": "delta", "part": "p", "text": "late"}, SETTLED)
     assert told[-1].kind is Kind.FINALIZE
@@ -118,13 +125,36 @@ ASKED = {"type": "asked", "id": "per_1", "permission": "bash", "patterns": ["git
 
 
 def test_a_permission_that_a_person_gives() -> None:
-    told = events(PROMPT, ASKED, {"type": "replied", "id": "per_1", "reply": "always"}, rules=["ask bash:git push*"])
+    told = events(PROMPT, ASKED, {"type": "replied", "id": "per_1", "reply": "once"}, rules=["ask bash:git push*"])
     (question,) = of(Kind.QUESTION, told)
     assert question["question_id"] == "per_1"
     assert question["default"] == "deny"
     assert isinstance(question["options"], list)
     assert [option["id"] for option in question["options"]] == ["allow", "allow_always", "deny"]
+    assert of(Kind.QUESTION_CLOSED, told) == [{"question_id": "per_1", "answer": "allow"}]
+
+
+RULES = ["deny bash:*--force*", "ask bash:git push*", "ask bash:rm *"]
+
+
+def test_what_is_allowed_for_good_is_not_asked_again() -> None:
+    asked = {"type": "asked", "permission": "bash"}
+    mapper = Mapper("m", parse(RULES))
+    lasting = sorted(wishes(parse(RULES), "bash", ["git push"]))
+    assert lasting == [("ask bash:git push*", "bash")]
+    mapper.feed({**asked, "id": "per_1", "patterns": ["git push"]})
+    told = mapper.feed({"type": "replied", "id": "per_1", "reply": "once", "always": [list(one) for one in lasting]})
     assert of(Kind.QUESTION_CLOSED, told) == [{"question_id": "per_1", "answer": "allow_always"}]
+    assert mapper.feed({**asked, "id": "per_2", "patterns": ["git push origin"]}) == []
+    assert mapper.feed({**asked, "id": "per_3", "patterns": ["git push --force"]}) == []
+    assert mapper.decided == {"per_2": Action.ALLOW, "per_3": Action.DENY}
+    assert len(mapper.feed({**asked, "id": "per_4", "patterns": ["git push", "rm x"]})) == 1, "for a part of it only"
+
+
+def test_what_was_allowed_for_good_in_an_earlier_turn_comes_with_the_prompt() -> None:
+    prompt = {**PROMPT, "always": [["ask bash:git push*", "bash"], "nonsense"]}
+    assert of(Kind.QUESTION, events(prompt, ASKED, rules=["ask bash:git push*"])) == []
+    assert len(of(Kind.QUESTION, events(prompt, ASKED, rules=["ask bash:git *"]))) == 1, "of another rule"
 
 
 @pytest.mark.parametrize(("rule", "action"), [("allow bash", Action.ALLOW), ("deny bash:git *", Action.DENY)])

@@ -165,6 +165,31 @@ def test_a_sub_agent_asks_in_the_turn_that_started_it(tmp_path: Path) -> None:
     assert (tmp_path / "turns" / "ses_1" / "per_1.asked").exists()
 
 
+def test_what_was_allowed_for_good_is_told_with_each_later_prompt(tmp_path: Path) -> None:
+    wish = ["ask bash", "bash"]
+    play(
+        tmp_path,
+        f"""
+        const fs = await import("node:fs")
+        await prompt("{NAME}")
+        for (const [id, reply] of [["per_1", "once"], ["per_2", "reject"], ["per_3", "once"]]) {{
+            await say("permission.asked", {{ id, permission: "bash", patterns: ["ls"] }})
+            if (id !== "per_3") fs.writeFileSync(`{tmp_path}/turns/ses_1/${{id}}.always`, '{json.dumps([wish])}')
+            await say("permission.replied", {{ requestID: id, reply }})
+        }}
+        await message({{ finish: "stop", time: {{ completed: 1 }} }})
+        await say("session.idle", {{}})
+        await prompt("{OTHER}")
+        """,
+    )
+    replies = [record.get("always") for record in log(tmp_path) if record["type"] == "replied"]
+    assert replies == [[wish], None, None]
+    assert "always" not in log(tmp_path)[0]
+    assert log(tmp_path, f"ses_1/{OTHER}")[0]["always"] == [wish]
+    asked = json.loads((tmp_path / "turns" / "ses_1" / "per_1.asked").read_text())
+    assert (asked["permission"], asked["patterns"]) == ("bash", ["ls"])
+
+
 def test_commands_that_it_runs_do_not_see_its_own_surroundings(tmp_path: Path) -> None:
     notes = play(
         tmp_path,

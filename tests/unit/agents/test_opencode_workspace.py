@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 
 from holdfast.agents.base import AgentSessionId, Place, Sandbox
+from holdfast.agents.http import Document, Reply
 from holdfast.agents.opencode import workspace
-from holdfast.agents.opencode.client import Document, Reply
 from holdfast.agents.opencode.server import Servers
 from holdfast.agents.supervisor import Found
 from holdfast.errors import AgentFailed
@@ -25,8 +25,10 @@ class Answering:
 
     def __init__(self, answers: Mapping[str, Document]) -> None:
         self.answers = answers
+        self.asked = asyncio.Event()
 
     async def ask(self, _place: Place, _found: Found, _method: str, path: str, _content: Document = None) -> Reply:
+        self.asked.set()
         return Reply(200, self.answers.get(path))
 
 
@@ -41,7 +43,7 @@ async def test_a_diff_that_is_not_there_yet_is_waited_for() -> None:
     path = f"/session/{SESSION}/diff?messageID=msg_1"
     server = Answering({path: []})
     waiting = asyncio.ensure_future(workspace.diff(cast(Servers, server), PLACE, FOUND, SESSION, "msg_1", changed=True))
-    await asyncio.sleep(0.01)
+    await asyncio.wait_for(server.asked.wait(), 10)
     assert not waiting.done()
     server.answers = {path: [{"patch": "+late"}]}
     assert await asyncio.wait_for(waiting, 10) == "+late\n"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 
 from holdfast.agents.scripted import package
 from holdfast.agents.scripted.inside.disk import Session
+from support.waiting import wait_for
 
 Json = dict[str, object]
 SCRIPT = "say one two three\nrun echo four; echo five\nsay six"
@@ -70,7 +72,7 @@ class Program:
             *lines, self._rest = (self._rest + (data or b"")).split(b"\n")
             self._pending += [line for one in lines for line in parsed(one + b"\n")]
             if not self._pending:
-                time.sleep(0.002)
+                select.select([self._stdout], [], [], PATIENCE)
         raise AssertionError("the program says nothing more, and does not end")
 
     def send(self, op: str, **fields: object) -> int:
@@ -87,13 +89,10 @@ class Program:
         return self.ask("prompt", session="s", prompt=name, name=name, text=text)
 
     def wait_end(self, home: Path, name: str) -> list[Json]:
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            events = log(home, name)
-            if events and events[-1]["kind"] == "message.finalize":
-                return events
-            time.sleep(0.005)
-        raise AssertionError(f"{name} does not end")
+        wait_for(
+            lambda: [one["kind"] for one in log(home, name)[-1:]] == ["message.finalize"], f"{name} ends", PATIENCE
+        )
+        return log(home, name)
 
 
 def log(home: Path, name: str) -> list[Json]:

@@ -214,6 +214,25 @@ async def test_answers_to_nobody_are_ignored(hub: LinkHub, link: Link) -> None:
         assert "twice" not in (await call)[0]
 
 
+async def test_a_runner_may_ask_whether_we_are_there(hub: LinkHub, link: Link) -> None:
+    async with runner(hub) as caller:
+        for number in (1, 2):
+            caller.say({"op": "ping", "number": number})
+            answer = await caller.hear()
+            assert answer is not None and answer[0] == {"op": "pong", "number": number}
+
+
+async def test_who_asks_without_end_and_reads_nothing_is_hung_up_on(hub: LinkHub, link: Link) -> None:
+    async with runner(hub) as caller:
+        questions = frames.encode({"op": "ping", "number": 1}) * 10_000
+        with pytest.raises(ConnectionError):
+            async with asyncio.timeout(60):
+                while True:
+                    caller.writer.write(questions)
+                    await caller.writer.drain()
+        await until(lambda: not link.connected, "the runner was hung up on")
+
+
 async def test_errors_come_back_as_their_classes(hub: LinkHub, link: Link) -> None:
     async with runner(hub) as caller:
         for told, expected in (

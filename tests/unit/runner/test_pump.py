@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.runner import pump as pumps
+from holdfast.runner import witness as witnesses
 from holdfast.runner.loop import Loop
 from holdfast.runner.pump import BUFFER, Pump
+from holdfast.runner.witness import Witness
 
 
 class Room:
@@ -181,3 +183,100 @@ def test_small_pieces_are_sent_at_once(loop: Loop) -> None:
             assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
             assert caller.fileno() > 0
             pump.close()
+
+
+class Talk:
+    """A program that talks with home through a pump: over TCP, which tells an end from a reset."""
+
+    def __init__(self, loop: Loop, witness: Witness) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            self.program = socket.create_connection(server.getsockname(), timeout=10)
+            taken, _address = server.accept()
+        self.home, inner = socket.socketpair()
+        self.pump = Pump(loop, taken, inner, lambda: None, witness.of_new_connection())
+
+    def close(self) -> None:
+        self.program.close()
+        self.home.close()
+        if not self.pump.closed:
+            self.pump.close()
+
+
+@pytest.fixture
+def witness(loop: Loop) -> Witness:
+    return Witness(loop)
+
+
+def run(loop: Loop, rounds: int = 20) -> None:
+    for _ in range(rounds):
+        loop.after(0, lambda: None)
+        loop.run_once()
+
+
+def test_an_end_that_home_confirms_is_an_end(loop: Loop, witness: Witness) -> None:
+    asked: list[int] = []
+    witness.arrived(asked.append)
+    talk = Talk(loop, witness)
+    talk.home.sendall(b"all of it")
+    talk.home.close()
+    run(loop)
+    assert talk.program.recv(100) == b"all of it" and asked == [1]
+    talk.program.setblocking(False)
+    with pytest.raises(BlockingIOError):  # nothing is told before it is known
+        talk.program.recv(100)
+    witness.answered(1)
+    run(loop)
+    assert talk.program.recv(100) == b""
+    talk.close()
+
+
+@pytest.mark.parametrize("how", ["at once", "before it answers", "and another has come", "it never answers"])
+def test_an_end_that_nobody_confirms_is_a_reset(
+    loop: Loop, witness: Witness, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Home was killed: what it has said is there, and nobody takes it for all."""
+    monkeypatch.setattr(witnesses, "PATIENCE_SECONDS", 0.05)
+    witness.arrived(lambda _number: None)
+    talk = Talk(loop, witness)
+    talk.home.sendall(b"half of")
+    run(loop)
+    if how in ("at once", "and another has come"):
+        witness.lost()
+    if how == "and another has come":
+        witness.arrived(lambda number: witness.answered(number))
+    talk.home.close()
+    run(loop)
+    if how == "before it answers":
+        witness.lost()
+    if how == "it never answers":
+        time.sleep(0.05)
+        run(loop)
+    assert talk.pump.closed
+    received = bytearray()
+    with pytest.raises(ConnectionResetError):
+        while data := talk.program.recv(100):
+            received += data
+    assert bytes(received) == b"half of"
+    talk.close()
+
+
+def test_a_program_that_hangs_up_is_nothing_to_ask_about(loop: Loop, witness: Witness) -> None:
+    asked: list[int] = []
+    witness.arrived(asked.append)
+    talk = Talk(loop, witness)
+    talk.program.close()
+    run(loop)
+    assert talk.home.recv(100) == b"" and not asked
+    talk.home.close()
+    run(loop)
+    witness.answered(1)
+    assert asked == [1] and talk.pump.closed
+
+
+def test_who_is_hung_up_on_before_the_end_is_reset(loop: Loop, witness: Witness) -> None:
+    """As before a checkpoint: the connection cannot be kept."""
+    talk = Talk(loop, witness)
+    talk.pump.close()
+    with pytest.raises(ConnectionResetError):
+        talk.program.recv(100)
+    talk.close()

@@ -86,14 +86,17 @@ async def test_a_worker_that_says_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 async def test_a_worker_that_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given_up = asyncio.Event()
+
     async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         cast(asyncio.Transport, writer.transport).pause_reading()
-        await asyncio.sleep(3)  # longer than anybody waits for it
+        await given_up.wait()
         writer.transport.abort()
 
     async with files_with(deaf, tmp_path, monkeypatch) as files:
         with pytest.raises(SandboxLost):
             await files.upload("ses_1", "/f", endless(), mode=None)
+        given_up.set()
 
 
 async def test_a_worker_that_is_busy_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +104,7 @@ async def test_a_worker_that_is_busy_is_waited_for(tmp_path: Path, monkeypatch: 
         await reader.read(1)
         for _ in range(8):  # for longer than it may be silent, and never silent for nearly as long
             writer.write(frames.encode({"busy": True}))
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.3)  # its work
         writer.write(frames.encode({}))
 
     async with files_with(busy, tmp_path, monkeypatch) as files:

@@ -7,7 +7,9 @@ import json
 from collections.abc import Mapping
 
 from holdfast.agents.acp.setting import Setting
+from holdfast.agents.opencode.settings import modalities
 from holdfast.agents.opencode.tools import permissions
+from holdfast.agents.pi.config import RETRY
 from holdfast.protocol.models import Model, Wire, url_of
 
 Environment = Mapping[str, str]
@@ -75,6 +77,7 @@ def _opencode_provider(setting: Setting, name: str, models: list[Model]) -> Mapp
                 "name": model.name,
                 "tool_call": True,
                 "limit": {"context": model.context_tokens, "output": model.output_tokens},
+                **modalities(model),
             }
             for model in models
             if wire in model.wires
@@ -99,6 +102,7 @@ def codex_files(setting: Setting) -> Files:
         'sandbox_mode = "danger-full-access"',
         f'approval_policy = "{"untrusted" if setting.asks else "never"}"',
         "check_for_update_on_startup = false",
+        *(['web_search = "disabled"'] if setting.is_translated else []),
         f"[model_providers.{json.dumps(provider)}]",
         f"name = {json.dumps(provider)}",
         f"base_url = {json.dumps(setting.url + '/v1')}",
@@ -108,6 +112,7 @@ def codex_files(setting: Setting) -> Files:
         "stream_max_retries = 1",
         "[analytics]",
         "enabled = false",
+        *(["[features]", "multi_agent = false"] if setting.is_translated else []),  # which OpenAI alone has a word for
     ]
     return {"config.toml": "\n".join(lines).encode() + b"\n", **_rules(setting, "AGENTS.md")}
 
@@ -139,7 +144,7 @@ def pi_files(setting: Setting) -> Files:
         "defaultProvider": setting.model.provider,
         "defaultModel": setting.model.name,
         "quietStartup": True,
-        "retry": {"enabled": False},  # the broker tries again, and others; and pi would hide it all
+        "retry": RETRY,
     }
     return {
         "models.json": json.dumps({"providers": providers}).encode(),
@@ -156,7 +161,12 @@ def _pi_provider(setting: Setting, name: str, models: list[Model]) -> Mapping[st
         "api": _PI_APIS[wire],
         "apiKey": setting.key,
         "models": [
-            {"id": model.name, "contextWindow": model.context_tokens, "maxTokens": model.output_tokens}
+            {
+                "id": model.name,
+                "contextWindow": model.context_tokens,
+                "maxTokens": model.output_tokens,
+                "input": ["text", *(["image"] if model.images else [])],
+            }
             for model in models
             if wire in model.wires
         ],

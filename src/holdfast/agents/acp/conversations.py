@@ -9,8 +9,12 @@ from holdfast.agents.base import Place
 from holdfast.agents.supervisor.home import find_file, write_file
 from holdfast.agents.supervisor.lines import parse
 from holdfast.errors import FileMissing
+from holdfast.sessions.file_types import Search
 
 _REMEMBERED = 10_000
+_LISTED = 1000
+_NEWEST = 10
+"""Notes that are looked at for what a process has at hand: those before were looked at when these were made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +44,19 @@ class Conversations:
         known = self._known.get((place.session_id, place.channel, session))
         if known is not None and process_id is not None and known.process_id == process_id:
             return known
-        data = await find_file(place, await self._path(place, "sessions", session))
-        match parse(data or b""):
-            case {
-                "session": str(name),
-                "inner": str(inner),
-                "process": str(process),
-                "model": str(model),
-                "spoken": bool(spoken),
-                "untold": bool(untold),
-            } if name == session:
-                return self._remember(place, Note(name, inner, process, model, spoken, untold))
-        return None
+        note = _read(await find_file(place, await self._path(place, "sessions", session)))
+        return self._remember(place, note) if note is not None and note.session == session else None
+
+    async def at_hand(self, place: Place, process_id: str) -> list[Note]:
+        """Those that this process has loaded."""
+        where = f"{await self._directory(place)}/sessions"
+        try:
+            entries, _ = await place.sandbox.files.list(place.session_id, Search(where, limit=_LISTED))
+        except FileMissing:
+            return []
+        newest = sorted(entries, key=lambda entry: entry.mtime_ns, reverse=True)[:_NEWEST]
+        notes = [_read(await find_file(place, entry.path)) for entry in newest]
+        return [note for note in notes if note is not None and note.process_id == process_id]
 
     async def keep(self, place: Place, note: Note) -> None:
         told = {
@@ -96,3 +101,18 @@ class Conversations:
         """Of any text, a name for a file."""
         name = hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()[:40]
         return f"{await self._directory(place)}/{kind}/{name}"
+
+
+def _read(data: bytes | None) -> Note | None:
+    """None where it makes no sense: it comes from a sandbox."""
+    match parse(data or b""):
+        case {
+            "session": str(session),
+            "inner": str(inner),
+            "process": str(process),
+            "model": str(model),
+            "spoken": bool(spoken),
+            "untold": bool(untold),
+        }:
+            return Note(session, inner, process, model, spoken, untold)
+    return None

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 from holdfast.agents.acp.permission import Asked, options_of
 from holdfast.agents.acp.tool import Tool, shown
-from holdfast.agents.acp.words import Id, explain, is_answer, request_of, update_of
-from holdfast.agents.supervisor.lines import Json
+from holdfast.agents.acp.words import Id, canceled_request, explain, is_answer, request_of, update_of
+from holdfast.agents.supervisor.lines import CUT, Json
+from holdfast.agents.supervisor.offers import offer_events
 from holdfast.protocol.turn_events import AgentStatus, Kind, StopReason, ToolState, TurnEvent
 
 _MOST_COMMANDS = 200
@@ -30,6 +31,13 @@ class Refuse:
 
 
 @dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """A request that the agent waits for no longer: it says so, or its tool has come to an end without an answer."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """The agent's answer to the prompt."""
 
@@ -43,6 +51,8 @@ class Quirks:
 
     noise: re.Pattern[str] | None = None
     """Of whole pieces of text that are no part of the answer."""
+    again: re.Pattern[str] | None = None
+    """Of noise that tells that the model has failed, and is asked again."""
     silent_errors: bool = False
     """It ends a turn that failed as if it had ended well, without a word."""
     errors_as_text: re.Pattern[str] | None = None
@@ -51,7 +61,7 @@ class Quirks:
     """Of an error after which its process answers, and is of no more use."""
 
 
-Step = TurnEvent | Asked | Refuse | Ended
+Step = TurnEvent | Asked | Refuse | Withdrawn | Ended
 
 
 @dataclass(slots=True)
@@ -62,12 +72,19 @@ class Mapper:
     request_id: str
     message_id: str
     quirks: Quirks = field(default_factory=Quirks)
+    offer: str = ""
+    """Of models, where this turn is to tell them: see ``Offers``."""
     _tools: dict[str, Tool] = field(default_factory=dict)
     _told: dict[str, TurnEvent] = field(default_factory=dict)
     _status: AgentStatus | None = None
     _part: int = 0
     _in_part: str = ""
+    _run: list[str] = field(default_factory=list)
+    """Parts of the answer that one call to the model may have said: those since the last tool."""
+    _cut: bool = False
+    """The model was cut off, or has failed, and nothing was said since."""
     _requests: int = 0
+    _asked: list[Asked] = field(default_factory=list)
     _spoke: bool = False
     _last_text: str = ""
     _trouble: str = ""
@@ -77,16 +94,23 @@ class Mapper:
     def begin(self) -> list[TurnEvent]:
         return [
             TurnEvent(Kind.MESSAGE_CREATE, {"message_id": self.message_id, "role": "agent"}),
+            *offer_events(self.offer),
             *self._now(AgentStatus.THINKING),
         ]
 
     def feed(self, told: Json) -> list[Step]:
         """What a line of the agent means for this turn; often nothing."""
+        if told == CUT:
+            self._cut = bool(self._run)
+            return []
         if is_answer(told, self.request_id):
             return list(self._ended(told))
         asked = request_of(told)
         if asked is not None:
             return list(self._request(*asked))
+        canceled = canceled_request(told)
+        if canceled is not None:
+            return [Withdrawn(one.number) for one in self._asked if one.id == canceled]
         update = update_of(told, self.session)
         return [] if update is None else list(self._update(update))
 
@@ -117,7 +141,7 @@ class Mapper:
                 return
         if self._trouble:
             yield Ended(StopReason.ERROR, self._trouble)
-        elif self.quirks.silent_errors and not self._spoke:
+        elif self.quirks.silent_errors and (self._cut or not self._spoke):
             yield Ended(
                 StopReason.ERROR,
                 "the agent ended the turn without a word, which is how this one takes an error of its model; "
@@ -141,7 +165,9 @@ class Mapper:
         tool = self._tool(wanted)
         tool.take({**wanted, "status": None, "content": None})  # it describes, and tells nothing of what happens
         yield from self._tool_events(tool)
-        yield Asked(self._requests, id, tool.id, tool.kind, tool.argument, tool.title, options_of(params))
+        asked = Asked(self._requests, id, tool.id, tool.kind, tool.argument, tool.title, options_of(params))
+        self._asked.append(asked)
+        yield asked
 
     # -- what it tells -------------------------------------------------------------------------------------------------
 
@@ -158,6 +184,8 @@ class Mapper:
                 self._spoke = True
                 self._last_text = ""
                 yield from self._tool_events(tool)
+                if tool.over:
+                    yield from (Withdrawn(one.number) for one in self._asked if one.tool_id == tool.id)
             case {"sessionUpdate": "plan", "entries": list(entries)}:
                 yield from self._plan(entries)
             case {"sessionUpdate": "available_commands_update", "availableCommands": list(commands)}:
@@ -177,8 +205,12 @@ class Mapper:
                 self._trouble = message
 
     def _text(self, text: str, *, thought: bool) -> Iterator[TurnEvent]:
+        if self.quirks.again is not None and self.quirks.again.search(text):
+            self._cut = True
         if not text or (self.quirks.noise is not None and self.quirks.noise.search(text)):
             return
+        if self._cut:
+            yield from self._again()
         if not thought:
             self._spoke = True
             self._last_text = (self._last_text + text)[-2000:]
@@ -191,6 +223,14 @@ class Mapper:
         if thought:
             data["thought"] = True
         yield TurnEvent(Kind.TEXT_DELTA, data)
+
+    def _again(self) -> Iterator[TurnEvent]:
+        """It goes on speaking after its model was cut off. So it has asked again, and says everything anew."""
+        discards, self._run = self._run, []
+        self._cut, self._in_part, self._last_text = False, "", ""
+        if discards:
+            message = "the model was cut off in the middle of its answer, and was asked again"
+            yield TurnEvent(Kind.ERROR, {"code": "model_retried", "message": message, "discards": discards})
 
     def _plan(self, entries: list[object]) -> Iterator[TurnEvent]:
         found = []
@@ -253,6 +293,10 @@ class Mapper:
         if kind != self._in_part:
             self._part += 1
             self._in_part = kind
+            if kind == "tool":
+                self._run, self._cut = [], False
+            else:
+                self._run.append(f"{self.message_id}.{self._part}")
         return f"{self.message_id}.{self._part}"
 
     def _now(self, status: AgentStatus) -> list[TurnEvent]:

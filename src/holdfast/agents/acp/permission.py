@@ -13,8 +13,9 @@ DENY: Final = "deny"
 CANCELED: Final = "canceled"
 
 _LABELS: Final = {ALLOW: "Allow once", ALLOW_ALWAYS: "Always allow", DENY: "Deny"}
-_WORDS: Final = {ALLOW: "allow_once", ALLOW_ALWAYS: "allow_always", DENY: "reject_once"}
-_ELSE: Final = {ALLOW_ALWAYS: "allow_once", DENY: "reject_always", ALLOW: "allow_always"}
+_YES: Final = ("allow_once",)
+"""And never ``allow_always``: then it would not ask again, also not about what a rule denies. See ``always``."""
+_NO: Final = ("reject_once", "reject_always")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +30,17 @@ class Asked:
     title: str
     options: Sequence[tuple[str, str]]
     """(its id, its kind)"""
+    withdrawn: bool = False
+    """The agent does not wait for an answer any more."""
 
     def event_options(self) -> list[Json]:
-        kinds = {kind for _, kind in self.options}
-        offered = [name for name in _LABELS if name != ALLOW_ALWAYS or _WORDS[name] in kinds]
-        return [{"id": name, "label": _LABELS[name]} for name in offered]
+        return [{"id": name, "label": label} for name, label in _LABELS.items()]
 
     def outcome(self, answer: str) -> Json:
         """What the agent is told. Only a clear yes is one."""
         if answer == CANCELED:
             return {"outcome": {"outcome": "cancelled"}}
-        answer = answer if answer in (ALLOW, ALLOW_ALWAYS) else DENY
-        for wanted in (_WORDS[answer], _ELSE[answer]):
+        for wanted in _YES if answer in (ALLOW, ALLOW_ALWAYS) else _NO:
             for option, kind in self.options:
                 if kind == wanted:
                     return {"outcome": {"outcome": "selected", "optionId": option}}

@@ -33,6 +33,8 @@ class Preset:
     """How it calls a model where one is chosen for a session; None: it has the one that it was started with."""
     model_method: str = "session/set_config_option"
     """Or ``session/set_model``, which came before that."""
+    closes: bool = False
+    """It has ``session/close``, and needs it: each of its sessions is a program of its own, as long as it is open."""
     resumes: bool = False
     """It has ``session/resume``, which tells nothing of what was said before; else ``session/load``, which does."""
     before_load: Callable[[Place, str, str], Awaitable[None]] | None = None
@@ -76,6 +78,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         files=configs.pi_files,
         quirks=Quirks(
             noise=re.compile(r"\A(Retrying \(attempt \d+/\d+, waiting \d+s\)\.\.\.|Retry finished, resuming\.)\Z"),
+            again=re.compile(r"\ARetrying \(attempt \d+/\d+, waiting \d+s\)\.\.\.\Z"),
             silent_errors=True,
         ),
         asks_for=(),
@@ -91,6 +94,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         files=configs.claude_files,
         quirks=Quirks(broken=re.compile(r"process exited|start a new session", re.IGNORECASE)),
         free_mode="bypassPermissions",
+        closes=True,
         resumes=True,
     ),
     "gemini": Preset(

@@ -3,7 +3,7 @@
 from holdfast.agents.conformance.harness import Harness, Talk, need, reason_of, talk
 from holdfast.protocol.turn_events import Kind, StopReason, ToolState
 
-RULES = ("ask bash:*may-i*", "deny bash:*never-ever*")
+RULES = ("ask bash:*may-i*", "ask bash:*for-good*", "deny bash:*never-ever*")
 """What the brief of a harness says, if its agent has ``abilities.permissions``."""
 
 
@@ -37,7 +37,7 @@ class PermissionConformance:
 
     async def test_a_rule_denies_without_asking(self, harness: Harness) -> None:
         async with talk(harness) as one:
-            need(one.agent.abilities.permissions, "this agent does not ask before it uses a tool")
+            need(bool(one.agent.abilities.permissions), "this agent does not ask before it uses a tool")
             path = one.path("never-ever")
             turn = await one.turn(harness.wishes.run(f"touch {path}"))
             assert Kind.QUESTION not in [told.event.kind for told in turn]
@@ -45,6 +45,24 @@ class PermissionConformance:
             allowed = one.path("other")
             assert reason_of(await one.turn(harness.wishes.run(f"touch {allowed}"))) is StopReason.END_TURN
             assert await harness.read_file(one.place, allowed) is not None
+
+    async def test_always_is_about_that_rule_and_no_other(self, harness: Harness) -> None:
+        """Also for the next daemon. The rule is this test's own: other tests may have the same process after it."""
+        async with talk(harness) as one:
+            prompt_id, question_id = await _asked(harness, one, "for-good")
+            await one.agent.answer(one.place, one.session, question_id, "allow_always")
+            turn = await one.read(prompt_id)
+            closed = [told.event.data["answer"] for told in turn if told.event.kind is Kind.QUESTION_CLOSED]
+            assert closed == ["allow_always"]
+            assert await harness.read_file(one.place, one.path("for-good")) is not None
+
+            other, again, never = one.another_daemon(), one.path("for-good-again"), one.path("never-ever")
+            prompt_id = await other.prompt(harness.wishes.run(f"touch {again}"), harness.wishes.run(f"touch {never}"))
+            turn = await other.read(prompt_id)
+            assert Kind.QUESTION not in [told.event.kind for told in turn]
+            assert await harness.read_file(one.place, again) is not None
+            assert await harness.read_file(one.place, never) is None
+            assert await one.another_daemon().read(prompt_id) == turn
 
     async def test_an_abort_closes_the_question(self, harness: Harness) -> None:
         async with talk(harness) as one:
@@ -56,16 +74,16 @@ class PermissionConformance:
             assert await harness.read_file(one.place, one.path("may-i")) is None
 
 
-async def _asked(harness: Harness, one: Talk) -> tuple[str, str]:
+async def _asked(harness: Harness, one: Talk, name: str = "may-i") -> tuple[str, str]:
     """The prompt's id and the question's."""
-    need(one.agent.abilities.permissions, "this agent does not ask before it uses a tool")
-    path = one.path("may-i")
+    need(bool(one.agent.abilities.permissions), "this agent does not ask before it uses a tool")
+    path = one.path(name)
     prompt_id = await one.prompt(harness.wishes.run(f"touch {path}"), harness.wishes.say("on I go"))
     question = (await one.read_until(prompt_id, Kind.QUESTION)).event.data
     assert path in str(question["text"])
     options = question.get("options")
     assert isinstance(options, list)
-    assert [option["id"] for option in options if option["id"] != "allow_always"] == ["allow", "deny"]
+    assert [option["id"] for option in options] == ["allow", "allow_always", "deny"]
     assert question.get("default") == "deny"
     assert await harness.read_file(one.place, path) is None
     return prompt_id, str(question["question_id"])

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import h11
@@ -48,6 +48,25 @@ async def ask(
             return await connection.reply()
     except TimeoutError:
         raise AgentDown(f"the agent did not answer {method} {path} within {seconds:.0f} s; start it again") from None
+
+
+@contextlib.asynccontextmanager
+async def sent(
+    place: Place, server: Server, path: str, content: Document, check: Callable[[Reply], None]
+) -> AsyncGenerator["asyncio.Future[None]", None]:
+    """A POST that takes long. The connection is held as long as the block lasts; what is yielded is done when there is
+    an answer, and fails as ``check`` does. The caller has the deadline."""
+    async with connected(place, server, "POST", path, content) as connection:
+
+        async def replied() -> None:
+            check(await connection.reply())
+
+        answer = asyncio.ensure_future(replied())
+        try:
+            yield answer
+        finally:
+            answer.cancel()
+            await asyncio.gather(answer, return_exceptions=True)
 
 
 @contextlib.asynccontextmanager

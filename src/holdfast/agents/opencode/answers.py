@@ -1,12 +1,14 @@
 """Answers to OpenCode's questions: those that the rules give at once, and those that people give."""
 
 import contextlib
+import json
 
 from holdfast.agents.base import AgentSessionId, Place
-from holdfast.agents.opencode.mapper import REPLIES, Mapper
+from holdfast.agents.opencode.mapper import ALLOW_ALWAYS, REPLIES, Mapper, wanted_by, wishes
 from holdfast.agents.opencode.server import Servers
 from holdfast.agents.permissions import Action
-from holdfast.agents.supervisor import Found
+from holdfast.agents.supervisor import Found, parse
+from holdfast.agents.supervisor.home import find_file, write_file
 from holdfast.errors import AgentFailed, FileMissing
 
 _PERMISSION, _QUESTION = "per_", "que_"
@@ -39,11 +41,26 @@ class Answers:
     ) -> None:
         if not question.isascii() or not question.replace("_", "").isalnum():
             raise AgentFailed(f"the agent has not asked {question[:100]!r}")
+        path = f"{directory}/turns/{session}/{question}"
+        if question.startswith(_PERMISSION):
+            await self._tell_recorder(place, path, answer)
         try:
             await self._send(place, found, question, answer)
         except AgentFailed:
-            if not await self._was_asked(place, f"{directory}/turns/{session}", question):
+            if not await self._was_asked(place, path):
                 raise
+
+    async def _tell_recorder(self, place: Place, path: str, answer: str) -> None:
+        """What the answer is good for beyond this question; most often nothing. Before it is given: what OpenCode asks
+        next must find it."""
+        data = await find_file(place, f"{path}.asked") if answer == ALLOW_ALWAYS else None
+        asked = None if data is None else parse(data)
+        if asked is not None:
+            lasting = sorted(wishes(place.brief.permissions, *wanted_by(asked)))
+            await write_file(place, f"{path}.always", json.dumps(lasting).encode())
+        else:
+            with contextlib.suppress(FileMissing):  # of one who could not give his answer
+                await place.sandbox.files.remove(place.session_id, f"{path}.always", recursive=False)
 
     async def _send(self, place: Place, found: Found, question: str, answer: str) -> None:
         if question.startswith(_PERMISSION):
@@ -61,10 +78,10 @@ class Answers:
         else:
             raise AgentFailed(f"the agent has not asked {question[:100]!r}")
 
-    async def _was_asked(self, place: Place, folder: str, question: str) -> bool:
+    async def _was_asked(self, place: Place, path: str) -> bool:
         """Then the answer only comes too late, which is no error."""
         try:
-            await place.sandbox.files.stat(place.session_id, f"{folder}/{question}.asked", follow=False)
+            await place.sandbox.files.stat(place.session_id, f"{path}.asked", follow=False)
         except FileMissing:
             return False
         return True

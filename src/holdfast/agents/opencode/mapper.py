@@ -4,15 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.agents.opencode.tools import kind_of
-from holdfast.agents.permissions import Action, Rule, decide
+from holdfast.agents.permissions import Action, Rule, decide, find
+from holdfast.agents.supervisor.offers import offer_events
 from holdfast.protocol.turn_events import AgentStatus, Kind, StopReason, ToolState, TurnEvent
 
 Json = Mapping[str, object]
 
 ALLOW, ALLOW_ALWAYS, DENY = "allow", "allow_always", "deny"
-REPLIES: Mapping[str, str] = {ALLOW: "once", ALLOW_ALWAYS: "always", DENY: "reject"}
-"""Our answers to a permission question, and OpenCode's."""
-_ANSWERS = {reply: answer for answer, reply in REPLIES.items()}
+REPLIES: Mapping[str, str] = {ALLOW: "once", ALLOW_ALWAYS: "once", DENY: "reject"}
+"""Our answers to a permission question, and OpenCode's. Never ``always``: then it would not ask again, also not about
+what a rule denies. So it goes on asking, and the record says what was allowed for good."""
+_ANSWERS = {"once": ALLOW, "reject": DENY}
 _OPTIONS = (
     {"id": ALLOW, "label": "Allow once"},
     {"id": ALLOW_ALWAYS, "label": "Allow always"},
@@ -22,6 +24,9 @@ _ABORTED = "MessageAbortedError"
 _WHOLE = ("stop", "length", "content-filter")
 _STRICTNESS = (Action.DENY, Action.ASK, Action.ALLOW)
 _STATES = {state.value: state for state in ToolState}
+
+Wish = tuple[str, str]
+"""A rule that says ask, and a kind of tool: ``ask *`` is about many."""
 
 
 @dataclass(slots=True)
@@ -40,10 +45,13 @@ class Mapper:
     """Permission requests that wait for an answer which no person need give."""
     asked: dict[str, Json] = field(default_factory=dict)
     """Questions that wait for a person, by id."""
+    _always: set[Wish] = field(default_factory=set)
     _status: AgentStatus | None = None
     _error: Json | None = None
     _finished: bool = False
     _tools: dict[str, Json] = field(default_factory=dict)
+    _run: list[str] = field(default_factory=list)
+    """Parts of the answer that one call to the model has said: those since the last step began, or was tried again."""
 
     def feed(self, record: Json) -> list[TurnEvent]:
         """What a line says. Nothing, if it is unknown, makes no sense, or comes after the end."""
@@ -52,8 +60,9 @@ class Mapper:
         match record:
             case {"type": "prompt", "message": str(message)}:
                 self.prompt_message = message
+                self._always |= wishes_of(record.get("always"))
                 create = TurnEvent(Kind.MESSAGE_CREATE, {"message_id": self.message_id, "role": "agent"})
-                return [create, *self._now(AgentStatus.THINKING)]
+                return [create, *offer_events(record.get("models")), *self._now(AgentStatus.THINKING)]
             case {"type": "delta", "part": str(part), "text": str(text)}:
                 return self._delta(part, text, record.get("thought") is True)
             case {"type": "tool", "id": str(tool), "name": str(name), "state": str(state)} if state in _STATES:
@@ -62,7 +71,9 @@ class Mapper:
                 return self._permission(request, record)
             case {"type": "replied", "id": str(request), "reply": str(reply)}:
                 self.decided.pop(request, None)
-                return self._closed(request, _ANSWERS.get(reply, reply))
+                lasting = wishes_of(record.get("always"))
+                self._always |= lasting
+                return self._closed(request, ALLOW_ALWAYS if lasting else _ANSWERS.get(reply, reply))
             case {"type": "question", "id": str(request), "questions": list(questions)}:
                 return self._question(request, [one for one in questions if isinstance(one, Mapping)])
             case {"type": "answered", "id": str(request)}:
@@ -78,8 +89,9 @@ class Mapper:
                 error = _object(record.get("error"))
                 self._error = error or self._error
                 self._finished = error is None and record.get("finish") in _WHOLE
-            case {"type": "step", "snapshot": False}:
-                self.has_snapshots = False
+            case {"type": "step"}:
+                self._run = []
+                self.has_snapshots = self.has_snapshots and record.get("snapshot") is not False
             case {"type": "error"}:
                 self._error = _object(record.get("error")) or {}
             case {"type": "retry", "attempt": int(attempt)}:
@@ -100,6 +112,8 @@ class Mapper:
         return [TurnEvent(Kind.STATUS, {"status": status.value})]
 
     def _delta(self, part: str, text: str, thought: bool) -> list[TurnEvent]:
+        if part not in self._run:
+            self._run.append(part)
         data = {"message_id": self.message_id, "part_id": part, "text": text}
         before = self._now(AgentStatus.THINKING if thought else AgentStatus.STREAMING)
         return [*before, TurnEvent(Kind.TEXT_DELTA, {**data, "thought": True} if thought else data)]
@@ -125,9 +139,10 @@ class Mapper:
         return [*([] if over else self._now(AgentStatus.TOOL_CALLING)), TurnEvent(Kind.TOOL_UPDATE, data)]
 
     def _permission(self, request: str, record: Json) -> list[TurnEvent]:
-        permission = str(record.get("permission"))
-        arguments = _arguments(record)
+        permission, arguments = wanted_by(record)
         action = decision(self.rules, permission, arguments)
+        if action is Action.ASK and wishes(self.rules, permission, arguments) <= self._always:
+            action = Action.ALLOW
         if action is not Action.ASK:
             self.decided[request] = action
             return []
@@ -156,6 +171,9 @@ class Mapper:
         error = _object(record.get("error")) or {}
         told = record.get("message") or error.get("message") or "the model did not answer"
         data: dict[str, object] = {"code": "model_retried", "message": str(told), "attempt": attempt}
+        if self._run:
+            data["discards"] = self._run
+            self._run = []
         after = record.get("next")
         return TurnEvent(Kind.ERROR, {**data, "retry_at": after / 1000} if isinstance(after, int) else data)
 
@@ -183,9 +201,34 @@ class Mapper:
 def decision(rules: Sequence[Rule], permission: str, arguments: Sequence[str]) -> Action:
     """The strictest for any of what is wanted: a command line is asked for as a whole, and for each of its parts."""
     kind = kind_of(permission)
-    wanted = [permission] if kind == "other" else arguments or [""]
-    found = {decide(rules, kind, argument) for argument in wanted}
+    found = {decide(rules, kind, argument) for argument in _looked_at(permission, arguments)}
     return next(action for action in _STRICTNESS if action in found)
+
+
+def wishes(rules: Sequence[Rule], permission: str, arguments: Sequence[str]) -> set[Wish]:
+    """What an answer for good is about: each rule by which it had to be asked for."""
+    kind = kind_of(permission)
+    found = [find(rules, kind, argument) for argument in _looked_at(permission, arguments)]
+    return {(str(rule), kind) for rule in found if rule is not None and rule.action is Action.ASK}
+
+
+def wishes_of(told: object) -> set[Wish]:
+    """As the recorder tells them."""
+    found = set()
+    for one in told if isinstance(told, list) else []:
+        match one:
+            case [str(rule), str(kind)]:
+                found.add((rule, kind))
+    return found
+
+
+def _looked_at(permission: str, arguments: Sequence[str]) -> Sequence[str]:
+    return [permission] if kind_of(permission) == "other" else arguments or [""]
+
+
+def wanted_by(record: Json) -> tuple[str, list[str]]:
+    """What a request for permission is about: OpenCode's name for it, and its arguments."""
+    return str(record.get("permission")), _arguments(record)
 
 
 def _arguments(record: Json) -> list[str]:

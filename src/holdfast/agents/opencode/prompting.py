@@ -5,9 +5,9 @@ import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 
+from holdfast.agents.attachments import images, paths_told
 from holdfast.agents.base import AgentSessionId, Command, Place, Prompt
-from holdfast.agents.opencode import client
-from holdfast.agents.opencode.client import Reply
+from holdfast.agents.http import sent
 from holdfast.agents.opencode.server import Servers, check
 from holdfast.agents.opencode.settings import model_fields, model_of, name_of
 from holdfast.agents.supervisor import Found, Line, follow_lines
@@ -28,24 +28,31 @@ class Request:
     path: str
     content: Mapping[str, object]
 
+    def is_told(self, offer: str) -> bool:
+        """Whether that is in it: a command has no place for it, so the next prompt tells it."""
+        return bool(offer) and "parts" in self.content
+
 
 async def request(
-    servers: Servers, place: Place, found: Found, session: AgentSessionId, prompt: Prompt, name: str
+    servers: Servers, place: Place, found: Found, session: AgentSessionId, prompt: Prompt, name: str, offer: str = ""
 ) -> Request:
-    """What to send for this prompt. ``name`` is what the recorder is to know it by."""
+    """What to send for this prompt. ``name`` is what the recorder knows it by; ``offer``, of models, it hands on."""
     typed = _COMMAND.fullmatch(prompt.text.strip())
     if typed and typed[1] in {command.name for command in await commands(servers, place, found)}:
         content = {
             "command": typed[1],
-            "arguments": typed[2] or "",
+            "arguments": (typed[2] or "") + paths_told(prompt),
             "model": name_of(model_of(place.brief, prompt.model)),
             "messageID": await _message_id(servers, place, found, session, name),
         }
         return Request(f"/session/{session}/command", content)
-    parts = [{"type": "text", "text": prompt.text, "metadata": {"holdfast": name}}]
-    if prompt.attachments:
-        files = "\n".join(f"- {path}" for path in prompt.attachments)
-        parts.append({"type": "text", "text": f"<attachments>\n{files}\n</attachments>"})
+    metadata = {"holdfast": name, **({"models": offer} if offer else {})}
+    parts: list[dict[str, object]] = [{"type": "text", "text": prompt.text, "metadata": metadata}]
+    if paths := paths_told(prompt):
+        parts.append({"type": "text", "text": paths.strip()})
+    for image in await images(place, prompt, model_of(place.brief, prompt.model)):
+        url = f"data:{image.mime};base64,{image.data}"
+        parts.append({"type": "file", "mime": image.mime, "filename": image.name, "url": url})
     return Request(
         f"/session/{session}/prompt_async", {"model": model_fields(place.brief, prompt.model), "parts": parts}
     )
@@ -78,24 +85,23 @@ async def commands(servers: Servers, place: Place, found: Found) -> Sequence[Com
 
 async def deliver(servers: Servers, place: Place, found: Found, key: str, wanted: Request, quiet: float) -> None:
     """Send it, and return when the recorder has taken note of it. The deadline is the caller's."""
-    address = await servers.address(place, found)
+    server = await servers.server(place, found)
     output = follow_lines(place, found.view.process_id, found.view.written, quiet)
     try:
         if not isinstance(await anext(output, None), Attached):
             raise AgentDown("the agent's process has ended; start it again")
-        async with client.sent(place, address, "POST", wanted.path, wanted.content) as answer:
-            await _taken(output, answer, key, wanted.path)
+        async with sent(place, server, wanted.path, wanted.content, lambda reply: check(reply, wanted.path)) as answer:
+            await _taken(output, answer, key)
     finally:
         await output.aclose()
 
 
-async def _taken(output: Output, answer: "asyncio.Future[Reply]", key: str, path: str) -> None:
+async def _taken(output: Output, answer: "asyncio.Future[None]", key: str) -> None:
     noted = asyncio.ensure_future(_noted(output, key))
     try:
-        waited: list[asyncio.Future[None] | asyncio.Future[Reply]] = [noted, answer]
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([noted, answer], return_when=asyncio.FIRST_COMPLETED)
         if answer.done() and not noted.done():
-            check(answer.result(), path)
+            answer.result()
         await noted
     finally:
         noted.cancel()

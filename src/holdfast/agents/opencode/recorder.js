@@ -22,6 +22,7 @@ const REFUSED = "holdfast: refused"
 const turns = new Map() // root session -> its newest turn
 const parents = new Map() // sub-agent's session -> who started it
 const titles = new Map()
+const always = new Map() // what people have allowed for good, in the host's words, for as long as this server lives
 
 function tell(note) {
   process.stdout.write(JSON.stringify(note) + "\n")
@@ -41,7 +42,7 @@ function put(turn, record) {
   tell({ turn: turn.key, start, end: turn.size, record })
 }
 
-function open(session, prompt, message) {
+function open(session, prompt, message, models) {
   const folder = path.join(TURNS, session)
   const key = `${session}/${prompt}`
   const file = path.join(TURNS, `${key}.jsonl`)
@@ -54,7 +55,7 @@ function open(session, prompt, message) {
   const turn = { key, file, size: 0, session, last: null, ours: new Set(), parts: new Map(), outputs: new Map(), settled: false }
   turn.over = new Promise((resolve) => (turn.resolve = resolve))
   turns.set(session, turn)
-  put(turn, { type: "prompt", message })
+  put(turn, { type: "prompt", message, models, always: always.size ? [...always.values()] : undefined })
 }
 
 // Of turns that nobody reads any more, only what they were and how they ended is kept.
@@ -171,9 +172,23 @@ function tool(turn, part) {
   put(turn, record)
 }
 
-// So that an answer which comes too late is known from one to nothing.
-function asked(turn, id) {
-  if (/^[A-Za-z0-9_]+$/.test(id)) fs.writeFileSync(path.join(TURNS, turn.session, `${id}.asked`), "", { mode: 0o600 })
+// So that an answer which comes too late is known from one to nothing, and what was asked from its id.
+function asked(turn, id, record) {
+  if (!/^[A-Za-z0-9_]+$/.test(id)) return
+  fs.writeFileSync(path.join(TURNS, turn.session, `${id}.asked`), JSON.stringify(record), { mode: 0o600 })
+}
+
+// An answer for good is `once` for the server, which would not ask again otherwise, whatever a rule says; the host
+// leaves beside the question what it is to be good for.
+function replied(turn, id, reply) {
+  let lasting
+  try {
+    if (reply === "once") lasting = JSON.parse(fs.readFileSync(path.join(TURNS, turn.session, `${id}.always`), "utf8"))
+  } catch {
+    // most answers are for once
+  }
+  for (const wish of lasting ?? []) always.set(JSON.stringify(wish), wish)
+  put(turn, { type: "replied", id, reply, always: lasting })
 }
 
 function root(session) {
@@ -188,19 +203,21 @@ function on_event(event) {
   const turn = turns.get(root(session))
   if (!turn || turn.settled) return
   if (event.type === "permission.asked") {
-    asked(turn, told.id)
-    return put(turn, {
+    const record = {
       type: "asked",
       id: told.id,
       permission: told.permission,
       patterns: told.patterns,
       metadata: { command: told.metadata?.command, filepath: told.metadata?.filepath, url: told.metadata?.url },
-    })
+    }
+    asked(turn, told.id, record)
+    return put(turn, record)
   }
-  if (event.type === "permission.replied") return put(turn, { type: "replied", id: told.requestID, reply: told.reply })
+  if (event.type === "permission.replied") return replied(turn, told.requestID, told.reply)
   if (event.type === "question.asked") {
-    asked(turn, told.id)
-    return put(turn, { type: "question", id: told.id, questions: told.questions })
+    const record = { type: "question", id: told.id, questions: told.questions }
+    asked(turn, told.id, record)
+    return put(turn, record)
   }
   if (event.type === "question.replied")
     return put(turn, { type: "answered", id: told.requestID, answers: told.answers })
@@ -261,7 +278,8 @@ export const Holdfast = async () => {
           await Promise.race([before.over, new Promise((resolve) => setTimeout(resolve, WAIT_MS))])
           if (!before.settled) throw new Error(`${REFUSED}: the turn before is still running`)
         }
-        open(input.sessionID, name, output.message.id)
+        const models = output.parts.find((one) => one.metadata?.holdfast === name)?.metadata.models
+        open(input.sessionID, name, output.message.id, models)
       } catch (error) {
         tell({ refused: `${input.sessionID}/${name}`, why: String(error.message ?? error) })
         throw error

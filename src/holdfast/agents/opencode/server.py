@@ -1,11 +1,11 @@
 """One OpenCode server in a sandbox: where it is, whether it is ready, and requests to it."""
 
+import base64
 import contextlib
 import re
 
 from holdfast.agents.base import AgentSessionId, Place
-from holdfast.agents.opencode import client
-from holdfast.agents.opencode.client import Address, Document, Reply
+from holdfast.agents.http import Document, Reply, Server, ask
 from holdfast.agents.opencode.settings import PASSWORD_FILE, READY, USER
 from holdfast.agents.supervisor import Found, Supervisor
 from holdfast.agents.supervisor.home import find_file, read_file, write_file
@@ -25,14 +25,14 @@ class Servers:
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
-        self._known: dict[str, Address] = {}
+        self._known: dict[str, Server] = {}
 
     async def ready(self, place: Place, found: Found) -> None:
         """Returns when it takes requests and its recorder writes; until it says so itself, none is answered."""
         await self._said(place, found, _PORT)
         await self.ask(place, found, "GET", "/session/status", seconds=self._supervisor.patience.start)
         await self._said(place, found, re.compile(re.escape(_RECORDING)))
-        port = (await self.address(place, found)).port
+        port = (await self.server(place, found)).port
         await write_file(place, await self._port_file(place), f"{found.view.process_id} {port}".encode())
 
     async def alive(self, place: Place, found: Found) -> None:
@@ -42,11 +42,13 @@ class Servers:
         self, place: Place, found: Found, method: str, path: str, content: Document = None, *, seconds: float = 0.0
     ) -> Reply:
         """``AgentSessionMissing`` for a session that it does not know, ``AgentFailed`` for any other refusal."""
-        address = await self.address(place, found)
+        server = await self.server(place, found)
         seconds = seconds or self._supervisor.patience.request
-        return check(await client.ask(place, address, method, path, content, seconds=seconds), path)
+        reply = await ask(place, server, method, path, content, seconds=seconds)
+        check(reply, path)
+        return reply
 
-    async def address(self, place: Place, found: Found) -> Address:
+    async def server(self, place: Place, found: Found) -> Server:
         key = f"{place.session_id}/{found.view.process_id}"
         known = self._known.get(key)
         if known is None:
@@ -55,13 +57,13 @@ class Servers:
             known = self._known[key] = await self._find(place, found)
         return known
 
-    async def _find(self, place: Place, found: Found) -> Address:
+    async def _find(self, place: Place, found: Found) -> Server:
         port = await self._port(place, found)
         try:
             password = await read_file(place, f"{await self._supervisor.directory(place)}/{PASSWORD_FILE}")
         except FileMissing:
             raise AgentDown("the agent's password is gone; start it again") from None
-        return Address(port, USER, password.decode(errors="replace").strip())
+        return Server(port, basic(password.decode(errors="replace").strip()))
 
     async def _port(self, place: Place, found: Found) -> int:
         """As it was noted when it got ready: what it said then is not kept for ever. Before, it is still there."""
@@ -98,10 +100,15 @@ class Servers:
         raise AgentDown("the agent ended before it was ready")
 
 
-def check(reply: Reply, path: str) -> Reply:
-    """The same, if it is a success."""
+def basic(password: str) -> str:
+    """What lets us in, as a header says it."""
+    return "Basic " + base64.b64encode(f"{USER}:{password}".encode()).decode()
+
+
+def check(reply: Reply, path: str) -> None:
+    """Raises unless it is a success."""
     if 200 <= reply.status < 300:
-        return reply
+        return
     told = reply.fields
     data = told.get("data")
     message = data.get("message") if isinstance(data, dict) else None

@@ -15,6 +15,9 @@ SYSTEM = "system.md"
 EXTENSION = "holdfast.mjs"
 SESSIONS = "sessions"
 
+RETRY: Mapping[str, object] = {"enabled": True, "maxRetries": 1, "baseDelayMs": 500, "provider": {"maxRetries": 0}}
+"""The broker asks other models. But an answer that was cut off by a daemon's death can only be asked for again here."""
+
 _APIS: Mapping[Wire, tuple[str, str]] = {
     Wire.MESSAGES: ("anthropic-messages", ""),
     Wire.RESPONSES: ("openai-responses", "/v1"),
@@ -41,7 +44,7 @@ def config(brief: Brief, directory: str, channel_tag: str) -> PiConfig:
         MODELS: _json(_models(models, channel_tag)),
         SETTINGS: _json(
             {
-                "retry": {"enabled": False, "provider": {"maxRetries": 0}},  # the broker tries others: errors at once
+                "retry": RETRY,
                 "enableInstallTelemetry": False,
                 "cacheWarming": "off",
             }
@@ -94,7 +97,7 @@ def _models(models: Sequence[tuple[Model, Wire]], channel_tag: str) -> Mapping[s
                 "baseUrl": url,
                 "contextWindow": model.context_tokens,
                 "maxTokens": model.output_tokens,
-                "input": ["text", "image"],
+                "input": ["text", *(["image"] if model.images else [])],
             }
         )
     return {"providers": providers}

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
+from holdfast.agents.supervisor.offers import offer_events
 from holdfast.protocol.turn_events import AgentStatus, Kind, StopReason, ToolState, TurnEvent
 
 Json = Mapping[str, object]
@@ -32,12 +33,16 @@ _LONG = 4000
 class PiMapper:
     """One turn. ``turn`` is the id of the command that our prompt was given with."""
 
-    def __init__(self, turn: str) -> None:
+    def __init__(self, turn: str, offer: str = "") -> None:
+        """``offer``: of models, where this turn is to tell them."""
         self._turn = turn
+        self._offer = offer
         self._message = {"message_id": f"msg_{turn}"}
         self._accepted = False
         self._begun = False
         self._answers = 0
+        self._parts: list[str] = []
+        """Of this answer of the model."""
         self._status: AgentStatus | None = None
         self._outputs: dict[str, str] = {}
         self._inputs: dict[str, Json] = {}
@@ -81,6 +86,7 @@ class PiMapper:
                 return [*self._begin(), *self._now(AgentStatus.THINKING)]
             case {"type": "message_start", "message": {"role": "assistant"}}:
                 self._answers += 1
+                self._parts = []
             case {"type": "message_update", "assistantMessageEvent": dict(update)}:
                 return self._update(update)
             case {"type": "message_end", "message": {"role": "assistant", "stopReason": str(stop), **message}}:
@@ -93,7 +99,7 @@ class PiMapper:
             case {"type": "tool_execution_end", "toolCallId": str(tool), "result": dict(result)}:
                 return [self._tool_end(record, tool, _text(result))]
             case {"type": "auto_retry_start", "errorMessage": str(why)}:
-                return [TurnEvent(Kind.ERROR, {"code": "agent_retries", "message": why[:_LONG]})]
+                return [self._retry(why)]
             case {"type": "extension_ui_request", "id": str(name)}:
                 return self._extension(name, record)
             case {"type": "agent_settled"} if self._begun:
@@ -111,7 +117,7 @@ class PiMapper:
         if self._begun:
             return []
         self._begun = True
-        return [TurnEvent(Kind.MESSAGE_CREATE, {**self._message, "role": "agent"})]
+        return [TurnEvent(Kind.MESSAGE_CREATE, {**self._message, "role": "agent"}), *offer_events(self._offer)]
 
     def _now(self, status: AgentStatus) -> list[TurnEvent]:
         if status is self._status:
@@ -136,7 +142,10 @@ class PiMapper:
                 if not delta:
                     return []
                 thought = kind == "thinking_delta"
-                part = {**self._message, "part_id": f"{self._answers}.{index}", "text": delta}
+                name = f"{self._answers}.{index}"
+                if name not in self._parts:
+                    self._parts.append(name)
+                part = {**self._message, "part_id": name, "text": delta}
                 status = AgentStatus.THINKING if thought else AgentStatus.STREAMING
                 event = TurnEvent(Kind.TEXT_DELTA, {**part, "thought": True} if thought else part)
                 return [*self._now(status), event]
@@ -144,6 +153,10 @@ class PiMapper:
                 self._inputs[tool] = _short(args)
                 return [self._tool({"toolName": name}, tool, ToolState.PENDING)]
         return []
+
+    def _retry(self, why: str) -> TurnEvent:
+        data: dict[str, object] = {"code": "model_retried", "message": why[:_LONG]}
+        return TurnEvent(Kind.ERROR, {**data, "discards": self._parts} if self._parts else data)
 
     # -- tools ---------------------------------------------------------------------------------------------------------
 

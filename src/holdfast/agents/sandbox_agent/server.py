@@ -8,15 +8,14 @@ and others answer to it for a prompt that they have not done.
 """
 
 import asyncio
-import contextlib
 import json
 from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Final
 
 from holdfast.agents.base import Place
-from holdfast.agents.http import Event, Server, ask, events
-from holdfast.agents.http.client import connected
+from holdfast.agents.http import Event, Reply, Server, ask, events, sent
 from holdfast.agents.supervisor import Json
 from holdfast.agents.supervisor.home import find_file
 from holdfast.errors import AgentDown, AgentFailed
@@ -57,34 +56,28 @@ class AcpServer:
     async def post(self, message: Json, seconds: float) -> None:
         """Say something that is answered at once, if at all by events; the answer here is not looked at."""
         reply = await ask(self.place, self.server, "POST", self._path, message, seconds=seconds)
-        check_reply(reply.status, reply.fields)
+        check_reply(reply)
 
-    @contextlib.asynccontextmanager
-    async def posted(self, message: Json) -> AsyncGenerator["asyncio.Future[None]", None]:
+    def posted(self, message: Json) -> AbstractAsyncContextManager["asyncio.Future[None]"]:
         """Say something whose answer takes long. The server forgets what it was told by one who hangs up too soon, so
         the connection is held as long as the block lasts."""
-        async with connected(self.place, self.server, "POST", self._path, message) as connection:
-
-            async def replied() -> None:
-                reply = await connection.reply()
-                check_reply(reply.status, reply.fields)
-
-            answer = asyncio.ensure_future(replied())
-            try:
-                yield answer
-            finally:
-                answer.cancel()
-                await asyncio.gather(answer, return_exceptions=True)
+        return sent(self.place, self.server, self._path, message, check_reply)
 
     def events(self, after: int) -> AsyncGenerator[Event | None, None]:
-        return events(self.place, self.server, f"/v1/acp/{_ID}", str(after) if after > 0 else "")
+        return events(self.place, self.server, self.path, str(after) if after > 0 else "")
+
+    @property
+    def path(self) -> str:
+        """Of its events."""
+        return f"/v1/acp/{_ID}"
 
     @property
     def _path(self) -> str:
         return f"/v1/acp/{_ID}?agent={self.agent}"
 
 
-def check_reply(status: int, told: Json) -> None:
+def check_reply(reply: Reply) -> None:
+    status, told = reply.status, reply.fields
     if status in _TAKEN:
         return
     detail = str(told.get("detail") or told.get("title") or f"status {status}")[:1000]

@@ -1,4 +1,7 @@
-"""How often an agent that does not come up is started again: with growing pauses, and then not for a while."""
+"""How often an agent that does not come up, or dies, is started again: with growing pauses, and then not for a while.
+
+A start that went well is no reason to forget what went wrong before: it may come up each time, and die in each turn.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,9 +24,6 @@ class Breaker:
     def failed(self, why: str) -> None:
         self._failures.append(self.clock())
         self.why = why
-
-    def worked(self) -> None:
-        self._failures.clear()
 
     @property
     def closed_for(self) -> float:

@@ -34,6 +34,8 @@ class Launch:
     """Path below the agent's own directory -> content. Written before each start."""
     cwd: str = "/workspace"
     output_bytes: int = OUTPUT_BYTES
+    told_of_cuts: bool = False
+    """Where a daemon died, ``lines.CUT`` comes as a line among what it says."""
 
     @property
     def digest(self) -> str:

@@ -5,12 +5,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.protocol import messages
 from holdfast.protocol.messages import STDOUT
 from holdfast.sessions.follow import Chunk
 
 MOST_LINE_BYTES: Final = 8 << 20
 
 Json = Mapping[str, object]
+
+CUT: Final[Json] = {"holdfast": "cut"}
+"""Told by the runner, where it was asked to: what the agent's models were saying before this was cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,7 @@ class Lines:
             self._rest.clear()
             self._torn = True
         if chunk.stream != STDOUT:
-            return []
+            return self._cuts(chunk)
         found = []
         at = 0
         while (newline := chunk.data.find(b"\n", at)) >= 0:
@@ -46,6 +50,12 @@ class Lines:
                 found.append(line)
         self._keep(chunk, at)
         return found
+
+    def _cuts(self, chunk: Chunk) -> list[Line]:
+        at = chunk.data.find(messages.CUT)
+        if at < 0 or self._rest:  # lines have an order, and this would come before the one that has begun
+            return []
+        return [Line(chunk.offset + at, chunk.offset + at + len(messages.CUT), CUT)]
 
     def _finish(self, chunk: Chunk, at: int, newline: int) -> Line | None:
         start = self._start if self._rest else chunk.offset + at

@@ -75,6 +75,8 @@ class Supervisor:
         self._clock = clock
         self._roots: dict[str, str] = {}
         self._breakers: dict[tuple[str, str], Breaker] = {}
+        self._up: dict[tuple[str, str], str] = {}  # by place, the process that was seen to run last
+        self._stopped: set[str] = set()  # processes that were ended from here, and have not failed
         self._journals: dict[str, Journal] = {}
 
     # -- where ---------------------------------------------------------------------------------------------------------
@@ -112,7 +114,18 @@ class Supervisor:
             raise AgentDown(f"the process of {self.agent} is not there; start it")
         if launch is not None and not _may_stay(found, place, launch):
             raise AgentDown(f"the configuration of {self.agent} has changed; start it again")
+        self._is_up(place, found)
         return found
+
+    @contextlib.asynccontextmanager
+    async def soon(self) -> AsyncGenerator[None, None]:
+        """Around what is asked before every turn: a runner that does not answer must not take longer than an agent."""
+        seconds = self.patience.health
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError:
+            raise AgentDown(f"{self.agent} did not answer within {seconds:.0f} s; start it again") from None
 
     # -- start and stop ------------------------------------------------------------------------------------------------
 
@@ -127,8 +140,11 @@ class Supervisor:
             found = await self.find(place)
             if found is not None and found.view.running:
                 if _may_stay(found, place, launch) and await self._answers(place, found, alive):
+                    self._is_up(place, found)
                     return found
-                await end(place, found.view)
+                await self._end(place, found)
+            elif found is not None:
+                await self._count_death(place, found)
             return await self._started(place, launch, ready, 1 if found is None else found.generation + 1)
 
     async def _answers(self, place: Place, found: Found, alive: Handshake) -> bool:
@@ -145,8 +161,8 @@ class Supervisor:
         breaker = self._breaker(place)
         if (seconds := breaker.closed_for) > 0:
             raise AgentFailed(
-                f"{self.agent} could not be started {MOST_FAILURES} times within {WINDOW_SECONDS / 60:.0f} minutes, "
-                f"and is not tried again for {seconds:.0f} s. The last time: {breaker.why}"
+                f"{self.agent} did not come up, or died, {MOST_FAILURES} times in {WINDOW_SECONDS / 60:.0f} minutes "
+                f"and is not started again for {seconds:.0f} s. The last time: {breaker.why}"
             )
         await asyncio.sleep(breaker.pause)
         view = await self._launched(place, launch, generation)
@@ -156,7 +172,7 @@ class Supervisor:
         except (AgentDown, AgentFailed) as error:
             breaker.failed(error.message)
             raise
-        breaker.worked()
+        self._is_up(place, found)
         return found
 
     async def _launched(self, place: Place, launch: Launch, generation: int) -> ProcessView:
@@ -173,6 +189,7 @@ class Supervisor:
             cwd=launch.cwd,
             stdin=True,
             output_bytes=launch.output_bytes,
+            told_of_cuts=launch.told_of_cuts,
         )
         # Of this start alone: after a sleep generations begin anew, and the journal must not take one for another.
         key = f"holdfast-agent:{self.agent}:{tag}:{generation}:{secrets.token_hex(8)}"
@@ -224,7 +241,28 @@ class Supervisor:
         """TERM, five seconds, KILL. One that is not there is success."""
         found = await self.find(place)
         if found is not None and found.view.running:
-            await end(place, found.view)
+            await self._end(place, found)
+
+    async def _end(self, place: Place, found: Found) -> None:
+        if len(self._stopped) >= _REMEMBERED:
+            self._stopped.clear()
+        self._stopped.add(found.view.process_id)
+        await end(place, found.view)
+
+    def _is_up(self, place: Place, found: Found) -> None:
+        if len(self._up) >= _REMEMBERED:
+            self._up.clear()
+        self._up[place.session_id, place.channel] = found.view.process_id
+
+    async def _count_death(self, place: Place, found: Found) -> None:
+        """One that was up and has ended, and not by us, has failed. Of others nobody here knows why they ended: another
+        daemon may have stopped them. A sandbox that slept knows none of its processes."""
+        process_id = found.view.process_id
+        if self._up.get((place.session_id, place.channel)) != process_id or process_id in self._stopped:
+            return
+        del self._up[place.session_id, place.channel]  # each dies once
+        said = await complaint(place, found.view)
+        self._breaker(place).failed(f"it ended by itself, with {found.view.exit_code}: {said}")
 
     def _breaker(self, place: Place) -> Breaker:
         if len(self._breakers) >= _REMEMBERED:

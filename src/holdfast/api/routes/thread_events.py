@@ -40,6 +40,7 @@ from holdfast.api.text import Name
 from holdfast.api.thread_models import (
     AbortIn,
     AnswerIn,
+    MessageId,
     MessageIn,
     MessageOut,
     RevertIn,
@@ -50,7 +51,7 @@ from holdfast.api.thread_models import (
     in_stream,
 )
 from holdfast.api.websockets import accepted
-from holdfast.errors import BadInput, HoldfastError, ThreadNotFound
+from holdfast.errors import BadInput, Conflict, HoldfastError, ThreadNotFound
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.service import ThreadService
 from holdfast.threads.types import MessageView
@@ -58,6 +59,8 @@ from holdfast.threads.types import MessageView
 T = TypeVar("T")
 
 MAX_FRAME = 4 * 1024 * 1024
+MAX_UNDER_WAY = 16
+"""Requests of one connection that are worked on at the same time."""
 
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {
@@ -71,6 +74,12 @@ class _Answer(AnswerIn):
     question_id: Name
 
 
+class _Cancel(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    message_id: MessageId
+
+
 class _Told(BaseModel):
     """A message from the client: exactly one request."""
 
@@ -78,6 +87,7 @@ class _Told(BaseModel):
 
     ref: str | int | None = None
     send: MessageIn | None = None
+    cancel: _Cancel | None = None
     abort: AbortIn | None = None
     answer: _Answer | None = None
     revert: RevertIn | None = None
@@ -101,6 +111,7 @@ class _Told(BaseModel):
 
 _DONE = {
     "send": "sent",
+    "cancel": "canceled",
     "abort": "aborted",
     "answer": "answered",
     "revert": "reverted",
@@ -156,7 +167,7 @@ def router(threads: ThreadService, settings: ApiSettings) -> APIRouter:
     ) -> None:
         """Events out; messages, answers and aborts in. A thread that is new begins with the first message."""
         async with accepted(socket):
-            await _Conversation(socket, threads, ThreadRef.of(key, caller, owner)).run(after)
+            await Conversation(socket, threads, ThreadRef.of(key, caller, owner)).run(after)
 
     return routes
 
@@ -167,7 +178,7 @@ async def stream(threads: ThreadService, thread: ThreadRef, after: int) -> Async
             yield in_stream(event)
 
 
-class _Conversation:
+class Conversation:
     """Both directions of one WebSocket, until either end is done with it."""
 
     def __init__(self, socket: WebSocket, threads: ThreadService, thread: ThreadRef) -> None:
@@ -175,6 +186,7 @@ class _Conversation:
         self._threads = threads
         self._thread = thread
         self._made = asyncio.Event()
+        self._under_way: set[asyncio.Task[None]] = set()
 
     async def run(self, after: int) -> None:
         telling = asyncio.ensure_future(self._tell(after))
@@ -182,9 +194,10 @@ class _Conversation:
         try:
             await asyncio.wait([telling, listening], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (telling, listening):
+            tasks = [telling, listening, *self._under_way]
+            for task in tasks:
                 task.cancel()
-            await asyncio.wait([telling, listening])
+            await asyncio.wait(tasks)
         for task in (telling, listening):
             if not task.cancelled():
                 task.result()
@@ -212,17 +225,32 @@ class _Conversation:
             await self._hear(text)
 
     async def _hear(self, text: str) -> None:
+        """Messages are stored in the order in which they come. All else may take long, and holds nobody up."""
         ref = None
         try:
             if len(text) > MAX_FRAME:
                 raise BadInput(f"a message has at most {MAX_FRAME} characters; upload what is longer")
             told = _parsed(text)
             ref = told.ref
-            answer = await self._do(told)
+            if told.send is None and len(self._under_way) >= MAX_UNDER_WAY:
+                raise Conflict(f"{MAX_UNDER_WAY} requests are under way on this connection; wait for one of them")
         except HoldfastError as error:
             await self._refuse(error, ref)
+            return
+        if told.send is not None:
+            await self._serve(told)
+            return
+        task = asyncio.ensure_future(self._serve(told))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    async def _serve(self, told: _Told) -> None:
+        try:
+            answer = await self._do(told)
+        except HoldfastError as error:
+            await self._refuse(error, told.ref)
         else:
-            await self._say(answer if ref is None else {**answer, "ref": ref})
+            await self._say(answer if told.ref is None else {**answer, "ref": told.ref})
 
     async def _do(self, told: _Told) -> dict[str, Any]:
         (name,) = told.asked
@@ -238,6 +266,8 @@ class _Conversation:
                 return await self._sent(threads.commands.review(thread, wish.message()))
             case _Told(command=CommandIn() as wish):
                 return await self._sent(threads.commands.command(thread, wish.message(), wish.name))
+            case _Told(cancel=_Cancel() as wish):
+                return MessageOut.of(await threads.cancel(thread, wish.message_id))
             case _Told(answer=_Answer() as wish):
                 await threads.answer(thread, wish.question_id, wish.answer)
                 return wish.question_id
@@ -252,7 +282,7 @@ class _Conversation:
             case _Told(use_model=ModelIn() as wish):
                 return ModelsOut.of(await self._making(threads.commands.use_model(thread, wish.model)))
         abort = told.abort or AbortIn()
-        turn = await threads.abort(thread, channel=abort.channel, queued=abort.queued)
+        turn = await threads.abort(thread, channel=abort.channel, queued=abort.queued, turn_id=abort.turn_id)
         return None if turn is None else TurnOut.of(turn)
 
     async def _sent(self, sending: Awaitable[MessageView]) -> BaseModel:

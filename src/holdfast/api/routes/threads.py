@@ -33,7 +33,7 @@ from holdfast.errors import Forbidden
 from holdfast.protocol.turn_events import Kind
 from holdfast.threads.keys import DEFAULT_CHANNEL, ThreadRef
 from holdfast.threads.service import ThreadService
-from holdfast.threads.types import MessageView
+from holdfast.threads.types import MessageStatus, MessageView
 
 MAX_WAIT_SECONDS = 600.0
 
@@ -81,8 +81,15 @@ def _talk(routes: APIRouter, threads: ThreadService) -> None:
     async def abort(thread: Thread, body: AbortIn | None = None) -> Response:
         """Its last event says canceled, soon."""
         body = body or AbortIn()
-        turn = await threads.abort(thread, channel=body.channel, queued=body.queued)
+        turn = await threads.abort(thread, channel=body.channel, queued=body.queued, turn_id=body.turn_id)
         return reply(AbortedOut.model_construct(turn=None if turn is None else TurnOut.of(turn)))
+
+    @routes.delete(
+        f"{BASE}/messages/{{message_id}}", response_model=MessageOut, responses=_WORK, summary="Take back a message"
+    )
+    async def cancel(thread: Thread, message_id: MessageId) -> Response:
+        """One that waits; also twice. A message that is in a turn is refused: abort the turn."""
+        return reply(MessageOut.of(await threads.cancel(thread, message_id)))
 
     @routes.post(
         f"{BASE}/questions/{{question_id}}/answer", status_code=204, responses=_WORK, summary="Answer a question"
@@ -138,11 +145,12 @@ def _look(routes: APIRouter, threads: ThreadService, settings: ApiSettings) -> N
     async def messages(
         thread: Thread,
         channel: Annotated[Channel | None, Query(description="Of this one only")] = None,
+        status: Annotated[MessageStatus | None, Query(description="in_turn: those being answered")] = None,
         limit: Limit = settings.default_page,
         cursor: MessageCursor = None,
     ) -> Response:
         """Those of users, oldest first."""
-        views, following = await threads.messages(thread, channel=channel, limit=limit, cursor=cursor)
+        views, following = await threads.messages(thread, channel=channel, status=status, limit=limit, cursor=cursor)
         page = MessagePage.model_construct(messages=[MessageOut.of(one) for one in views], next_cursor=following)
         return reply(page)
 

@@ -6,6 +6,6 @@ out, and whoever serves it sends the bytes.
 """
 
 from holdfast.broker.demo.model import MODEL, PROVIDER, Reply, failure, reply, wire_of
-from holdfast.broker.demo.wires.base import Piece
+from holdfast.broker.demo.voice import Piece
 
 __all__ = ["MODEL", "PROVIDER", "Piece", "Reply", "failure", "reply", "wire_of"]

@@ -4,8 +4,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.broker.demo.shape import Json
 from holdfast.broker.demo.tokens import count
+from holdfast.broker.wires.shape import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,6 @@ class Use:
 
     tool: str
     arguments: Json
-    kind: str = "function"
 
 
 @dataclass(frozen=True, slots=True)

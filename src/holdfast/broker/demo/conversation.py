@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from holdfast.broker.demo.shape import Json
 from holdfast.broker.demo.tokens import count
+from holdfast.broker.wires.deltas import Usage
+from holdfast.broker.wires.shape import Json
 
 
 class Role(StrEnum):
@@ -25,6 +26,8 @@ class Part:
     role: Role
     text: str
     message: int
+    image: str = ""
+    """Of an image, which has no text: its kind and size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +53,6 @@ class Conversation:
     @property
     def system(self) -> str:
         return "\n".join(part.text for part in self.parts if part.role is Role.SYSTEM)
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens; ``input`` has ``cached`` in it."""
-
-    input: int = 0
-    cached: int = 0
-    output: int = 0
 
 
 def read_tokens(talk: Conversation) -> Usage:

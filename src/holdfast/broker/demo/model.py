@@ -7,27 +7,18 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from holdfast.broker.demo import script
+from holdfast.broker.demo import failures, script, voice
 from holdfast.broker.demo.actions import Fail, Wait, written_tokens
 from holdfast.broker.demo.conversation import Conversation, read_tokens
 from holdfast.broker.demo.reading import read
-from holdfast.broker.demo.shape import Json
-from holdfast.broker.demo.wires.base import Answer, Piece, Voice
-from holdfast.broker.demo.wires.chat import Chat
-from holdfast.broker.demo.wires.gemini import Gemini
-from holdfast.broker.demo.wires.messages import Messages
-from holdfast.broker.demo.wires.responses import Responses
+from holdfast.broker.demo.voice import Answer, Piece
+from holdfast.broker.wires.answer import Head
+from holdfast.broker.wires.shape import Json
 from holdfast.protocol.models import Model, Wire
 
 PROVIDER = "demo"
 MODEL = Model(PROVIDER, "demo-1", tuple(Wire))
 
-_VOICES: Mapping[Wire, Voice] = {
-    Wire.CHAT: Chat(),
-    Wire.RESPONSES: Responses(),
-    Wire.MESSAGES: Messages(),
-    Wire.GEMINI: Gemini(),
-}
 _GEMINI_PATH = re.compile(r"/models/(?P<model>[^/:]+):(?P<verb>\w+)$")
 _JSON = {"content-type": "application/json"}
 _EVENTS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
@@ -73,7 +64,7 @@ def reply(method: str, path: str, body: bytes) -> Reply:
 
 def failure(wire: Wire, status: int, message: str, headers: Mapping[str, str] | None = None) -> Reply:
     """An error, as a provider who speaks this dialect words it."""
-    found = _document(_VOICES[wire].failure(status, message))
+    found = _document(failures.document(wire, status, message))
     return replace(found, status=status, headers={**_JSON, **(headers or {})})
 
 
@@ -92,22 +83,22 @@ def _answer(wire: Wire, path: str, query: str, data: Json, name: str) -> Reply:
     first = next((action for action in actions if not isinstance(action, Wait)), None)
     if isinstance(first, Fail):
         return failure(wire, first.status, first.message)
-    usage = replace(usage, output=written_tokens(actions))
-    answer = Answer(name, talk.model or MODEL.name, int(time.time()), actions, usage, talk.usage_wanted)
-    return _sent(_VOICES[wire], answer, talk, verb, query)
+    head = Head(name, talk.model or MODEL.name, int(time.time()), talk.usage_wanted, usage)
+    answer = Answer(head, actions, replace(usage, output=written_tokens(actions)))
+    return _sent(wire, answer, talk, verb, query)
 
 
-def _sent(voice: Voice, answer: Answer, talk: Conversation, verb: str, query: str) -> Reply:
+def _sent(wire: Wire, answer: Answer, talk: Conversation, verb: str, query: str) -> Reply:
     streamed = talk.streamed or verb == "streamGenerateContent"
     if not streamed:
         failed = next((action for action in answer.actions if isinstance(action, Fail)), None)
         if failed is not None:
-            return replace(_document(voice.failure(failed.status, failed.message)), status=failed.status)
+            return failure(wire, failed.status, failed.message)
         waits = sum(action.seconds for action in answer.actions if isinstance(action, Wait))
-        return _document(voice.whole(answer), waits)
+        return _document(voice.whole(wire, answer), waits)
     if verb and "alt=sse" not in query:
-        return _document([voice.whole(answer)])
-    return Reply(200, voice.stream(answer), _EVENTS)
+        return _document([voice.whole(wire, answer)])
+    return Reply(200, voice.stream(wire, answer), _EVENTS)
 
 
 def _models(path: str) -> object:

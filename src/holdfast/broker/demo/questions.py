@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from holdfast.broker.demo.actions import Action, Say, Use
 from holdfast.broker.demo.conversation import Conversation, Role, Tool
-from holdfast.broker.demo.shape import table
+from holdfast.broker.wires.shape import table
 
 NAMES = ("question", "askuserquestion", "ask_user_question", "ask_user")
 """Of such tools, compared without case. They take ``questions``, each with ``options``."""
@@ -28,7 +28,7 @@ def ask(talk: Conversation, rest: str) -> Sequence[Action]:
     }
     known = table(table(table(tool.schema.get("properties")).get("questions")).get("items")).get("properties")
     fields = {name: value for name, value in asked.items() if not known or name in table(known)}
-    return [Use(tool.name, {"questions": [fields]}, tool.kind), Say(f"{_answer(talk)}\n")]
+    return [Use(tool.name, {"questions": [fields]}), Say(f"{_answer(talk)}\n")]
 
 
 def _find(tools: Sequence[Tool]) -> Tool | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from holdfast.broker.demo.actions import Use
 from holdfast.broker.demo.conversation import Tool
-from holdfast.broker.demo.shape import Json, items, string, table
+from holdfast.broker.wires.shape import Json, items, string, table
 
 NAMES = (
     *("bash", "shell", "exec_command", "shell_command", "local_shell", "run_shell_command", "execute_command"),
@@ -40,7 +40,7 @@ def call(tool: Tool, command: str) -> Use:
     for key in items(tool.schema.get("required")):
         if isinstance(key, str) and key not in arguments:
             arguments[key] = value_for(table(properties.get(key)), "the script's next line")
-    return Use(tool.name, arguments, tool.kind)
+    return Use(tool.name, arguments)
 
 
 def wait_on(tools: Sequence[Tool], result: str) -> Use | None:

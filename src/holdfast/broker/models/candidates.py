@@ -9,7 +9,7 @@ from holdfast.broker.models.prices import Price
 from holdfast.broker.models.providers import Catalogue, Provider
 from holdfast.broker.models.question import Question
 from holdfast.broker.models.reading import guessed
-from holdfast.protocol.models import Model
+from holdfast.protocol.models import Model, Wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,8 @@ class Candidate:
     provider: Provider
     model: Model
     price: Price | None
+    others: tuple[Wire, ...] = ()
+    """The dialects in which it can be asked, the best first, where it does not speak that of the question."""
 
     def most_usd(self, question: Question) -> float:
         """What an answer to this may cost at most, roughly; 0 where no price is known."""
@@ -26,7 +28,8 @@ class Candidate:
 
 
 def candidates(catalogue: Catalogue, account: Account, endpoint: Endpoint, asked: Candidate) -> list[Candidate]:
-    """In the order in which they are tried. Each speaks the dialect of the question, and may be used."""
+    """In the order in which they are tried. Each may be used, and speaks the dialect of the question or can be asked in
+    another one."""
     found = [asked]
     if endpoint.operation is not Operation.ANSWER:
         return found
@@ -36,7 +39,9 @@ def candidates(catalogue: Catalogue, account: Account, endpoint: Endpoint, asked
         if model is None or provider is None or model.id in [one.model.id for one in found]:
             continue
         price = catalogue.price(model)
-        speaks = endpoint.wire in model.wires and endpoint.wire in provider.wires
-        if speaks and is_allowed(account, model.id) and (price is not None or not has_budget(account)):
-            found.append(Candidate(provider, model, price))
+        wires = tuple(wire for wire in model.wires if wire in provider.wires)
+        speaks = endpoint.wire in wires
+        asked_at_all = speaks or (wires and endpoint.may_be_translated)
+        if asked_at_all and is_allowed(account, model.id) and (price is not None or not has_budget(account)):
+            found.append(Candidate(provider, model, price, () if speaks else wires))
     return found

@@ -30,6 +30,11 @@ class Endpoint:
     def is_billed(self) -> bool:
         return self.operation in (Operation.ANSWER, Operation.EMBED)
 
+    @property
+    def may_be_translated(self) -> bool:
+        """Answers mean the same in every dialect. Counts, vectors and what a provider has compacted do not."""
+        return self.operation is Operation.ANSWER and self.path != _COMPACT
+
     def streams_by_path(self) -> bool:
         return self.path.endswith(":streamGenerateContent")
 
@@ -39,10 +44,11 @@ class Endpoint:
         return f"/{path}" if provider.kind in (Kind.OPENAI, Kind.COMPATIBLE) else f"/{self.version}/{path}"
 
 
+_COMPACT = "responses/compact"
 _FIXED = {
     "chat/completions": (Operation.ANSWER, Wire.CHAT),
     "responses": (Operation.ANSWER, Wire.RESPONSES),
-    "responses/compact": (Operation.ANSWER, Wire.RESPONSES),
+    _COMPACT: (Operation.ANSWER, Wire.RESPONSES),
     "embeddings": (Operation.EMBED, Wire.CHAT),
     "messages": (Operation.ANSWER, Wire.MESSAGES),
     "messages/count_tokens": (Operation.COUNT, Wire.MESSAGES),
@@ -60,12 +66,23 @@ _LIST = re.compile(r"models(/[A-Za-z0-9][A-Za-z0-9._:@-]*)?")  # and no ``..``, 
 
 
 def find(provider: Provider, method: str, rest: str) -> Endpoint | None:
-    """By what follows the provider's name in the path, still quoted."""
+    """By what follows the provider's name in the path, still quoted. Answers can be asked for in any dialect."""
     found = _VERSION.match(rest)
     version = found[1] if found else ("v1beta" if Wire.GEMINI in provider.wires and method == "POST" else "v1")
     path = rest[found.end() :] if found else rest
     endpoint = _posted(path, version) if method == "POST" else _got(provider, method, path, version)
-    return endpoint if endpoint is not None and endpoint.wire in provider.wires else None
+    if endpoint is None or not provider.wires:
+        return None
+    return endpoint if endpoint.wire in provider.wires or endpoint.may_be_translated else None
+
+
+def answering(wire: Wire, model: str, *, streamed: bool) -> Endpoint:
+    """Where a model is asked in this dialect."""
+    if wire is Wire.GEMINI:
+        verb = "streamGenerateContent" if streamed else "generateContent"
+        return Endpoint(Operation.ANSWER, wire, f"models/{{}}:{verb}", "v1beta", model)
+    path = {Wire.CHAT: "chat/completions", Wire.RESPONSES: "responses", Wire.MESSAGES: "messages"}[wire]
+    return Endpoint(Operation.ANSWER, wire, path, "v1")
 
 
 def _posted(path: str, version: str) -> Endpoint | None:

@@ -10,11 +10,12 @@ from pydantic_core import from_json
 
 from holdfast.broker.models import headers as passing
 from holdfast.broker.models.accounts import Account, Call
-from holdfast.broker.models.attempt import Failed, Opened
 from holdfast.broker.models.candidates import Candidate
 from holdfast.broker.models.endpoints import Endpoint, Operation
+from holdfast.broker.models.failed import Failed
 from holdfast.broker.models.holds import Hold
 from holdfast.broker.models.ledger import Ledger
+from holdfast.broker.models.opened import Opened
 from holdfast.broker.models.reading import Reading, characters
 from holdfast.broker.models.upstream import Broken
 
@@ -49,7 +50,7 @@ class Passage:
         """Raises ConnectionError where the sandbox, or a document, has broken off. The bill is written in any case."""
         opened = self._opened
         reply = opened.reply
-        response = web.StreamResponse(status=reply.status, headers=passing.answered(reply.headers))
+        response = web.StreamResponse(status=reply.status, headers=_headers(opened))
         try:
             await response.prepare(self._request)
             if reply.is_stream and reply.status < 400:
@@ -84,9 +85,10 @@ class Passage:
             await self._send_rest(response)
         except Broken as error:
             self.error = str(error)
+        told = opened.interpreter is not None and opened.interpreter.ended
         if self.error is None and not opened.reading.finished and opened.reading.failed is None:
             self.error = "it ended in the middle"
-        if self.error is not None and not opened.reading.finished:
+        if self.error is not None and not opened.reading.finished and not told:
             what = f"the answer of {opened.candidate.provider.name} broke off: {self.error}"
             await response.write(self._broken(what))
         self.error = self.error or opened.reading.failed
@@ -100,14 +102,19 @@ class Passage:
 
     async def _send_rest(self, response: web.StreamResponse) -> None:
         """The last event of a provider who forgets the empty line behind it."""
+        interpreter = self._opened.interpreter
         rest = self._opened.splitter.end()
         if rest:
-            self._opened.dialect.read_event(rest, self._opened.reading)
-            if self._opened.reading.finished:
+            told = self._opened.dialect.read_event(rest, self._opened.reading)
+            if interpreter is not None:
+                await self._send(response, interpreter.take(told, self._opened.reading))
+            elif self._opened.reading.finished:
                 await self._send(response, [rest])
+        if interpreter is not None and self._opened.reading.finished:
+            await self._send(response, interpreter.end(self._opened.reading))
 
     def _broken(self, message: str) -> bytes:
-        return (b"\n\n" if self._opened.splitter.torn else b"") + self._opened.dialect.broken(message)
+        return (b"\n\n" if self._opened.splitter.torn else b"") + self._opened.told_in.broken(message)
 
     async def _say_goodbye(self, response: web.StreamResponse) -> None:
         """Cancelled, but somebody is still there: it is the daemon that goes. An end without a word looks like one."""
@@ -142,7 +149,7 @@ class Passage:
         if opened.reply.status >= 400:
             self.error = f"HTTP {opened.reply.status}"
         elif self._endpoint.is_billed:
-            if kept is not None:
+            if kept is not None and opened.put.translation is None:  # else it has been read before
                 body = b"".join(kept)
                 if len(body) > _BIG_BYTES:
                     await asyncio.to_thread(_read, opened, body)
@@ -177,6 +184,14 @@ class Passage:
             seconds=time.monotonic() - opened.since,
             error=self.error or opened.reading.failed,
         )
+
+
+def _headers(opened: Opened) -> dict[str, str]:
+    """What the provider says of an answer in its own dialect is not so of the translated one."""
+    if opened.put.translation is None:
+        return passing.answered(opened.reply.headers)
+    kind = "text/event-stream; charset=utf-8" if opened.put.streamed else "application/json"
+    return {"content-type": kind, "cache-control": "no-cache"}
 
 
 async def _after(opened: Opened) -> AsyncIterator[bytes]:

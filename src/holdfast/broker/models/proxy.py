@@ -18,36 +18,36 @@ from holdfast.broker.models import endpoints
 from holdfast.broker.models import headers as passing
 from holdfast.broker.models.accounts import Account, Books
 from holdfast.broker.models.alarms import Alarms
-from holdfast.broker.models.attempt import Ask, Attempts, Failed, Opened
+from holdfast.broker.models.attempt import Attempts
 from holdfast.broker.models.breaker import Breaker
 from holdfast.broker.models.candidates import Candidate, candidates
-from holdfast.broker.models.dialects import DIALECTS
-from holdfast.broker.models.endpoints import Endpoint, Operation
+from holdfast.broker.models.endpoints import Endpoint
+from holdfast.broker.models.failed import Failed
 from holdfast.broker.models.gate import Gate, Refusal
 from holdfast.broker.models.holds import Hold
 from holdfast.broker.models.ledger import Ledger
 from holdfast.broker.models.metrics import ModelMetrics
+from holdfast.broker.models.opened import Opened
 from holdfast.broker.models.pace import Pace
 from holdfast.broker.models.passage import Passage, canceled_call, failed_call
+from holdfast.broker.models.patience import Patience
 from holdfast.broker.models.prices import FREE
-from holdfast.broker.models.providers import Catalogue, Provider
+from holdfast.broker.models.providers import Catalogue, Provider, in_order
+from holdfast.broker.models.put import Ask, Put, Puts
 from holdfast.broker.models.question import BadQuestion, Question
+from holdfast.broker.models.refusals import give_up, refused
 from holdfast.broker.models.room import NoRoom, Room
 from holdfast.broker.models.settings import ProxySettings
+from holdfast.broker.models.taken import Taken, read_question
 from holdfast.broker.models.upstream import Upstream
 from holdfast.broker.models.visit import Visit
-from holdfast.broker.models.weight import PART_BYTES, TooHeavy, parts_of
+from holdfast.broker.wires.lacks import CannotCarry
 from holdfast.errors import HoldfastError
 from holdfast.protocol.models import Model, Wire
 from holdfast.protocol.turn_events import Kind, TurnEvent
 
 log = structlog.get_logger(__name__)
 
-MOST_BYTES = 48 << 20
-"""Of a question."""
-BODY_SECONDS = 60.0
-_BIG_BYTES = 256 << 10
-"""More is looked through in a thread."""
 _CLOSE_SECONDS = 3.0
 _MOST_SWITCHES = 10_000
 
@@ -96,14 +96,14 @@ class ModelProxy:
         assert task is not None
         self._tasks.add(task)
         self._metrics.under_way.inc()
-        taken = _Taken(self._room, self._pace, self._gate, visit.session_id)
+        taken = Taken(self._room, self._pace, self._gate, visit.session_id)
         try:
             return await self._answer(visit, taken)
         except HoldfastError as error:  # of the books: nothing was asked yet
             log.warning("models.books_failed", session_id=visit.session_id, error=error.message)
             name, _, rest = visit.rest.partition("/")
             wire = endpoints.wire_of(self._catalogue.provider(name), rest)
-            return _failure(wire, Refusal(503, "unavailable", "Holdfast cannot look into its books; try again", 2))
+            return refused(wire, Refusal(503, "unavailable", "Holdfast cannot look into its books; try again", 2))
         finally:
             taken.give_back()
             self._metrics.under_way.dec()
@@ -111,7 +111,7 @@ class ModelProxy:
 
     # -- what is asked -----------------------------------------------------------------------------------------------
 
-    async def _answer(self, visit: Visit, taken: "_Taken") -> web.StreamResponse:
+    async def _answer(self, visit: Visit, taken: Taken) -> web.StreamResponse:
         name, _, rest = visit.rest.partition("/")
         provider = self._catalogue.provider(name)
         wire = endpoints.wire_of(provider, rest)
@@ -128,7 +128,7 @@ class ModelProxy:
             return self._refuse(visit, wire, account, name, refusal)
         self._ledger.begun(account)
         try:
-            question = await _question(visit.request, endpoint, taken)
+            question = await read_question(visit.request, endpoint, taken)
             model_name = question.model if question is not None else ""
         except BadQuestion as error:
             return self._refuse(visit, wire, None, name, Refusal(400, "bad_request", str(error)))
@@ -150,7 +150,7 @@ class ModelProxy:
         endpoint: Endpoint,
         question: Question | None,
         found: Sequence[Candidate],
-        taken: "_Taken",
+        taken: Taken,
     ) -> Refusal | None:
         most = max(one.most_usd(question) for one in found) if question is not None and endpoint.is_billed else 0.0
         model_id = found[0].model.id if question is not None else None
@@ -175,13 +175,14 @@ class ModelProxy:
 
     def _asked(self, provider: Provider, endpoint: Endpoint, name: str) -> Candidate:
         model = self._catalogue.model(f"{provider.name}/{name}") or Model(provider.name, name, (endpoint.wire,))
-        return Candidate(provider, model, self._catalogue.price(model))
+        spoken = endpoint.wire in provider.wires
+        return Candidate(provider, model, self._catalogue.price(model), () if spoken else in_order(provider))
 
     def _refuse(
         self, visit: Visit, wire: Wire, account: Account | None, model_id: str, refusal: Refusal
     ) -> web.StreamResponse:
         self._ledger.refused(account, visit.session_id, model_id, refusal)
-        return _failure(wire, refusal)
+        return refused(wire, refusal)
 
     # -- who answers -------------------------------------------------------------------------------------------------
 
@@ -190,29 +191,47 @@ class ModelProxy:
     ) -> web.StreamResponse:
         asked = found[0]
         failures: list[Failed] = []
+        puts = Puts(ask)
+        left_out: list[str] = []
         for at, candidate in enumerate(found):
+            try:
+                put = await puts.to(candidate)
+            except CannotCarry as why:
+                log.warning("model.left_out", model=candidate.model.id, thread_id=account.thread_id, why=str(why))
+                left_out.append(f"{candidate.model.id} ({why})")
+                continue
             if not self._breakers[candidate.provider.name].lets_through():
                 continue
-            patience = self._patience(ask, is_last=at == len(found) - 1)
-            outcome = await self._try(ask, candidate, patience, account)
+            outcome = await self._try(put, self._patience(puts, put, found[at + 1 :]), account)
             if isinstance(outcome, Opened):
                 reason = failures[-1].reason if failures else f"{asked.provider.name} is left alone for a while"
                 self._tell_switch(account, asked, candidate, reason)
                 return await self._pass_on(request, outcome, ask.endpoint, account, hold)
             failures.append(outcome)
-        return self._give_up(ask.endpoint.wire, asked, failures)
+        wait = math.ceil(self._breakers[asked.provider.name].seconds_left()) or 1
+        return give_up(ask.endpoint.wire, asked, failures, left_out, wait)
 
-    def _patience(self, ask: Ask, *, is_last: bool) -> float:
+    def _patience(self, puts: Puts, put: Put, later: Sequence[Candidate]) -> Patience:
         """There is no use in giving up on the only one; and a document begins only when all of it is there."""
-        patient = is_last or not ask.streamed
-        return self._settings.answer_seconds if patient else self._settings.first_byte_seconds
+        longest = self._settings.answer_seconds
+        if not put.streamed or not later:
+            return Patience(longest, longest)
+        soon = self._settings.first_byte_seconds
+        if not all(one.others for one in later):
+            return Patience(soon, longest)
 
-    async def _try(self, ask: Ask, candidate: Candidate, patience: float, account: Account) -> Opened | Failed:
+        async def is_last() -> bool:
+            return not any([await puts.can(one) for one in later])
+
+        return Patience(soon, longest, is_last)
+
+    async def _try(self, put: Put, patience: Patience, account: Account) -> Opened | Failed:
+        ask, candidate = put.ask, put.candidate
         breaker = self._breakers[candidate.provider.name]
         for may_repeat in (ask.holds, False):
             since = time.monotonic()
             try:
-                outcome = await self._attempts.open(ask, candidate, patience)
+                outcome = await self._attempts.open(put, patience)
             except asyncio.CancelledError:
                 if ask.question is not None and ask.endpoint.is_billed:
                     call = canceled_call(candidate, ask.question.size, time.monotonic() - since)
@@ -254,82 +273,6 @@ class ModelProxy:
         data = {"from": asked.model.id, "to": used.model.id, "reason": reason}
         self._ledger.tell(account, [TurnEvent(Kind.MODEL_SWITCHED, data)])
 
-    def _give_up(self, wire: Wire, asked: Candidate, failures: list[Failed]) -> web.StreamResponse:
-        """The last provider's own error, as it worded it."""
-        if not failures:
-            wait = math.ceil(self._breakers[asked.provider.name].seconds_left()) or 1
-            message = f"{asked.provider.name} has failed again and again, and is left alone; try again in {wait} s"
-            return _failure(wire, Refusal(503, "provider_failing", message, wait))
-        last = failures[-1]
-        if last.status in (401, 403):  # its own words may name the account
-            message = f"{last.reason}: it does not accept the key that the daemon has for it; look at its configuration"
-            return _failure(wire, Refusal(last.status, "provider_refused", message))
-        if last.status and last.body:
-            return web.Response(status=last.status, body=last.body, headers=passing.answered(last.headers))
-        status = last.status or (504 if last.timed_out else 502)
-        return _failure(wire, Refusal(status, "provider_failed", last.reason))
-
 
 def _openness(breaker: Breaker) -> float:
     return float(breaker.is_open)
-
-
-class _Taken:
-    """What one call has taken: of the room, and of its budgets."""
-
-    def __init__(self, room: Room, pace: Pace, gate: Gate, session_id: str) -> None:
-        self.room = room
-        self._pace = pace
-        self._gate = gate
-        self.hold: Hold | None = None
-        self._session_id = session_id
-        self._size = 0
-
-    def take(self, size: int) -> None:
-        self.room.take(self._session_id, size)
-        self._size += size
-
-    def wait(self, weight: int) -> float:
-        return self._pace.wait(self._session_id, weight)
-
-    def give_back(self) -> None:
-        self.room.give_back(self._session_id, self._size)
-        if self.hold is not None:
-            self._gate.release(self.hold)
-
-
-async def _question(request: web.BaseRequest, endpoint: Endpoint, taken: _Taken) -> Question | None:
-    if endpoint.operation is Operation.LIST:
-        return None
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise BadQuestion("compressed requests are not taken here; send it as it is")
-    body = bytearray()
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            async for chunk in request.content.iter_any():
-                taken.take(len(chunk))
-                body += chunk
-                if len(body) > MOST_BYTES:
-                    raise BadQuestion(f"the request has more than {MOST_BYTES >> 20} MB")
-    except TimeoutError:
-        raise BadQuestion(f"the request was not complete within {BODY_SECONDS:.0f} s") from None
-    inner = await _parts(bytes(body), taken) * PART_BYTES
-    taken.take(inner)
-    await asyncio.sleep(taken.wait(len(body) + inner))
-    return Question(endpoint, bytes(body))
-
-
-async def _parts(body: bytes, taken: _Taken) -> int:
-    try:
-        if len(body) <= _BIG_BYTES:
-            return parts_of(body)
-        async with taken.room.one_by_one:
-            return await asyncio.to_thread(parts_of, body)
-    except TooHeavy as error:
-        raise BadQuestion(str(error)) from None
-
-
-def _failure(wire: Wire, refusal: Refusal) -> web.Response:
-    headers = {} if refusal.retry_after is None else {"retry-after": str(refusal.retry_after)}
-    body = DIALECTS[wire].failure(refusal.status, refusal.message, refusal.code)
-    return web.json_response(body, status=refusal.status, headers=headers)

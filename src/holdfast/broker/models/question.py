@@ -6,11 +6,16 @@ What is sent on is always written anew from what was understood: a body that cou
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import from_json
 
 from holdfast.broker.models.endpoints import Endpoint
 from holdfast.broker.models.reading import number
+from holdfast.broker.wires import TONGUES
+from holdfast.broker.wires.foreign import has_foreign, without_foreign
+from holdfast.broker.wires.shape import written
+from holdfast.broker.wires.talk import Talk
 from holdfast.protocol.models import Wire
 
 _OTHERS = ("models", "fallbacks")
@@ -27,6 +32,8 @@ class Question:
         """Raises ``BadQuestion``."""
         self._endpoint = endpoint
         self._data = _parsed(body)
+        if has_foreign(body):
+            self._data = without_foreign(endpoint.wire, self._data)
         self.size = len(body)
         for name in ("stream", "background"):  # a word that others take for yes, we would not
             if not isinstance(self._data.get(name), bool | None):
@@ -67,11 +74,15 @@ class Question:
     def must_ask_for_usage(self) -> bool:
         return self._endpoint.wire is Wire.CHAT and self.streamed and not self.wants_usage
 
+    def talk(self, *, streamed: bool) -> Talk:
+        """What it says, for another dialect."""
+        return replace(TONGUES[self._endpoint.wire].read(self._data), streamed=streamed)
+
     def put_to(self, model: str, *, with_usage: bool) -> bytes:
         """The body for this model; with ``with_usage`` the usage is asked for where that is needed."""
         key = (model, with_usage)
         if key not in self._told:
-            self._told[key] = _written(self._for(model, with_usage))
+            self._told[key] = written(self._for(model, with_usage))
         return self._told[key]
 
     def _for(self, model: str, with_usage: bool) -> Mapping[str, object]:
@@ -101,10 +112,3 @@ def _parsed(body: bytes) -> Mapping[str, object]:
 
 def _no_number(text: str) -> object:
     raise ValueError(f"{text} is no number")
-
-
-def _written(data: Mapping[str, object]) -> bytes:
-    try:
-        return to_json(data)
-    except (PydanticSerializationError, UnicodeEncodeError, ValueError):
-        return json.dumps(data, separators=(",", ":")).encode()

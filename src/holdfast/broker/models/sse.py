@@ -13,7 +13,8 @@ class EventSplitter:
     Very long ones are let pass in parts all the same, since memory is not for sandboxes to fill.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
         self._rest = b""
         self.torn = False
         """Whether the first part of an event has been let pass, and its end has not."""
@@ -30,7 +31,7 @@ class EventSplitter:
         if events:
             self.torn = False
         self._rest = data[start:]
-        if len(self._rest) > MOST_BYTES:
+        if len(self._rest) > self._most_bytes:
             # The last bytes may be the first half of its end.
             events.append(self._rest[:-3])
             self._rest = self._rest[-3:]

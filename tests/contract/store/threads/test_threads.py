@@ -63,6 +63,8 @@ async def test_the_same_key_is_the_same_thread(store: Store) -> None:
     assert again == made == await store.threads.get("thr_1") == await store.threads.by_key("ada", "slack:T1:C1:17.1")
     assert (made.platform, made.agent, made.settings, made.session_id) == ("slack", "opencode", settings, None)
     assert made.sleep_state == SleepState.NONE
+    plain, _new = await store.threads.get_or_create(id="thr_3", owner="ada", key="demo", agent="pi")
+    assert plain.platform == "other"
 
 
 async def test_a_thread_with_all_that_belongs_to_it(store: Store) -> None:

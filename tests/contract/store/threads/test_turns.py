@@ -112,6 +112,18 @@ async def test_a_batch_and_its_cursor_are_one(store: Store) -> None:
     ]
 
 
+@pytest.mark.parametrize("how", ["as its last word", "before", "never"])
+async def test_a_status_that_the_agent_has_told_is_not_told_again(store: Store, how: str) -> None:
+    """Nor one that has not changed at all."""
+    lease = await leased(store)
+    await a_turn(store, lease)
+    idle = TurnEvent(Kind.STATUS, {"status": "idle"})
+    if how != "never":
+        await store.turns.note(lease, "trn_1", events=[STREAMING, *([idle] if how == "before" else [])])
+    await store.turns.end(lease, "trn_1", finalize(), events=[idle] if how == "as its last word" else [])
+    assert (await kinds(store)).count(Kind.STATUS) == (0 if how == "never" else 2)
+
+
 async def test_a_cursor_may_move_without_events(store: Store) -> None:
     lease = await leased(store)
     await a_turn(store, lease)
@@ -162,6 +174,7 @@ async def test_a_new_agent_session_before_acceptance_starts_the_cursor_anew(stor
 async def test_a_turn_ends_once_and_for_all(store: Store, reason: StopReason, status: str, agent: str) -> None:
     lease = await leased(store)
     await a_turn(store, lease)
+    await store.turns.note(lease, "trn_1", events=[STREAMING])
     error = {"error": {"code": "agent_down", "message": "gone"}} if reason is StopReason.ERROR else {}
     files = TurnEvent(Kind.FILES_CHANGED, {"paths": ["a"]})
     turn = await store.turns.end(
@@ -173,8 +186,9 @@ async def test_a_turn_ends_once_and_for_all(store: Store, reason: StopReason, st
     channel = await store.threads.channel(THREAD, "default")
     assert channel is not None
     assert channel.agent_status == agent
-    last = (await store.thread_events.of_turn("trn_1"))[-1]
+    *_before, status_told, last = await store.thread_events.of_turn("trn_1")
     assert (last.kind, last.seq, last.data["artifacts"]) == (Kind.FINALIZE, turn.last_seq, ["f1"])
+    assert (status_told.kind, status_told.data) == (Kind.STATUS, {"status": agent})
     told = await kinds(store)
     assert await store.turns.end(lease, "trn_1", finalize(StopReason.ERROR), events=[delta("x")]) == turn
     for write in [
@@ -266,6 +280,17 @@ async def test_the_transcript_is_what_was_said(store: Store) -> None:
     assert await _told(store, limit=3) == [main[-1], "u: aside", "a: half an ans"]
     assert await _told(store, before_turn="trn_2") == main[:2]
     assert await _told(store, channel="side", before_turn="trn_side") == []
+
+
+async def test_what_is_said_anew_is_said_once(store: Store) -> None:
+    """The model was cut off, and asked again: its half answer is no part of the whole one."""
+    lease = await leased(store)
+    await a_turn(store, lease, "trn_1", "question")
+    retried = TurnEvent(Kind.ERROR, {"code": "model_retried", "message": "cut", "discards": ["p2", "p3"]})
+    other = TurnEvent(Kind.ERROR, {"code": "other", "message": "no matter"})
+    events = [delta("first"), delta("ha", "p2"), delta("lf", "p3"), retried, other, delta("whole", "p4")]
+    await store.turns.advance(lease, "trn_1", after="", cursor="1", events=events)
+    assert (await store.turns.end(lease, "trn_1", finalize())).answer == "first\n\nwhole"
 
 
 async def test_what_was_taken_back_is_forgotten(store: Store) -> None:

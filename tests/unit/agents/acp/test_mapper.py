@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from holdfast.agents.acp.mapper import Ended, Mapper, Quirks, Refuse, Step
 from holdfast.agents.acp.permission import Asked
 from holdfast.agents.acp.presets import PRESETS
+from holdfast.agents.supervisor.lines import CUT
 from holdfast.protocol.turn_events import Kind, StopReason, TurnEvent, check
 
 SESSION = "ses_1"
@@ -206,11 +208,13 @@ def test_a_permission_is_asked_for_with_what_the_tool_is() -> None:
     options = [one["outcome"] for one in chosen]
     assert options == [
         {"outcome": "selected", "optionId": "once"},
-        {"outcome": "selected", "optionId": "always"},
+        {"outcome": "selected", "optionId": "once"},
         {"outcome": "selected", "optionId": "no"},
         {"outcome": "selected", "optionId": "no"},
         {"outcome": "cancelled"},
     ]
+    without = replace(asked, options=[("always", "allow_always"), ("no", "reject_once")])
+    assert without.outcome("allow") == {"outcome": {"outcome": "cancelled"}}, "a yes for once is no yes for good"
 
 
 def test_a_command_as_a_list_of_words_is_the_line_that_bash_is_given() -> None:
@@ -295,3 +299,42 @@ def test_an_answer_that_speaks_of_errors_is_none() -> None:
 def test_an_answer_that_is_cut_off_is_an_error(reason: str) -> None:
     ended = mapper().feed(answer(stopReason=reason))[0]
     assert isinstance(ended, Ended) and ended.reason is StopReason.ERROR and ended.error
+
+
+def test_a_model_that_was_cut_off_says_everything_anew() -> None:
+    """Most agents ask again without a word: only the runner knows where the cut was."""
+    turn = mapper()
+    steps = [one for said in ("all before ", "halfway ") for one in turn.feed(text(said))]
+    assert turn.feed(CUT) == []
+    steps += [one for said in ("all before ", "halfway and behind") for one in turn.feed(text(said))]
+    first, again = [event for event in events(steps) if event.kind is Kind.TEXT_DELTA][::2]
+    (retried,) = [event for event in events(steps) if event.kind is Kind.ERROR]
+    assert (check(retried).data["code"], retried.data["discards"]) == ("model_retried", [first.data["part_id"]])
+    assert again.data["part_id"] != first.data["part_id"]
+    assert turn.feed(answer(stopReason="end_turn")) == [Ended(StopReason.END_TURN)]
+
+
+def test_a_cut_that_hit_nothing_takes_nothing_back() -> None:
+    """A tool ran when the daemon died; or all had been said, and another call was cut."""
+    turn = mapper()
+    steps = turn.feed(text("I look"))
+    steps += turn.feed(update(sessionUpdate="tool_call", toolCallId="t", status="in_progress"))
+    steps += [*turn.feed(CUT), *turn.feed(update(sessionUpdate="tool_call_update", toolCallId="t", status="completed"))]
+    steps += [*turn.feed(text("found")), *turn.feed(CUT), *turn.feed(answer(stopReason="end_turn"))]
+    assert Kind.ERROR not in kinds(steps)
+    assert steps[-1] == Ended(StopReason.END_TURN)
+
+
+def test_pi_tells_that_its_model_is_asked_again() -> None:
+    pi = PRESETS["pi-acp"].quirks
+    turn = mapper(pi)
+    steps = [*turn.feed(text("half")), *turn.feed(text("Retrying (attempt 1/1, waiting 1s)..."))]
+    steps += [*turn.feed(text("whole")), *turn.feed(text("Retry finished, resuming."))]
+    assert [event.data.get("text") for event in events(steps) if event.kind is Kind.TEXT_DELTA] == ["half", "whole"]
+    assert [len(event.data["discards"]) for event in events(steps) if event.kind is Kind.ERROR] == [1]  # type: ignore[arg-type]  # a list
+    assert turn.feed(answer(stopReason="end_turn")) == [Ended(StopReason.END_TURN)]
+    failing = mapper(pi)
+    for said in ("half", "Retrying (attempt 1/1, waiting 1s)...", "Retry finished, resuming."):
+        failing.feed(text(said))
+    (ended,) = failing.feed(answer(stopReason="end_turn"))
+    assert isinstance(ended, Ended) and ended.reason is StopReason.ERROR

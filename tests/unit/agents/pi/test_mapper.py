@@ -113,6 +113,7 @@ def test_an_attempt_that_is_repeated_is_not_the_end() -> None:
     events = told(
         *BEGIN,
         assistant(),
+        delta("we"),
         done("error", "529 overloaded"),
         {"type": "agent_end", "messages": [], "willRetry": True},
         {"type": "auto_retry_start", "attempt": 1, "maxAttempts": 3, "delayMs": 1, "errorMessage": "529 overloaded"},
@@ -123,6 +124,8 @@ def test_an_attempt_that_is_repeated_is_not_the_end() -> None:
         SETTLED,
     )
     assert [data["message"] for data in of(Kind.ERROR, events)] == ["529 overloaded"]
+    assert [data["discards"] for data in of(Kind.ERROR, events)] == [["1.0"]]
+    assert [data["part_id"] for data in of(Kind.TEXT_DELTA, events)] == ["1.0", "2.0"]
     assert of(Kind.MESSAGE_CREATE, events) == of(Kind.MESSAGE_CREATE, events)[:1]
     assert [data["reason"] for data in of(Kind.FINALIZE, events)] == ["end_turn"]
 

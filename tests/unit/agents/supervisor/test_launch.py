@@ -41,11 +41,13 @@ def test_three_failures_close_it_until_the_window_has_passed() -> None:
     assert breaker.closed_for == 0 and breaker.pause == 0
 
 
-def test_one_that_works_begins_anew() -> None:
-    breaker = Breaker(lambda: 5.0)
+def test_failures_count_within_the_window_however_many_starts_went_well_between() -> None:
+    now = [5.0]
+    breaker = Breaker(lambda: now[-1])
+    for at in (5.0, 300.0, 700.0):
+        now.append(at)
+        assert breaker.closed_for == 0
+        breaker.failed("no")
+    assert breaker.closed_for == 0, "the first is out of it"
     breaker.failed("no")
-    breaker.failed("no")
-    breaker.worked()
-    assert breaker.pause == 0
-    breaker.failed("no")
-    assert breaker.closed_for == 0
+    assert breaker.closed_for == 300.0 + WINDOW_SECONDS - 700.0

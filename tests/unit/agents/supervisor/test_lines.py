@@ -2,7 +2,8 @@
 
 import json
 
-from holdfast.agents.supervisor.lines import Lines
+from holdfast.agents.supervisor.lines import CUT, Lines
+from holdfast.protocol import messages
 from holdfast.protocol.messages import STDERR, STDOUT
 from holdfast.sessions.follow import Chunk
 
@@ -31,6 +32,15 @@ def test_stderr_in_the_middle_of_a_line_does_no_harm() -> None:
     assert lines.feed(Chunk(STDERR, 4, b"oh\n")) == []
     (line,) = lines.feed(Chunk(STDOUT, 7, b": 1}\n"))
     assert (line.start, line.end, line.told) == (0, 12, {"a": 1})
+
+
+def test_a_cut_is_a_line_with_a_place_of_its_own() -> None:
+    """Unless it is in the middle of another one: lines have an order."""
+    lines = Lines()
+    (first,) = lines.feed(Chunk(STDOUT, 0, b'{"a": 1}\n'))
+    (cut,) = lines.feed(Chunk(STDERR, 9, b"warning\n" + messages.CUT))
+    assert (first.end, cut.start, cut.end, cut.told) == (9, 17, 17 + len(messages.CUT), CUT)
+    assert lines.feed(Chunk(STDOUT, cut.end, b'{"b"')) == [] == lines.feed(Chunk(STDERR, cut.end + 4, messages.CUT))
 
 
 def test_a_line_whose_beginning_is_lost_is_none() -> None:

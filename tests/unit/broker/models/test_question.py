@@ -54,7 +54,8 @@ def test_endpoints(kind: Kind, method: str, rest: str, wire: Wire, operation: Op
 @pytest.mark.parametrize(
     ("kind", "method", "rest"),
     [
-        (Kind.COMPATIBLE, "POST", "v1/responses"),
+        (Kind.COMPATIBLE, "POST", "v1/responses/compact"),
+        (Kind.OPENAI, "POST", "v1/messages/count_tokens"),
         (Kind.OPENAI, "POST", "v1/chat/completions/../files"),
         (Kind.OPENAI, "POST", "v1/chat/completions/"),
         (Kind.OPENAI, "PUT", "v1/chat/completions"),
@@ -62,7 +63,7 @@ def test_endpoints(kind: Kind, method: str, rest: str, wire: Wire, operation: Op
         (Kind.OPENAI, "GET", "v1/models/%2e%2e"),
         (Kind.OPENAI, "GET", "v1/models/.."),
         (Kind.ANTHROPIC, "GET", "v1/models/."),
-        (Kind.ANTHROPIC, "POST", "v1/chat/completions"),
+        (Kind.ANTHROPIC, "POST", "v1/embeddings"),
         (Kind.GEMINI, "POST", "v1beta/models/a/b:generateContent"),
         (Kind.GEMINI, "POST", "v1beta/models/m:generateContent:x"),
         (Kind.OPENAI, "POST", ""),
@@ -151,3 +152,21 @@ def test_how_long_an_answer_may_be() -> None:
 def test_no_model(model: object) -> None:
     with pytest.raises(BadQuestion, match="names no model"):
         _ = question({"model": model}).model
+
+
+@pytest.mark.parametrize(
+    ("kind", "rest", "may"),
+    [
+        (Kind.OPENAI, "v1/chat/completions", True),
+        (Kind.OPENAI, "v1/responses", True),
+        (Kind.OPENAI, "v1/responses/compact", False),
+        (Kind.OPENAI, "v1/embeddings", False),
+        (Kind.ANTHROPIC, "v1/messages", True),
+        (Kind.ANTHROPIC, "v1/messages/count_tokens", False),
+        (Kind.GEMINI, "v1beta/models/m:generateContent", True),
+        (Kind.GEMINI, "v1beta/models/m:countTokens", False),
+    ],
+)
+def test_only_answers_may_be_translated(kind: Kind, rest: str, may: bool) -> None:
+    found = endpoints.find(provider(kind), "POST", rest)
+    assert found is not None and found.may_be_translated is may

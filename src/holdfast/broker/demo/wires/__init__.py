@@ -1,1 +1,0 @@
-"""How an answer looks in each dialect: one file each, each a ``base.Voice``."""

@@ -1,0 +1,44 @@
+"""How nobody's answer is told: in the dialect of who asked."""
+
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from holdfast.broker.models import headers as passing
+from holdfast.broker.models.candidates import Candidate
+from holdfast.broker.models.dialects import DIALECTS
+from holdfast.broker.models.failed import Failed
+from holdfast.broker.models.gate import Refusal
+from holdfast.broker.models.words import with_more
+from holdfast.protocol.models import Wire
+
+
+def refused(wire: Wire, refusal: Refusal) -> web.Response:
+    headers = {} if refusal.retry_after is None else {"retry-after": str(refusal.retry_after)}
+    body = DIALECTS[wire].failure(refusal.status, refusal.message, refusal.code)
+    return web.json_response(body, status=refusal.status, headers=headers)
+
+
+def give_up(
+    wire: Wire, asked: Candidate, failures: Sequence[Failed], left_out: Sequence[str], wait: int
+) -> web.Response:
+    """The last provider's own error, as it worded it, unless it is about our translation; and who was not asked.
+
+    ``wait``: in how many seconds the one who was asked first may be tried again, where nobody was.
+    """
+    note = f"; not asked, since they cannot be told all of it: {', '.join(left_out)}" if left_out else ""
+    if not failures and any(one.startswith(f"{asked.model.id} ") for one in left_out):
+        message = f"{asked.provider.name} does not speak this dialect, and not all of the question can be translated"
+        return refused(wire, Refusal(400, "cannot_translate", message + note))
+    if not failures:
+        message = f"{asked.provider.name} has failed again and again, and is left alone; try again in {wait} s"
+        return refused(wire, Refusal(503, "provider_failing", message + note, wait))
+    last = next((one for one in reversed(failures) if not one.misunderstood), failures[-1])
+    if last.status in (401, 403):  # its own words may name the account
+        message = f"{last.reason}: it does not accept the key that the daemon has for it; look at its configuration"
+        return refused(wire, Refusal(last.status, "provider_refused", message + note))
+    if last.status and last.body:
+        body = with_more(last.body, note) if note else last.body
+        return web.Response(status=last.status, body=body, headers=passing.answered(last.headers))
+    status = last.status or (504 if last.timed_out else 502)
+    return refused(wire, Refusal(status, "provider_failed", last.reason + note))

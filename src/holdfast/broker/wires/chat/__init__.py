@@ -1,0 +1,1 @@
+"""OpenAI's chat completions, and those of everybody who has copied them."""

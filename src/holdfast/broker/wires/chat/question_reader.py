@@ -1,0 +1,136 @@
+"""Questions in OpenAI's chat completions."""
+
+from holdfast.broker.wires import hints, images
+from holdfast.broker.wires.lacks import Lacks
+from holdfast.broker.wires.shape import Json, decimal, items, string, table, tables, texts, whole
+from holdfast.broker.wires.talk import (
+    Call,
+    Choice,
+    Choosing,
+    Form,
+    Image,
+    LinkedImage,
+    Message,
+    Part,
+    Result,
+    Role,
+    Talk,
+    Text,
+    Thought,
+    Tool,
+)
+
+_CARRIED = {
+    *("model", "messages", "tools", "tool_choice", "parallel_tool_calls", "max_tokens", "max_completion_tokens"),
+    *("temperature", "top_p", "stop", "stream", "stream_options", "n", "response_format", "modalities"),
+}
+_MESSAGE = {"role", "content", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "reasoning_details"}
+_ROLES = {"system": Role.SYSTEM, "developer": Role.SYSTEM, "assistant": Role.MODEL}
+
+
+def read(data: Json) -> Talk:
+    lacks = Lacks()
+    lacks.fields(data, _CARRIED | hints.CHAT)
+    if data.get("n") not in (None, 1):
+        lacks.note("several answers to one question (n)")
+    if data.get("modalities") not in (None, ["text"]):
+        lacks.note("answers that are not text (modalities)")
+    streamed = data.get("stream") is True
+    stop = data.get("stop")
+    return Talk(
+        model=string(data.get("model")),
+        messages=_messages(data, lacks),
+        tools=[_tool(tool, lacks) for tool in tables(data.get("tools"))],
+        choice=_choice(data.get("tool_choice"), lacks),
+        parallel=_said(data.get("parallel_tool_calls")),
+        max_tokens=whole(data.get("max_completion_tokens")) or whole(data.get("max_tokens")),
+        temperature=decimal(data.get("temperature")),
+        top_p=decimal(data.get("top_p")),
+        stop=tuple(string(one) for one in ([stop] if isinstance(stop, str) else items(stop))),
+        streamed=streamed,
+        usage_wanted=not streamed or table(data.get("stream_options")).get("include_usage") is True,
+        form=_form(table(data.get("response_format")), lacks),
+        lacks=lacks.all,
+    )
+
+
+def _messages(data: Json, lacks: Lacks) -> list[Message]:
+    names: dict[str, str] = {}  # of calls: a result does not say which tool it is of
+    found = []
+    for message in tables(data.get("messages")):
+        lacks.fields(message, _MESSAGE, "message.")
+        if message.get("role") == "tool":
+            call_id = string(message.get("tool_call_id"))
+            parts = tuple(part for part in _parts(message, lacks) if isinstance(part, Text | Image | LinkedImage))
+            found.append(Message(Role.USER, (Result(call_id, names.get(call_id, ""), parts),)))
+            continue
+        calls = [_call(call, lacks) for call in tables(message.get("tool_calls"))]
+        names |= {call.id: call.name for call in calls}
+        role = _ROLES.get(string(message.get("role")), Role.USER)
+        found.append(Message(role, (*_parts(message, lacks), *calls)))
+    return found
+
+
+def _parts(message: Json, lacks: Lacks) -> list[Part]:
+    content = message.get("content")
+    thought = string(message.get("reasoning_content")) or string(message.get("reasoning"))
+    found: list[Part] = [Thought(thought)] if thought else []
+    if isinstance(content, str):
+        return [*found, Text(content)] if content else found
+    for part in items(content):
+        kind = table(part).get("type")
+        image = images.from_url(string(table(table(part).get("image_url")).get("url"))) if kind == "image_url" else None
+        if image is not None:
+            found.append(image)
+        elif kind in (None, "text", "refusal"):
+            found += [Text(text) for text in texts([part])]
+        else:
+            lacks.note(f"content of type {kind}")
+    return found
+
+
+def _call(call: Json, lacks: Lacks) -> Call:
+    if call.get("type") not in (None, "function"):
+        lacks.note(f"tool calls of type {call['type']}")
+    function = table(call.get("function"))
+    return Call(string(call.get("id")), string(function.get("name")), string(function.get("arguments")))
+
+
+def _tool(tool: Json, lacks: Lacks) -> Tool:
+    kind = string(tool.get("type")) or "function"
+    if kind != "function":
+        lacks.note(f"the tool {kind}")
+    function = table(tool.get("function"))
+    name = string(function.get("name")) or kind
+    strict = function.get("strict") is True
+    return Tool(name, string(function.get("description")), table(function.get("parameters")), strict, kind)
+
+
+def _choice(given: object, lacks: Lacks) -> Choice:
+    if given in (None, "auto"):
+        return Choice()
+    if given == "none":
+        return Choice(Choosing.NONE)
+    if given == "required":
+        return Choice(Choosing.ANY)
+    if table(given).get("type") == "function":
+        return Choice(Choosing.ONE, string(table(table(given).get("function")).get("name")))
+    lacks.note("its tool_choice")
+    return Choice()
+
+
+def _form(given: Json, lacks: Lacks) -> Form | None:
+    match given.get("type"):
+        case None | "text":
+            return None
+        case "json_object":
+            return Form()
+        case "json_schema":
+            told = table(given.get("json_schema"))
+            return Form(table(told.get("schema")), string(told.get("name")), told.get("strict") is True)
+    lacks.note("its response_format")
+    return None
+
+
+def _said(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None

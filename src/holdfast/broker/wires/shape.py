@@ -1,0 +1,63 @@
+"""Reading JSON that others wrote: each function gives what was hoped for, or an empty one. And writing it."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+Json = Mapping[str, object]
+
+
+def table(value: object) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
+def items(value: object) -> Sequence[object]:
+    return value if isinstance(value, list) else []
+
+
+def tables(value: object) -> list[Json]:
+    return [table(item) for item in items(value)]
+
+
+def string(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def whole(value: object) -> int | None:
+    """A number of tokens, say."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def decimal(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def texts(content: object) -> list[str]:
+    """Of a message's content: a text, or a list of parts, some of which have one."""
+    if isinstance(content, str):
+        return [content]
+    found = [part if isinstance(part, str) else string(table(part).get("text")) for part in items(content)]
+    return [text for text in found if text]
+
+
+def object_in(text: str) -> Json | None:
+    """The JSON object that this text is; an empty one for no text, None for anything else."""
+    if not text.strip():
+        return {}
+    try:
+        value = from_json(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def written(data: object) -> bytes:
+    try:
+        return to_json(data)
+    except (PydanticSerializationError, UnicodeEncodeError, ValueError):  # halves of characters, cut apart by programs
+        return json.dumps(data, separators=(",", ":")).encode()
+
+
+def dumped(data: object) -> str:
+    return written(data).decode()

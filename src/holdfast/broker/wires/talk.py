@@ -1,0 +1,153 @@
+"""A question to a model, whichever dialect it came in: the conversation so far, the tools, and how to answer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from holdfast.broker.wires.shape import Json
+
+
+class Role(StrEnum):
+    SYSTEM = "system"
+    USER = "user"
+    """Also of the results of tools, which the agent brings."""
+    MODEL = "model"
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    media_type: str
+    data: str
+    """In base64."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedImage:
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """What the model thought. Its signature, or what is encrypted of it, is of use to its own provider only."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The model's wish to use a tool."""
+
+    id: str
+    name: str
+    arguments: str
+    """A JSON object, as text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a call."""
+
+    call_id: str
+    name: str
+    parts: tuple["Text | Image | LinkedImage", ...]
+    is_error: bool = False
+
+
+Part = Text | Image | LinkedImage | Thought | Call | Result
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    role: Role
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One that the agent offers. ``kind`` is ``function``, or what a provider's own tool is called."""
+
+    name: str
+    description: str = ""
+    schema: Json = field(default_factory=dict)
+    strict: bool = False
+    kind: str = "function"
+
+
+class Choosing(StrEnum):
+    AUTO = "auto"
+    NONE = "none"
+    ANY = "any"
+    ONE = "one"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Whether the model must use a tool; ``name`` is that of the one, for ``ONE``."""
+
+    how: Choosing = Choosing.AUTO
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """JSON is to be answered; with a schema, if there is one."""
+
+    schema: Json | None = None
+    name: str = ""
+    strict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    model: str
+    messages: Sequence[Message]
+    tools: Sequence[Tool] = ()
+    choice: Choice = Choice()
+    parallel: bool | None = None
+    """Whether several tools may be called at once, if that was said."""
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    stop: tuple[str, ...] = ()
+    streamed: bool = False
+    usage_wanted: bool = True
+    """Chat completions tell usage in a stream only where they are asked to."""
+    form: Form | None = None
+    lacks: tuple[str, ...] = ()
+    """What else was asked, for which there is no common form."""
+
+
+def merged(messages: Sequence[Message]) -> list[Message]:
+    """Messages of one side that follow each other are one: most dialects want the two sides in turns."""
+    found: list[Message] = []
+    for message in messages:
+        if found and found[-1].role is message.role:
+            found[-1] = Message(message.role, found[-1].parts + message.parts)
+        else:
+            found.append(message)
+    return found
+
+
+def system_first(messages: Sequence[Message]) -> tuple[list[str], list[Message]]:
+    """The system prompt, and the rest. Where a dialect has no other place for it, what the system says later stays
+    where it was said, marked, among the user's words: to move it forward would change what it is about."""
+    at = next((number for number, one in enumerate(messages) if one.role is not Role.SYSTEM), len(messages))
+    said = [part.text for message in messages[:at] for part in message.parts if isinstance(part, Text)]
+    rest = [_as_user(message) if message.role is Role.SYSTEM else message for message in messages[at:]]
+    return said, rest
+
+
+def _as_user(message: Message) -> Message:
+    marked = [Text(f"<system>\n{part.text}\n</system>") for part in message.parts if isinstance(part, Text)]
+    return Message(Role.USER, tuple(marked))
+
+
+def results_first(parts: Sequence[Part]) -> list[Part]:
+    """Of a message of the user's: the results of tools come before anything else that is said."""
+    return sorted(parts, key=lambda part: not isinstance(part, Result))

@@ -1,0 +1,26 @@
+"""Rules that a thread's agent cannot keep end the turn, before it is asked anything."""
+
+import pytest
+
+from holdfast.agents.base import Abilities
+from holdfast.threads.types import NewMessage, ThreadOptions
+from support.threads import REF, Street
+
+pytestmark = pytest.mark.anyio
+
+RULES = ThreadOptions(permissions=["deny bash:rm *"])
+
+
+async def test_a_rule_that_nobody_would_keep_ends_the_turn(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.threads.send(REF, NewMessage("m1", "say x"), RULES)
+        turn = await desk.ended("m1")
+        assert turn.error is not None and turn.error["code"] == "agent_unsupported"
+        assert street.agents.ran == []
+
+
+async def test_one_that_the_agent_keeps_is_left_to_it(street: Street) -> None:
+    street.abilities = Abilities(permissions=("bash",))
+    async with street.daemon() as desk:
+        await desk.threads.send(REF, NewMessage("m1", "say x"), RULES)
+        assert (await desk.ended("m1")).answer == "x\n"
