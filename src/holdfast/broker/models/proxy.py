@@ -191,7 +191,7 @@ class ModelProxy:
     ) -> web.StreamResponse:
         asked = found[0]
         failures: list[Failed] = []
-        puts = Puts(ask)
+        puts = Puts(ask, asked)
         left_out: list[str] = []
         for at, candidate in enumerate(found):
             try:
