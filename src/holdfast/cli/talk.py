@@ -40,6 +40,8 @@ class Talk:
         as_json: bool,
     ) -> None:
         self._thread = thread
+        if not as_json:
+            thread.on_answers = self._connection
         self._new_thread = new_thread
         self._wishes = wishes
         self._folder = Path(folder)
@@ -137,6 +139,9 @@ class Talk:
             for file in files:
                 self._screen.note(f"({file.name} is at {upload_path(file.id, file.name)})")
         return files
+
+    def _connection(self, there: bool) -> None:
+        self._screen.note("(it is back)" if there else "(the daemon does not answer; trying again)")
 
     async def _turn(self, reply: Reply, interrupt: "_Interrupt") -> int:
         result = await interrupt.aborting(self._follow(reply), reply)

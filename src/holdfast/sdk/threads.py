@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from holdfast.protocol.thread_keys import check_key
+from holdfast.sdk.following import Answers
 from holdfast.sdk.local_files import read_file, write_file
 from holdfast.sdk.reply import Reply
 from holdfast.sdk.results import new_key, of_wire
@@ -50,6 +51,8 @@ class Thread:
         self._path = f"/v1/threads/{quote(check_key(key), safe='')}"
         self._query: Query = {} if owner is None else {"owner": owner}
         self.key = key
+        self.on_answers: Answers | None = None
+        """Called with False when a follower has had no answer for a while, and with True when there is one again."""
 
     def __repr__(self) -> str:
         return f"<Thread {self.key}>"
@@ -207,7 +210,7 @@ class Thread:
 
     def follow_from(self, after: int, *, known: bool = True) -> AsyncGenerator[ThreadEvent, None]:
         """As ``events``; ``known`` is whether a daemon that is away is waited for from the beginning."""
-        return follow(self._transport, self._path, self._query, after, known=known)
+        return follow(self._transport, self._path, self._query, after, known=known, answers=self.on_answers)
 
     async def transcript(self, *, channel: str = DEFAULT_CHANNEL) -> list[Line]:
         """What was said by users and agent, oldest first; without what was reverted."""
