@@ -43,10 +43,13 @@ def command(everything: bool, status: tuple[str, ...]) -> None:
 def row(info: "SessionInfo", now: datetime) -> tuple[str, ...]:
     how = info.paused_as or info.reason
     status = f"{info.status} ({how})" if how else info.status
-    left = info.expires_at - now
-    ends = "-" if info.status == "destroyed" else "never" if left > FOR_EVER else span(left)
+    ends = "-" if info.status == "destroyed" else expiry(info.expires_at - now)
     age = span(now - info.created_at)
     return info.id, status, info.image, info.driver, info.owner, age, ends, *used(info.stats), info.cwd
+
+
+def expiry(left: timedelta) -> str:
+    return "never" if left > FOR_EVER else span(left)
 
 
 def used(stats: "SessionStats | None") -> tuple[str, str, str, str]:
