@@ -18,7 +18,7 @@ from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, DiskFul
 from holdfast.protocol.turn_events import Kind
 from support.full_disk import small_disk
 from support.postgres import MISSING, Postgres, running_postgres
-from support.threads import REF, STEADY, Desk, Street, open_street, pieces, text_of
+from support.threads import REF, STEADY, Desk, Street, open_street, pieces, refusals, text_of
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -178,12 +178,13 @@ async def test_a_turn_waits_for_room_when_the_databases_disk_is_full(tmp_path: P
             sandbox = await session_of(desk)
             await desk.say("say one\nwait-for /workspace/go\ncount 2000", "m1")
             await desk.wait_for(Kind.TEXT_DELTA, after=(await desk.events())[-1].seq)
-            disk.fill()
+            refused = refusals(desk)
+            disk.fill_around(disk.path / "test.db")
             street.house.world.sandboxes[sandbox].files["/workspace/go"] = b""
             await until(lambda: _ended(street), "the agent is done")
-            with pytest.raises(HoldfastError):
-                for number in range(100):  # what room a page still has
-                    await desk.say("say more " + "x" * 20_000, f"full{number}")
+            await until(lambda: len(refused) > 1, "what it said finds no room, also when it is tried again")
+            with pytest.raises(DiskFull):
+                await desk.say("say more", "m2")
             disk.free()
             turn = await desk.ended("m1")
             assert turn.reason == "end_turn"

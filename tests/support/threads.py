@@ -12,6 +12,7 @@ from holdfast.agents.fake_world import FakeAgentWorld
 from holdfast.agents.registry import AgentRegistry
 from holdfast.broker.models.accounts import Account
 from holdfast.drivers.fake import FakeDriver
+from holdfast.errors import HoldfastError
 from holdfast.keys.types import ROOT
 from holdfast.protocol.models import Model
 from holdfast.protocol.turn_events import Kind
@@ -115,6 +116,22 @@ class Desk:
                 if event.kind == kind:
                     return event
         raise AssertionError(f"no {kind}")
+
+
+def refusals(desk: Desk) -> list[HoldfastError]:
+    """What the database says, from now on, to who writes down what an agent tells."""
+    found: list[HoldfastError] = []
+    real = desk.tools.store.turns.advance
+
+    async def noted(*args: object, **more: object) -> object:
+        try:
+            return await real(*args, **more)  # type: ignore[arg-type]  # whatever it was called with
+        except HoldfastError as error:
+            found.append(error)
+            raise
+
+    desk.tools.store.turns.advance = noted  # type: ignore[method-assign, assignment]  # the same, watched
+    return found
 
 
 class Shelf:
