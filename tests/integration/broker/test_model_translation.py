@@ -16,7 +16,7 @@ from holdfast.broker.models.settings import ProxySettings
 from holdfast.broker.models.sse import EventSplitter
 from holdfast.broker.wires import TONGUES
 from holdfast.broker.wires.deltas import Delta, Reason, gathered
-from holdfast.broker.wires.talk import Call, Message, Result, Role, Talk, Text, Thought, Tool, merged
+from holdfast.broker.wires.talk import Call, Image, Message, Result, Role, Talk, Text, Thought, Tool, merged
 from holdfast.broker.wires.target import Target
 from holdfast.protocol.models import Wire
 from support.house import until
@@ -130,6 +130,21 @@ async def test_who_cannot_be_asked_the_same_is_left_out_and_that_is_said(wire: W
         assert any(word in message for word in ("several answers", "web_search", "cachedContent"))
 
 
+@pytest.mark.parametrize("other", [Wire.CHAT, Wire.MESSAGES])
+async def test_who_does_not_see_is_left_out_where_there_are_images(other: Wire) -> None:
+    async with model_server() as server:
+        three = provider_at(server, "three", other, "m3")
+        blind = [replace(offer, model=replace(offer.model, images=False)) for offer in three.offers]
+        books = MemoryBooks(replace(ACCOUNT, preferences=("three/m3",)))
+        async with model_door(server, Wire.CHAT, books=books, more=[replace(three, offers=blind)]) as door:
+            server.break_("one", Status(529))
+            shown = Message(Role.USER, (Text("say hello"), Image("image/png", "AAAA")))
+            said = await put(door, Talk("m1", [shown]), stream=False)
+            assert said.status == 529 and not server.asked("three")
+            assert "three/m3 (images, which it does not see)" in json.loads(said.body)["error"]["message"]
+            assert (await put(door, Talk("m1", [Message(Role.USER, (Text("say hello"),))]), stream=False)).status == 200
+
+
 @each_wire
 async def test_a_stream_that_breaks_ends_with_an_error_in_the_agents_dialect(wire: Wire) -> None:
     other = Wire.MESSAGES if wire is not Wire.MESSAGES else Wire.RESPONSES
@@ -188,7 +203,7 @@ async def test_where_all_fail_the_last_ones_words_are_told_in_the_agents_dialect
         said = await door.ask()
         assert (said.status, said.headers["retry-after"]) == (429, "7")
         error = json.loads(said.body)["error"]
-        assert error["type"] == "rate_limit_error" and "Rate limit reached" in error["message"]
+        assert (error["type"], error["code"]) == ("rate_limit_error", "provider_busy")
 
 
 async def test_the_only_one_who_can_be_asked_has_time() -> None:

@@ -191,7 +191,7 @@ class ModelProxy:
     ) -> web.StreamResponse:
         asked = found[0]
         failures: list[Failed] = []
-        puts = Puts(ask)
+        puts = Puts(ask, asked)
         left_out: list[str] = []
         for at, candidate in enumerate(found):
             try:
@@ -202,7 +202,8 @@ class ModelProxy:
                 continue
             if not self._breakers[candidate.provider.name].lets_through():
                 continue
-            outcome = await self._try(put, self._patience(puts, put, found[at + 1 :]), account)
+            later = [one for one in found[at + 1 :] if not self._breakers[one.provider.name].seconds_left()]
+            outcome = await self._try(put, self._patience(puts, put, later), account)
             if isinstance(outcome, Opened):
                 reason = failures[-1].reason if failures else f"{asked.provider.name} is left alone for a while"
                 self._tell_switch(account, asked, candidate, reason)

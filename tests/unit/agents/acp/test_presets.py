@@ -1,6 +1,7 @@
 """Configuration of the agents: for the model that fits, with no key in it."""
 
 import json
+import re
 import tomllib
 
 import pytest
@@ -98,3 +99,16 @@ def test_gemini_trusts_its_workspace_or_it_would_have_to_ask() -> None:
     preset = PRESETS["gemini"]
     assert preset.environment(setting(preset, FULL))["GEMINI_CLI_TRUST_WORKSPACE"] == "true"
     assert "GEMINI_CLI_TRUST_WORKSPACE" not in preset.environment(setting(preset, FULL, rules=("ask bash",)))
+
+
+@pytest.mark.parametrize("name", ["opencode-acp", "pi-acp"])
+def test_what_tells_that_the_model_is_asked_again_is_no_part_of_the_answer(name: str) -> None:
+    preset = PRESETS[name]
+    said = "Retrying (attempt 1/1, waiting 1s)..."
+    if name == "opencode-acp":
+        plugin = preset.files(setting(preset, FULL))["retries.js"].decode()
+        assert "/h/retries.js" in preset.environment(setting(preset, FULL))["OPENCODE_CONFIG_CONTENT"]
+        (said,) = re.findall(r'const text = "(.*)"', plugin)
+    quirks = preset.quirks
+    assert quirks.noise is not None and quirks.noise.search(said)
+    assert quirks.again is not None and quirks.again.search(said)
