@@ -1,12 +1,15 @@
-"""sandbox-agent in a real sandbox, against the demo model: the suite with pi behind it, permissions with opencode."""
+"""sandbox-agent in a real sandbox, against the demo model: with opencode behind it the essential part, and how it asks;
+the whole suite with pi, which is quicker, or for both with ``TEST_WHOLE_SUITE=1``."""
 
 import itertools
+import os
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from holdfast.agents.base import Place
 from holdfast.agents.conformance import AgentConformance
+from holdfast.agents.conformance.essentials import EssentialConformance
 from holdfast.agents.conformance.permissions import PermissionConformance
 from holdfast.agents.sandbox_agent.adapter import SandboxAgent, SandboxAgentPi
 from support.agent_harness import PATIENCE, AgentHarness, real_agent
@@ -41,8 +44,19 @@ class TestSandboxAgent(AgentConformance):
             await shared.make_agent().stop(Place(shared.sessions[0], shared.service, brief=shared.brief()))
 
 
-class TestSandboxAgentWithOpencode(PermissionConformance):
+class WithOpencode:
     @pytest.fixture(scope="module")
     async def harness(self, anyio_backend: str) -> AsyncIterator[AgentHarness]:
         async with real_agent(lambda: SandboxAgent(PATIENCE), "sandbox-agent", PROGRAM, 1536) as harness:
             yield harness
+
+
+if os.environ.get("TEST_WHOLE_SUITE"):
+
+    class TestSandboxAgentWithOpencode(WithOpencode, AgentConformance):
+        pass
+
+else:
+
+    class TestWithOpencodeEssentially(WithOpencode, EssentialConformance):
+        test_an_abort_closes_the_question = PermissionConformance.test_an_abort_closes_the_question
