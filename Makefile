@@ -27,7 +27,7 @@ lint: setup ## ruff, mypy, import-linter
 	$(BIN)/lint-imports
 
 bench: setup ## the benchmarks, printed as ratios
-	$(BIN)/python -m bench
+	PYTHONPATH=src:tests $(BIN)/python -m bench
 
 soak: setup ## random faults under real threads: SOAK_SECONDS=600, SOAK_SEED=…
 	PYTHONPATH=src:tests $(BIN)/python -m support.soak

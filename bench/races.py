@@ -1,21 +1,20 @@
 """Races: two daemons on one Postgres are sent messages to the same new threads at once; each must get one sandbox.
 
-Only with ``HOLDFAST_BENCH_POSTGRES``, the URL of an empty database. Sandboxes are fakes: there can be thousands.
+Sandboxes are fakes: there can be thousands.
 """
 
 import asyncio
-import os
 
 import httpx2
 
 from bench import daemon
 from bench.figure import Figure, Target
 from bench.plan import Plan
+from bench.postgres import empty_database
 from bench.samples import Samples
 from holdfast.sdk import Client
 
 NAME = "races"
-POSTGRES = os.environ.get("HOLDFAST_BENCH_POSTGRES")
 THREADS = 200
 """So many are there at the same time."""
 AT_ONCE = 16
@@ -25,11 +24,13 @@ CREATES = "holdfast_session_create_seconds_count"
 
 
 async def measure(plan: Plan) -> list[Figure]:
-    if POSTGRES is None:
-        plan.say("left out: HOLDFAST_BENCH_POSTGRES names no database")
-        return []
+    with empty_database(plan) as url:
+        return [] if url is None else await _measure(plan, url)
+
+
+async def _measure(plan: Plan, url: str) -> list[Figure]:
     total = plan.races or plan.count(THREADS, 4)
-    settings = {"driver": "fake", "database_url": POSTGRES}
+    settings = {"driver": "fake", "database_url": url}
     took = Samples()
     async with (
         daemon.running(**settings) as one,

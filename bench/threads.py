@@ -1,21 +1,20 @@
 """Threads: resolving one that is there, and one event to a hundred followers.
 
-With ``HOLDFAST_BENCH_POSTGRES``, the URL of an empty database, also there.
+On SQLite, and on Postgres where there is one.
 """
 
 import asyncio
 import contextlib
-import os
 import time
 
 from bench import daemon
 from bench.figure import Figure, Reference, Target
 from bench.plan import Plan
+from bench.postgres import empty_database
 from bench.samples import Samples
 from holdfast.sdk import Client, Thread, ThreadEvent
 
 NAME = "threads"
-POSTGRES = os.environ.get("HOLDFAST_BENCH_POSTGRES")
 RESOLVE = Target(5.0)
 RESOLVE_POSTGRES = Target(10.0)
 FAN_OUT = Target(20.0)
@@ -33,7 +32,7 @@ async def measure(plan: Plan) -> list[Figure]:
         await thread.delete()
     return [
         Figure(NAME, "resolve of a live thread", "ms", resolve, RESOLVE, Reference("looking at it", look)),
-        *(await _on_postgres(plan, POSTGRES) if POSTGRES else []),
+        *await _on_postgres(plan),
         Figure(
             NAME,
             f"an event: from the first to the last of {FOLLOWERS} followers",
@@ -45,12 +44,15 @@ async def measure(plan: Plan) -> list[Figure]:
     ]
 
 
-async def _on_postgres(plan: Plan, url: str) -> list[Figure]:
-    async with daemon.running(database_url=url) as running, running.client() as client, asyncio.timeout(SECONDS):
-        thread = client.thread("bench")
-        await thread.send("say ready").result()
-        resolve, look = await _resolve(plan, thread)
-        await thread.delete()
+async def _on_postgres(plan: Plan) -> list[Figure]:
+    with empty_database(plan) as url:
+        if url is None:
+            return []
+        async with daemon.running(database_url=url) as running, running.client() as client, asyncio.timeout(SECONDS):
+            thread = client.thread("bench")
+            await thread.send("say ready").result()
+            resolve, look = await _resolve(plan, thread)
+            await thread.delete()
     what = "resolve of a live thread, Postgres"
     return [Figure(NAME, what, "ms", resolve, RESOLVE_POSTGRES, Reference("looking at it", look))]
 

@@ -1,6 +1,9 @@
-"""Real agents behind a real daemon: it is killed in the middle of a turn, and nothing in the sandbox knows the key."""
+"""Real agents behind a real daemon: it is killed in the middle of a turn, and nothing in the sandbox knows a secret."""
 
 import asyncio
+import base64
+import contextlib
+import os
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,14 +13,16 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 from holdfast.agents.known import KNOWN
+from holdfast.errors import ThreadNotFound
 from holdfast.protocol.turn_events import Kind
-from holdfast.sdk import Client, Thread
+from holdfast.sdk import Client, Reply, Thread
 from support.daemon import DaemonProcess, unusable_driver
+from support.git_server import GitServer, git_server
 from support.installed import need_agent
-from support.machine import processes_of
-from support.model_server import ModelServer, model_server
-from support.secrets import ENVIRONMENTS, FILES, counting, in_memory
-from support.waiting import until
+from support.machine import containers, processes_of
+from support.model_server import Cut, ModelServer, Stalled, model_server
+from support.secrets import ENVIRONMENTS, FILES, finding, found, those_in_memory
+from support.waiting import until, wait_for
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
@@ -25,7 +30,15 @@ PATIENCE = 150.0
 AGENTS = ("pi", "opencode", "sandbox-agent", "opencode-acp", "codex", "pi-acp", "claude", "gemini")
 GO = "/workspace/go"
 MADE = "/workspace/made"
-TURN = f"say first part\nrun expr 6000 + 60 > {MADE}\nwait-for {GO}\nsay last part"
+HALF = "all before halfway"
+WHOLE = f"{HALF} and all behind"
+SPEECH = f"say {WHOLE}"
+ALWAYS = ("pi", "opencode", "claude")
+"""Each is told of the cut in another way; the others are like one of them, and tried with ``TEST_WHOLE_SUITE=1``."""
+GIT_HOST = "git.example.com"
+HEADS = "/workspace/heads"
+USED = f"run git ls-remote https://{GIT_HOST}/acme/tool.git > {HEADS}"
+TURN = f"say first part\nrun expr 6000 + 60 > {MADE}\n{USED}\nwait-for {GO}\nsay last part"
 
 
 @dataclass(frozen=True)
@@ -33,6 +46,12 @@ class Lab:
     daemon: DaemonProcess
     models: ModelServer
     key: str
+    git: GitServer
+
+    @property
+    def secrets(self) -> set[str]:
+        """What must never be in a sandbox: a provider's key, the token for git, the daemon's own key."""
+        return {self.key, self.git.token, self.daemon.key}
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +59,30 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A daemon whose only models are a server of ours, which wants a key that nobody else knows."""
     if reason := unusable_driver():
         pytest.skip(reason)
-    key, key_file = f"sk-{secrets.token_hex(20)}", tmp_path_factory.mktemp("keys") / "key"
-    key_file.write_text(key)
-    key_file.chmod(0o600)
-    with start_blocking_portal() as portal, portal.wrap_async_context_manager(model_server()) as models:
-        providers = _providers(models.url, key_file)
-        with DaemonProcess(providers=providers, agents=list(AGENTS), default_agent="pi", max_sessions=20) as daemon:
+    folder = tmp_path_factory.mktemp("keys")
+    key, token = _secret(folder / "key", "sk-"), _secret(folder / "token", "ghp_")
+    repositories = git_server(tmp_path_factory.mktemp("git"), token)
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(model_server()) as models,
+        portal.wrap_async_context_manager(repositories) as git,
+    ):
+        git.make("acme/tool.git")
+        settings = {
+            "providers": _providers(models.url, folder / "key"),
+            "git_credentials": {GIT_HOST: {"url": git.url, "key": {"file": str(folder / "token")}}},
+            "agents": list(AGENTS),
+        }
+        with DaemonProcess(**settings, default_agent="pi", max_sessions=20) as daemon:
             daemon.keep_port()
-            yield Lab(daemon, models, key)
+            yield Lab(daemon, models, key, git)
+
+
+def _secret(file: Path, prefix: str) -> str:
+    secret = f"{prefix}{secrets.token_hex(20)}"
+    file.write_text(secret)
+    file.chmod(0o600)
+    return secret
 
 
 def _providers(url: str, key_file: Path) -> dict[str, object]:
@@ -64,9 +99,43 @@ def _providers(url: str, key_file: Path) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("agent", AGENTS)
+async def test_a_models_answer_that_breaks_off(lab: Lab) -> None:
+    """What it had said is told, and that it was not all; the next message is answered, in the same sandbox."""
+    need_agent(str(KNOWN["pi"].program))
+    async with Client(lab.daemon.url, lab.daemon.key) as client, asyncio.timeout(PATIENCE):
+        thread = client.thread("lab:cut")
+        lab.models.break_("lab", Cut(6))  # also when it is asked again
+        try:
+            cut = await thread.send("say one two three four five six", options={"agent": "pi"}).result()
+        finally:
+            lab.models.mend("lab")
+        assert cut.reason == "error" and "broke off" in (cut.error or {})["message"], cut
+        assert cut.text.split() == ["one", "two"]
+        before = (await thread.info()).session_id
+        assert (await thread.send("say still here").result()).text.split() == ["still", "here"]
+        row = await thread.info()
+        assert (row.session_id, row.last_error) == (before, None)
+        only = "there is no other sandbox"
+        await asyncio.to_thread(wait_for, lambda: containers(lab.daemon) == [before], only)
+        await thread.delete()
+
+
+@pytest.fixture(scope="module", params=AGENTS)
+def agent(lab: Lab, request: pytest.FixtureRequest) -> Iterator[str]:
+    """With a thread of its own, ``lab:<agent>``, for all tests of this agent: it takes long to start."""
+    name = str(request.param)
+    need_agent(str(KNOWN[name].program))
+    yield name
+    asyncio.run(_delete_thread(lab, f"lab:{name}"))
+
+
+async def _delete_thread(lab: Lab, key: str) -> None:
+    async with Client(lab.daemon.url, lab.daemon.key) as client:
+        with contextlib.suppress(ThreadNotFound):  # of tests that were left out
+            await client.thread(key).delete()
+
+
 async def test_the_daemon_is_killed_in_the_middle_of_a_turn(lab: Lab, agent: str) -> None:
-    need_agent(str(KNOWN[agent].program))
     async with Client(lab.daemon.url, lab.daemon.key) as client, asyncio.timeout(PATIENCE):
         thread = client.thread(f"lab:{agent}")
         await thread.send(TURN, id="m1", options={"agent": agent})
@@ -74,6 +143,7 @@ async def test_the_daemon_is_killed_in_the_middle_of_a_turn(lab: Lab, agent: str
         await asyncio.to_thread(lab.daemon.kill)
         await asyncio.to_thread(lab.daemon.start)
         session = await client.get_session(str((await thread.info()).session_id))
+        await _nothing_knows_a_secret(lab, client, session.id)
         await session.write(GO, b"")
         result = await thread.send(TURN, id="m1").result()  # the same message: what became of it
         assert (result.reason, result.error) == ("end_turn", None), lab.daemon.tail()
@@ -84,8 +154,36 @@ async def test_the_daemon_is_killed_in_the_middle_of_a_turn(lab: Lab, agent: str
         assert await session.read(MADE) == b"6060\n"
         usage = events[-1].data["usage"]
         assert usage["calls"] >= 2 and usage["cost_usd"] > 0, usage
-        await _nothing_knows_the_key(lab, client, session.id)
-        await thread.delete()
+        assert b"refs/heads/main" in await session.read(HEADS)
+
+
+async def test_the_daemon_is_killed_while_the_model_speaks(lab: Lab, agent: str) -> None:
+    """The half that was said passes for no answer: the model is asked again, and the whole is told once."""
+    if agent not in ALWAYS and not os.environ.get("TEST_WHOLE_SUITE"):
+        pytest.skip("one of each kind is enough; all with TEST_WHOLE_SUITE=1")
+    async with Client(lab.daemon.url, lab.daemon.key) as client, asyncio.timeout(PATIENCE):
+        thread = client.thread(f"lab:{agent}")
+        lab.models.break_("lab", Stalled("halfway"))
+        try:
+            await _until_said(thread.send(SPEECH, id="m2", options={"agent": agent}), "halfway")
+            await asyncio.to_thread(lab.daemon.kill)
+        finally:
+            lab.models.mend("lab")
+        await asyncio.to_thread(lab.daemon.start)
+        result = await thread.send(SPEECH, id="m2").result()
+        assert (result.reason, result.error) == ("end_turn", None), lab.daemon.tail()
+        assert result.text.strip() == WHOLE
+        events = [event async for event in thread.events(follow=False) if event.turn_id == result.turn_id]
+        assert [event.kind for event in events].count(Kind.FINALIZE) == 1
+        discarded = {part for event in events for part in event.data.get("discards", ())}
+        assert "".join(event.text for event in events if event.data.get("part_id") in discarded).strip() == HALF
+
+
+async def _until_said(reply: Reply, word: str) -> None:
+    async for event in reply:
+        assert event.kind != Kind.FINALIZE, event
+        if word in event.text:
+            return
 
 
 async def _until_it_waits(thread: Thread) -> None:
@@ -96,19 +194,25 @@ async def _until_it_waits(thread: Thread) -> None:
             return
 
 
-async def _nothing_knows_the_key(lab: Lab, client: Client, session_id: str) -> None:
-    """It was used, and is in no file, environment or memory of the sandbox; the search itself finds what is there."""
+async def _nothing_knows_a_secret(lab: Lab, client: Client, session_id: str) -> None:
+    """All were used, in the turn that is running; and none is in a file, an environment or the memory of a process of
+    the sandbox, where another word, which was put there, is found."""
     assert {seen.key for seen in lab.models.seen} == {lab.key}
-    session, mark = await client.get_session(session_id), f"mark-{secrets.token_hex(8)}"
-    await session.processes.start(cmd=f"export MARK={mark}; echo $MARK > /workspace/mark; exec sleep 1000")
+    assert lab.git.seen and all(_token(given) == lab.git.token for _method, _path, given in lab.git.seen)
+    session, planted = await client.get_session(session_id), f"mark-{secrets.token_hex(8)}"
+    await session.processes.start(cmd=f"export MARK={planted}; echo $MARK > /workspace/mark; exec sleep 1000")
 
-    async def marked() -> bool:
+    async def is_planted() -> bool:
         return (await session.exec("test -s /workspace/mark")).ok
 
-    await until(marked, "the mark is there", every=0.05)
+    await until(is_planted, "it is there", every=0.05)
+    wanted = {planted, *lab.secrets}
+    for place in (FILES, ENVIRONMENTS):
+        done = await session.exec(finding(place, wanted), timeout_ms=60_000)
+        assert found(done.stdout) == {planted}, place
     pids = await asyncio.to_thread(processes_of, lab.daemon, session_id)
-    for secret, is_there in ((mark, True), (lab.key, False)):
-        for place in (FILES, ENVIRONMENTS):
-            found = await session.exec(counting(place, secret), timeout_ms=60_000)
-            assert (int(found.stdout) > 0) is is_there, place
-        assert bool(await asyncio.to_thread(in_memory, pids, secret.encode())) is is_there
+    assert await asyncio.to_thread(those_in_memory, pids, wanted) == {planted}
+
+
+def _token(authorization: str) -> str:
+    return base64.b64decode(authorization.removeprefix("Basic ")).decode().partition(":")[2]

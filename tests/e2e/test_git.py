@@ -1,4 +1,7 @@
-"""Git through the broker on a real daemon: a thread's private repository is cloned, and the token is not inside."""
+"""Git through the broker on a real daemon: a thread's private repository is cloned, and the token is not inside.
+
+The server speaks TLS, with a certificate by an authority of its own, as one behind a firewall does.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,6 +12,7 @@ import pytest
 from holdfast.broker.git.environment import git_environment
 from holdfast.broker.git.hosts import GitHost, GitSettings
 from holdfast.sdk import Client
+from support.certificates import Authority, authority
 from support.daemon import DaemonProcess, unusable_driver
 from support.git_server import GitServer, git, git_server
 
@@ -25,16 +29,22 @@ def usable() -> None:
 
 
 @pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[GitServer]:
-    async with git_server(tmp_path, TOKEN) as server:
+def own(tmp_path: Path) -> Authority:
+    return authority(tmp_path / "authority")
+
+
+@pytest.fixture
+async def server(tmp_path: Path, own: Authority) -> AsyncIterator[GitServer]:
+    async with git_server(tmp_path, TOKEN, own.server()) as server:
         server.make("acme/tool.git")
         yield server
 
 
-async def test_a_private_repository_without_a_network(server: GitServer, tmp_path: Path) -> None:
+async def test_a_private_repository_without_a_network(server: GitServer, own: Authority, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(TOKEN)
     here = {"key": {"file": str(tmp_path / "token")}, "url": server.url, "paths": ["acme/*"]}
-    with DaemonProcess(git_credentials={"git.example.com": here}, git_user_name="Acme Bot") as daemon:
+    hosts = {"git.example.com": {**here, "ca_file": str(own.ca_file)}, "untrusted.example.com": here}
+    with DaemonProcess(git_credentials=hosts, git_user_name="Acme Bot") as daemon:
         async with Client(daemon.url, daemon.key) as client, asyncio.timeout(PATIENCE):
             repo = {"url": "https://git.example.com/acme/tool.git"}
             found = await client.thread("web:git").resolve(options={"repo": repo})
@@ -48,6 +58,10 @@ async def test_a_private_repository_without_a_network(server: GitServer, tmp_pat
             )
             assert done.exit_code == 0, done
             assert git("log", "-1", "--format=%s %an", "main", cwd=tmp_path / "acme/tool.git") == "second Acme Bot\n"
+            refused = await session.exec(
+                "git ls-remote http://127.0.0.1:9000/git/untrusted.example.com/acme/tool.git", env=dict(environment)
+            )
+            assert "certificate of untrusted.example.com is not trusted" in refused.stderr, refused
             stranger = await client.create_session(image="host")
             lost = await stranger.exec("git ls-remote https://git.example.com/acme/tool.git", env=dict(environment))
             assert lost.exit_code == 128  # only threads have this way out

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,12 +19,13 @@ from holdfast.errors import Unavailable
 from holdfast.protocol.turn_events import Kind
 from holdfast.store import Store
 from holdfast.store.engine import parse_url, postgres_engine
+from holdfast.store.tables import sessions
 from holdfast.store.thread_tables import threads
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.types import How, Mode
 from support.hosts import Host, ran, sandboxes
 from support.postgres import MISSING, Postgres, running_postgres
-from support.real_threads import REAL, Town, forgotten, open_town
+from support.real_threads import REAL, RealDesk, Town, forgotten, only, open_town, opened, remembers, sandbox_of
 from support.threads import REF, STEADY, Desk, text_of
 from support.waiting import linger, until
 
@@ -34,6 +35,7 @@ RACES = int(os.environ.get("TEST_RACES", "60"))
 ROUND = 200
 """Threads that are there at the same time; raced for at the same time are a few, as a daemon has few connections."""
 AT_ONCE = 8
+REAL_RACES, REAL_AT_ONCE = 10, 3
 RACING = replace(
     STEADY,
     lease_seconds=600.0,
@@ -137,22 +139,39 @@ async def test_a_daemon_with_real_sandboxes_stopped_past_its_lease(town: Town, u
     assert [event.data["how"] for event in before if event.kind == Kind.RESOLVED][:2] == [How.CREATED, How.RECREATED]
 
 
+@contextlib.asynccontextmanager
+async def standing_still(url: str, thread_id: str) -> AsyncIterator[None]:
+    """A daemon that has locked the thread's row, and then does nothing any more."""
+    stopped = postgres_engine(parse_url(url), timeout=1.0)
+    try:
+        await (await stopped.connect()).close()  # the one of the pool that was used before
+        connection = await stopped.connect()
+        await connection.execute(sa.select(threads).where(threads.c.id == thread_id).with_for_update())
+        yield
+        with contextlib.suppress(sa.exc.DBAPIError):
+            await connection.close()
+    finally:
+        await stopped.dispose()
+
+
 async def test_a_daemon_stopped_in_a_transaction_does_not_keep_its_locks(tmp_path: Path, url: str) -> None:
     """Postgres ends a transaction in which nothing happens: who stands still cannot hold up the others for ever."""
     host = Host("node_one", tmp_path / "one", url)
-    stopped = postgres_engine(parse_url(url), timeout=1.0)
-    try:
-        async with host.up(), host.daemon(STEADY) as desk:
-            await desk.talk("say hello", "m1")
-            thread = await desk.threads.get(REF)
-            await (await stopped.connect()).close()  # the one of the pool that was used before
-            connection = await stopped.connect()
-            await connection.execute(sa.select(threads).where(threads.c.id == thread.id).with_for_update())
+    async with host.up(), host.daemon(STEADY) as desk:
+        await desk.talk("say hello", "m1")
+        async with standing_still(url, (await desk.threads.get(REF)).id):
             assert (await desk.talk("recall hello", "m2")).answer == "yes\n"
-            with contextlib.suppress(sa.exc.DBAPIError):
-                await connection.close()
-    finally:
-        await stopped.dispose()
+
+
+async def test_a_daemon_stopped_in_a_transaction_with_real_sandboxes(town: Town, url: str) -> None:
+    """The same: nobody notices, and there is no other sandbox."""
+    async with town.daemon(store=await Store.open(url)) as desk:
+        await opened(desk)
+        before = await sandbox_of(desk)
+        async with standing_still(url, (await desk.threads.get(REF)).id):
+            await remembers(desk, town, file=True)
+        assert await sandbox_of(desk) == before
+        await forgotten(town, desk)
 
 
 async def answered(desk: Desk, thread_id: str, name: str) -> None:
@@ -174,7 +193,7 @@ async def sent(desk: Desk, name: str, ref: ThreadRef) -> None:
             await linger(0.2)
 
 
-async def raced(desks: tuple[Desk, Desk], ref: ThreadRef, few: asyncio.Semaphore) -> str:
+async def raced(desks: Sequence[Desk], ref: ThreadRef, few: asyncio.Semaphore) -> str:
     """Both are sent a message to a new thread at once; the thread's sandbox, when both messages are answered."""
     one, two = desks
     async with few:
@@ -213,3 +232,40 @@ async def test_no_thread_ever_has_two_sandboxes(tmp_path: Path, url: str) -> Non
             creates = [call for desk in desks for call in desk.driver.calls if call[0] == "create"]
             assert len(creates) == done
             print(f"{done} races, {len(creates)} sandboxes made")
+
+
+async def test_no_thread_has_two_real_sandboxes(town: Town, url: str) -> None:
+    """The same on two hosts with real ones: there are as many as threads, by the runtimes' own lists."""
+    settings, few = replace(RACING, poll_seconds=0.5), asyncio.Semaphore(REAL_AT_ONCE)
+    refs = [ThreadRef("root", f"race:{number}") for number in range(REAL_RACES)]
+    with open_town("node_two") as other:
+        async with contextlib.AsyncExitStack() as stack:
+            desks = [
+                await stack.enter_async_context(one.daemon(settings, await Store.open(url))) for one in (town, other)
+            ]
+            owned = await asyncio.gather(*(raced(desks, ref, few) for ref in refs))
+            assert sorted(town.sandboxes() + other.sandboxes()) == sorted(owned)
+            assert await ever_made(url) == set(owned)
+            for ref in refs:
+                await made_once(desks[0], ref)
+                await desks[0].threads.delete(ref)
+            await asyncio.gather(only(town), only(other))
+
+
+async def ever_made(url: str) -> set[str]:
+    """All sandboxes, also those that were given up again before anybody could see them."""
+    engine = postgres_engine(parse_url(url), timeout=30.0)
+    try:
+        async with engine.connect() as connection:
+            return set((await connection.execute(sa.select(sessions.c.id))).scalars())
+    finally:
+        await engine.dispose()
+
+
+async def made_once(desk: RealDesk, ref: ThreadRef) -> None:
+    """Its sandbox was made once, both were answered, once, and the row has no complaint."""
+    events = await desk.events(ref)
+    told = [event.data["how"] for event in events if event.kind == Kind.RESOLVED]
+    assert told == [How.CREATED], told
+    assert sorted(text_of(events).split()) == ["a", "b"]
+    assert (await desk.threads.get(ref)).last_error is None

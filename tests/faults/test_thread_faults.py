@@ -5,6 +5,7 @@ docs/failures.md has a row for each; what is not here is in tests/integration/th
 
 import asyncio
 import contextlib
+import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -17,7 +18,7 @@ from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, DiskFul
 from holdfast.protocol.turn_events import Kind
 from support.full_disk import small_disk
 from support.postgres import MISSING, Postgres, running_postgres
-from support.threads import REF, STEADY, Desk, Street, open_street, text_of
+from support.threads import REF, STEADY, Desk, Street, open_street, pieces, refusals, text_of
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -143,13 +144,16 @@ async def _told(desk: Desk, word: str) -> bool:
 
 
 @pytest.mark.parametrize("jump", [30 * DAY, -30 * DAY], ids=["forward", "back"])
-async def test_a_clock_that_jumps_changes_nothing(street: Street, jump: float) -> None:
-    """In the middle of a turn, and between two: leases and idleness go by the database's clock."""
+async def test_a_clock_that_jumps_changes_nothing(street: Street, jump: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the middle of a turn, and between two; with the database's clock, which leases and idleness go by."""
+    real, wrong = time.time, [0.0]
+    monkeypatch.setattr(time, "time", lambda: real() + wrong[0])
     async with street.daemon(STEADY) as desk:
         await desk.say("say one\nwait-for /workspace/go\nsay two", "m1")
         await desk.wait_for(Kind.TEXT_DELTA)
         sandbox = await session_of(desk)
         street.house.clock.now += jump
+        wrong[0] = jump
         await desk.threads.janitor.tick()
         street.house.world.sandboxes[sandbox].files["/workspace/go"] = b""
         assert (await desk.ended("m1")).reason == "end_turn"
@@ -159,6 +163,7 @@ async def test_a_clock_that_jumps_changes_nothing(street: Street, jump: float) -
         await check_whole(street, desk, sandbox)
     async with street.daemon(STEADY) as desk:
         street.house.clock.now -= jump
+        wrong[0] = 0.0
         assert (await desk.talk("recall two", "m3")).answer == "yes\n"
         await check_whole(street, desk, sandbox)
 
@@ -173,12 +178,13 @@ async def test_a_turn_waits_for_room_when_the_databases_disk_is_full(tmp_path: P
             sandbox = await session_of(desk)
             await desk.say("say one\nwait-for /workspace/go\ncount 2000", "m1")
             await desk.wait_for(Kind.TEXT_DELTA, after=(await desk.events())[-1].seq)
-            disk.fill()
+            refused = refusals(desk)
+            disk.fill_around(disk.path / "test.db")
             street.house.world.sandboxes[sandbox].files["/workspace/go"] = b""
             await until(lambda: _ended(street), "the agent is done")
-            with pytest.raises(HoldfastError):
-                for number in range(100):  # what room a page still has
-                    await desk.say("say more " + "x" * 20_000, f"full{number}")
+            await until(lambda: len(refused) > 1, "what it said finds no room, also when it is tried again")
+            with pytest.raises(DiskFull):
+                await desk.say("say more", "m2")
             disk.free()
             turn = await desk.ended("m1")
             assert turn.reason == "end_turn"
@@ -198,18 +204,35 @@ async def test_files_that_find_no_room_are_told_and_do_not_spoil_the_turn(tmp_pa
                 await desk.talk("say hello", "m0")
                 disk.fill()
                 with pytest.raises(DiskFull):
-                    await desk.threads.upload(REF, "a.bin", _pieces(b"x" * 100_000))
+                    await desk.threads.upload(REF, "a.bin", pieces(b"x" * 100_000))
                 turn = await desk.talk("write /workspace/output/display/a.txt kelp", "m1")
                 told = [event.data for event in await desk.events() if event.kind == Kind.ERROR]
                 assert (turn.reason, list(turn.artifacts)) == ("end_turn", [])
                 assert [data["code"] for data in told] == ["disk_full"]
                 disk.free()
-                assert (await desk.threads.upload(REF, "a.bin", _pieces(b"x" * 1000))).size == 1000
+                assert (await desk.threads.upload(REF, "a.bin", pieces(b"x" * 1000))).size == 1000
                 await check_whole(street, desk, None)
 
 
-async def _pieces(data: bytes) -> AsyncIterator[bytes]:
-    yield data
+async def test_a_sandbox_whose_disk_is_full_is_told_and_kept(street: Street) -> None:
+    """Of what needs no room, nothing is wrong. What does, ends its turn with an error, and the sandbox is the same."""
+    async with street.daemon(STEADY) as desk:
+        await desk.talk("say hello", "m0")
+        sandbox = await session_of(desk)
+        file = await desk.threads.upload(REF, "a.bin", pieces(b"x" * 1000))
+        desk.driver.fill_disk(sandbox)
+        turn = await desk.talk("say so far\nwrite /workspace/a kelp", "m1")
+        assert (turn.reason, (turn.error or {})["code"], turn.answer) == ("error", "write_failed", "so far\n")
+        await desk.say("say never said", "m2", attachments=[file.id])
+        turn = await desk.ended("m2")
+        assert (turn.reason, (turn.error or {})["code"], turn.attempts) == ("error", "disk_full", 0)
+        assert (await desk.talk("recall hello", "m3")).answer == "yes\n"
+        desk.driver.free_disk(sandbox)
+        await desk.say("write /workspace/a kelp\nrecall hello", "m4", attachments=[file.id])
+        assert (await desk.ended("m4")).answer == "yes\n"
+        assert street.house.world.sandboxes[sandbox].files["/workspace/a"] == b"kelp"
+        await check_whole(street, desk, sandbox)
+    assert street.house.count("create") == 1
 
 
 # -- the database ----------------------------------------------------------------------------------------------------

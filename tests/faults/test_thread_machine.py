@@ -20,8 +20,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from holdfast.errors import AgentDown, AgentFailed, HoldfastError, SandboxLost
 from holdfast.protocol.turn_events import Kind
+from holdfast.sessions.machine import Status
 from holdfast.sessions.sleep import PausedAs
 from holdfast.threads.keys import ThreadRef
+from holdfast.threads.sandboxes import made_for
 from support.threads import STEADY, Desk, Street, open_street, text_of
 from support.waiting import until
 
@@ -30,6 +32,7 @@ pytestmark = pytest.mark.timeout(3600)
 
 T = TypeVar("T")
 threads = st.sampled_from(REFS)
+_USABLE = [status for status in Status if status not in (Status.DESTROYING, Status.DESTROYED, Status.ERROR)]
 
 
 class Threads(RuleBasedStateMachine):
@@ -71,6 +74,22 @@ class Threads(RuleBasedStateMachine):
     def resolve(self, ref: ThreadRef) -> None:
         found = self._run(self.desk.threads.resolve(ref))
         assert found.session_id in self.street.sandboxes()
+
+    @rule(ref=threads, queued=st.booleans())
+    def abort(self, ref: ThreadRef, queued: bool) -> None:
+        if self.sent[ref.key]:
+            self._run(self.desk.threads.abort(ref, queued=queued))
+
+    @rule(ref=threads)
+    def take_back(self, ref: ThreadRef) -> None:
+        for name in list(self.sent[ref.key])[-1:]:
+            self._run(self._quietly(self.desk.threads.cancel(ref, name)))
+
+    @rule(ref=threads)
+    def delete(self, ref: ThreadRef) -> None:
+        self._run(self.desk.threads.delete(ref))
+        self.sent[ref.key].clear()
+        assert not self._run(self._sandboxes_of(ref))
 
     @rule(how=st.sampled_from([PausedAs.FROZEN, PausedAs.FILES]), ref=threads)
     def sleep(self, ref: ThreadRef, how: PausedAs) -> None:
@@ -142,7 +161,15 @@ class Threads(RuleBasedStateMachine):
             if self.sent[ref.key]:
                 self._run(self._check(ref))
 
+    async def _sandboxes_of(self, ref: ThreadRef) -> list[str]:
+        """Those that could be used: made for the thread, and not known to be gone or going."""
+        rows = await self.street.store.sessions.page(statuses=_USABLE, limit=1000, after=None)
+        mine = [(row.id, made_for(row)) for row in rows]
+        threads = {row.id for row in await self.street.store.threads.page(limit=10) if row.key == ref.key}
+        return [id for id, made in mine if made is not None and made[0] in threads]
+
     async def _check(self, ref: ThreadRef) -> None:
+        assert len(await self._sandboxes_of(ref)) <= 1, "P1"
         events = await self.desk.events(ref)
         assert [event.seq for event in events] == list(range(1, len(events) + 1)), "P3"
         finals = Counter(event.turn_id for event in events if event.kind == Kind.FINALIZE)

@@ -16,12 +16,11 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.store import Store
-from holdfast.threads.preview import refreshed, stale
 from holdfast.threads.types import How
 from support.faulty_agent import FaultyAgent
 from support.postgres import MISSING, Postgres, running_postgres
 from support.preview_server import PreviewServer
-from support.real_threads import REAL, RealDesk, Town, forgotten, opened, remembers, said, sandbox_of
+from support.real_threads import REAL, RealDesk, Town, forgotten, opened, remembers, said, sandbox_of, there
 from support.scripted_harness import PATIENCE
 from support.threads import REF, text_of
 from support.waiting import until
@@ -99,6 +98,24 @@ async def test_an_agent_whose_answer_to_a_prompt_is_lost_is_not_asked_twice(town
         assert (await desk.sessions.read_file(before, "/workspace/ran", max_bytes=None))[0] == b"x\n"
         await remembers(desk, town, file=True)
         await forgotten(town, desk)
+
+
+async def test_an_agent_that_is_gone_before_it_is_known_whether_it_had_begun(town: Town, desk: RealDesk) -> None:
+    """It had, and nobody heard of it; the new one is not asked, as it would be the second time."""
+    before = await sandbox_of(desk)
+    agent = await FaultyAgent.instead(town, desk)
+    await agent.fail("prompt", "lost")
+    await desk.say("write /workspace/ran x", "m1")
+    await until(lambda: there(desk, before, "/workspace/ran"), "it has run")
+    await asyncio.to_thread(town.delete, before)
+    turn = await desk.ended("m1")
+    assert (turn.reason, (turn.error or {})["code"]) == ("error", "sandbox_lost")
+    assert "not known whether the agent had begun" in str((turn.error or {})["message"])
+    assert (turn.accepted, turn.attempts) == (False, 1)
+    assert (await desk.threads.message(REF, "m1")).status == "failed"
+    await remembers(desk, town, file=False)
+    now = await sandbox_of(desk)
+    assert now != before and not await there(desk, now, "/workspace/ran")
 
 
 @pytest.mark.parametrize("how", ["5xx", "garbage", "nothing"])
@@ -211,7 +228,7 @@ async def test_postgres_that_crashes_and_comes_back_in_mid_turn(town: Town, post
         await until(partial(said, desk, "one"), "begun")
         await asyncio.to_thread(postgres.stop)
         await desk.sessions.write_file(before, "/workspace/go", b"", mode=None)
-        await until(lambda: _there(desk, before, "/workspace/done"), "the agent is done")
+        await until(lambda: there(desk, before, "/workspace/done"), "the agent is done")
         waiting = asyncio.create_task(desk.say("say hello?", "m2"))
         await asyncio.to_thread(postgres.start)
         with contextlib.suppress(HoldfastError):  # refused: the client sends it again
@@ -225,14 +242,6 @@ async def test_postgres_that_crashes_and_comes_back_in_mid_turn(town: Town, post
         await forgotten(town, desk)
 
 
-async def _there(desk: RealDesk, session_id: str, path: str) -> bool:
-    try:
-        await desk.sessions.files.stat(session_id, path, follow=False)
-    except HoldfastError:
-        return False
-    return True
-
-
 # -- the preview -------------------------------------------------------------------------------------------------------
 
 
@@ -241,32 +250,32 @@ REFUSALS = [(401, "application/json"), (403, "text/html"), (404, "text/plain"), 
 
 async def test_a_preview_that_is_refused(town: Town) -> None:
     """By a real server, in each of the ways of providers: another one is asked for, and leads to the same sandbox."""
-    async with PreviewServer() as server, town.daemon(previews=server) as desk:
+    settings = replace(REAL, preview_trust_seconds=0.0)
+    async with PreviewServer() as server, town.daemon(settings, previews=server) as desk:
         await opened(desk)
         server.sandbox = desk.sessions
-        first = await desk.threads.resolve(REF)
-        await at_rest(desk)
-        row = await desk.tools.store.leases.take(first.thread.id, owner="gateway", ttl=60)
+        before = await sandbox_of(desk)
         async with httpx2.AsyncClient(trust_env=False) as http:
 
-            async def look() -> httpx2.Response:
-                assert row.preview_url is not None
-                token = {"x-token": row.preview_token or ""}
-                return await http.get(f"{row.preview_url}/workspace/a.txt", headers=token)
+            async def seen() -> str:
+                """The preview of the thread, which is good."""
+                row = await desk.tools.store.threads.by_key(REF.owner, REF.key)
+                headers = {server.header: row.preview_token or ""}
+                assert (await http.get(f"{row.preview_url}/workspace/a.txt", headers=headers)).text == "kelp"
+                return row.preview_url or ""
 
             for status, content in REFUSALS:
-                assert (await look()).text == "kelp"
+                old = await seen()
                 server.withdraw(status, content)
-                refused = await look()
-                assert refused.status_code == status and stale(status, refused.headers["content-type"])
-                server.lasts = 30.0  # the last of them is about to run out
-                row, old = await refreshed(desk.tools, server, row.lease, row, bad=True), row.preview_url
-                assert row.preview_url != old
-            assert (await look()).text == "kelp"
-        await desk.tools.store.leases.release(row.lease)
-        server.lasts = 3600.0
-        again = await desk.threads.resolve(REF)
-        assert (again.how, again.session_id) == (How.REUSED, first.session_id)
-        assert again.thread.preview_url not in (None, row.preview_url)
+                found = await desk.threads.resolve(REF)
+                assert (found.how, found.session_id) == (How.REUSED, before), (status, found)
+                assert found.thread.preview_url == await seen() != old
+            server.lasts = 30.0  # the next one is about to run out as soon as it is given
+            server.withdraw(*REFUSALS[0])
+            await desk.threads.resolve(REF)
+            server.lasts, old = 3600.0, await seen()
+            await desk.threads.resolve(REF)
+            assert await seen() != old
         await remembers(desk, town, file=True)
+        assert await sandbox_of(desk) == before
         await forgotten(town, desk)

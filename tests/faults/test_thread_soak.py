@@ -1,6 +1,7 @@
-"""A short soak; ``make soak`` runs it for as long as you like."""
+"""A short soak; ``make soak`` runs it for as long as you like. Each time other choices: SOAK_SEED repeats them."""
 
 import os
+import random
 
 import pytest
 
@@ -13,5 +14,7 @@ def test_nothing_is_lost_doubled_left_or_stuck() -> None:
     reason = unusable_driver()
     if reason:
         pytest.skip(f"NO FAULT IS INJECTED ON REAL SANDBOXES: {reason}")
-    done = soak(float(os.environ.get("TEST_SOAK_SECONDS", "30")), seed=1)
+    seed = int(os.environ.get("SOAK_SEED") or random.SystemRandom().randrange(1 << 32))
+    print(f"SOAK_SEED={seed}")  # shown if it fails
+    done = soak(float(os.environ.get("TEST_SOAK_SECONDS", "60")), seed)
     assert sum(map(len, done.sent.values())) > 3

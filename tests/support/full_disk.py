@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sqlite3
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,12 @@ class SmallDisk:
                 with contextlib.suppress(OSError):
                     while True:
                         file.write(b"x" * size)
+
+    def fill_around(self, database: Path) -> None:
+        """So that a database in SQLite cannot write anything either: it has room of its own, in its log."""
+        with contextlib.closing(sqlite3.connect(database, timeout=30)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self.fill()
 
     def free(self) -> None:
         self._ballast.unlink()

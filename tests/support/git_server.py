@@ -10,6 +10,7 @@ import asyncio
 import base64
 import contextlib
 import os
+import ssl
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -90,15 +91,15 @@ class GitServer:
 
 
 @contextlib.asynccontextmanager
-async def git_server(root: Path, token: str) -> AsyncIterator[GitServer]:
+async def git_server(root: Path, token: str, tls: ssl.SSLContext | None = None) -> AsyncIterator[GitServer]:
     server = GitServer(root, token)
     app = web.Application(client_max_size=256 << 20)
     app.router.add_route("*", "/{path:.*}", server.handle)
     runner = web.AppRunner(app, auto_decompress=False, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+        server.url = f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
         yield server
     finally:
         await runner.cleanup()

@@ -1,5 +1,6 @@
 """The thread service on real sandboxes of the oci driver, with the scripted agent in them."""
 
+import asyncio
 import contextlib
 import ctypes
 import os
@@ -21,6 +22,7 @@ from holdfast.agents.scripted.adapter import Patience, ScriptedAgent
 from holdfast.agents.supervisor import home
 from holdfast.drivers.oci import OciDriver
 from holdfast.drivers.oci_config import ID_BASE
+from holdfast.errors import HoldfastError
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import SOCKET_NAME, LinkHub
 from holdfast.protocol.turn_events import Kind
@@ -169,15 +171,33 @@ async def said(desk: Desk, word: str) -> bool:
     return word in text_of(await desk.events())
 
 
+async def there(desk: Desk, session_id: str, path: str) -> bool:
+    try:
+        await desk.sessions.files.stat(session_id, path, follow=False)
+    except HoldfastError:
+        return False
+    return True
+
+
 async def opened(desk: Desk) -> None:
     """The thread has begun: something was said, and there is a file."""
     await desk.talk("write /workspace/a.txt kelp\nsay the password is kelp", "m0")
 
 
+async def only(town: Town, *sandboxes: str) -> None:
+    """Until there are these, and no others. Asking the runtime takes a process, so it is not done all the time."""
+
+    async def so() -> bool:
+        await asyncio.sleep(0.05)
+        return await asyncio.to_thread(town.sandboxes) == list(sandboxes)
+
+    await until(so, f"the only sandboxes are {sandboxes}")
+
+
 async def forgotten(town: Town, desk: Desk) -> None:
     """The thread is gone, with its sandbox, and its key is free for the next test."""
     await desk.threads.delete(REF)
-    await until(lambda: town.sandboxes() == [], "nothing is left")
+    await only(town)
     await desk.tools.store.threads.purge(older_than=-1.0)
 
 
@@ -190,13 +210,13 @@ async def remembers(desk: Desk, town: Town, *, file: bool, name: str = "after") 
     assert ("kelp" in str(output[-1])) == file, output
     thread = await desk.threads.get(REF)
     assert (thread.last_error, thread.resume_failures) == (None, 0)
-    await until(lambda: town.sandboxes() == [thread.session_id], "one sandbox")
+    await only(town, str(thread.session_id))
     events = await desk.events()
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
 
 
 @contextlib.contextmanager
-def open_town() -> Iterator[Town]:
+def open_town(node: str = NODE) -> Iterator[Town]:
     runtime()  # found out now: later there is an event loop
     with open_state_dir() as root:
-        yield Town(root)
+        yield Town(root, node)

@@ -39,6 +39,8 @@ PATIENCE = Patience(health=2.5, quiet=0.5)
 
 
 class ScriptedHarness(Harness):
+    sees_images = False
+
     def __init__(self, service: SessionService, *, can_sleep: bool, homes: Path | None) -> None:
         self.service = service
         self.can_sleep = can_sleep

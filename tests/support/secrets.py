@@ -2,7 +2,7 @@
 
 import codecs
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 FILES = "find /workspace /tmp /var/tmp /run /dev/shm /home /root /.holdfast -type f -exec cat {} + 2>/dev/null"
@@ -18,6 +18,27 @@ def counting(command: str, secret: str) -> str:
     The search must not bring in what it looks for: it is looked for in another writing.
     """
     return f"({command}) | tr 'A-Za-z' 'N-ZA-Mn-za-m' | grep -acF '{codecs.encode(secret, 'rot13')}'"
+
+
+def finding(command: str, secrets: Iterable[str]) -> str:
+    """The same for several: a command that tells those that are in another's output, for ``found`` to read."""
+    patterns = " ".join(f"-e '{codecs.encode(secret, 'rot13')}'" for secret in secrets)
+    return f"({command}) | tr 'A-Za-z' 'N-ZA-Mn-za-m' | grep -aoF {patterns} | sort -u"
+
+
+def found(output: str) -> set[str]:
+    return {codecs.encode(line, "rot13") for line in output.split()}
+
+
+def those_in_memory(pids: Iterable[int], secrets: Collection[str]) -> set[str]:
+    """Those that any of these processes, by the host's numbers, has in memory which it can write."""
+    wanted = {secret: secret.encode() for secret in secrets}
+    overlap = max(map(len, wanted.values()))
+    seen: set[str] = set()
+    for pid in pids:
+        for piece in _pieces(pid, overlap):
+            seen |= {secret for secret, data in wanted.items() if data in piece}
+    return seen
 
 
 def in_memory(pids: Iterable[int], secret: bytes) -> list[int]:

@@ -12,6 +12,7 @@ from holdfast.agents.fake_world import FakeAgentWorld
 from holdfast.agents.registry import AgentRegistry
 from holdfast.broker.models.accounts import Account
 from holdfast.drivers.fake import FakeDriver
+from holdfast.errors import HoldfastError
 from holdfast.keys.types import ROOT
 from holdfast.protocol.models import Model
 from holdfast.protocol.turn_events import Kind
@@ -21,6 +22,7 @@ from holdfast.threads.books import ThreadBooks
 from holdfast.threads.briefs import Briefs
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.metrics import ThreadMetrics
+from holdfast.threads.preview import Previews
 from holdfast.threads.service import ThreadService
 from holdfast.threads.settings import ThreadSettings
 from holdfast.threads.tools import Tools
@@ -116,6 +118,22 @@ class Desk:
         raise AssertionError(f"no {kind}")
 
 
+def refusals(desk: Desk) -> list[HoldfastError]:
+    """What the database says, from now on, to who writes down what an agent tells."""
+    found: list[HoldfastError] = []
+    real = desk.tools.store.turns.advance
+
+    async def noted(*args: object, **more: object) -> object:
+        try:
+            return await real(*args, **more)  # type: ignore[arg-type]  # whatever it was called with
+        except HoldfastError as error:
+            found.append(error)
+            raise
+
+    desk.tools.store.turns.advance = noted  # type: ignore[method-assign, assignment]  # the same, watched
+    return found
+
+
 class Shelf:
     """Models that are offered to everybody."""
 
@@ -138,6 +156,7 @@ class Street:
         self.models: list[Model] = []
         """What the broker offers."""
         self.transcriber: Transcriber = NoTranscriber()
+        self.previews: Previews | None = None
         self.abilities: Abilities | None = None
         """Of the agents of daemons to come."""
         self.agent_seconds = 0.5
@@ -161,7 +180,7 @@ class Street:
             )
             books = ThreadBooks(self.store, chosen.agents, clock=self.house.clock)
             briefs = Briefs(chosen.agents, Shelf(self.models))
-            threads = ThreadService(tools, self.root / "files", books=books, briefs=briefs)
+            threads = ThreadService(tools, self.root / "files", self.previews, books=books, briefs=briefs)
             async with threads.running():
                 yield Desk(threads, sessions, agent, driver, tools, books)
 
@@ -182,6 +201,11 @@ def text_of(events: Sequence[EventView], turn_id: str | None = None) -> str:
         for event in events
         if event.kind == Kind.TEXT_DELTA and not event.data.get("thought") and turn_id in (None, event.turn_id)
     )
+
+
+async def pieces(data: bytes) -> AsyncIterator[bytes]:
+    """As an upload comes."""
+    yield data
 
 
 @contextlib.asynccontextmanager

@@ -11,71 +11,36 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
 
 from holdfast.agents.base import Abilities, Agent, AgentSessionId, Command, Cursor, Place, Prompt, Said, Told
 from holdfast.agents.fake_world import FakeAgentSession, FakeAgentWorld, FakeHome, FakeTurn
-from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, HoldfastError
+from holdfast.drivers.fake_faults import Faulty
+from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing
 from holdfast.protocol.turn_events import Kind
 
-Moment = Literal["before", "middle", "after"]
-"""When a fault strikes: before anything was done, between two events (``events`` only), or when all is done."""
+_METHODS = frozenset(name for name, what in vars(Agent).items() if callable(what) and not name.startswith("_"))
 
 
-@dataclass(slots=True)
-class _Fault:
-    error: HoldfastError | None
-    hang: bool
-    times: int | None
-    moment: Moment
-    at: int
-    released: asyncio.Event = field(default_factory=asyncio.Event)
+class FakeAgent(Faulty, Agent):
+    """One daemon's view of a world.
 
-
-class FakeAgent(Agent):
-    """One daemon's view of a world. ``calls`` lists each call as (method, session id)."""
+    A call that is made to hang ends at its deadline, as it does with a real agent; ``events`` has none, and its faults
+    in the middle strike after ``at`` events of one reader.
+    """
 
     name = "fake"
 
     def __init__(
         self, world: FakeAgentWorld, *, deadline_seconds: float = 5.0, abilities: Abilities | None = None
     ) -> None:
+        super().__init__(_METHODS)
         self.world = world
-        self.calls: list[tuple[str, str]] = []
         self.slash: Sequence[Command] = ()
         """Its slash commands; it echoes them, as any text that is no script."""
         self.restarts_for_a_new_brief = False
         """Whether it must be started again to take in another brief, as most real agents."""
         self._deadline = deadline_seconds
         self._abilities = abilities or Abilities(steer=True, revert=True, models=("fake-1", "fake-2"))
-        self._faults: dict[str, list[_Fault]] = {}
-
-    # -- what a test does ----------------------------------------------------------------------------------------------
-
-    def inject(
-        self,
-        method: str,
-        *,
-        error: HoldfastError | None = None,
-        hang: bool = False,
-        times: int | None = 1,
-        moment: Moment = "before",
-        at: int = 0,
-    ) -> None:
-        """Let the next ``times`` calls (None: all) of a method fail with ``error``, or hang until ``release``.
-
-        A call that hangs ends at its deadline, as it does with a real agent; ``events`` has none. ``at`` is after how
-        many events of one reader a fault in the middle strikes.
-        """
-        if method.startswith("_") or not callable(getattr(Agent, method, None)):
-            raise ValueError(f"the fake has no method {method!r}")
-        self._faults.setdefault(method, []).append(_Fault(error, hang, times, moment, at))
-
-    def release(self, method: str) -> None:
-        """Let the calls of a method that hang go on, and take its faults away."""
-        for fault in self._faults.pop(method, []):
-            fault.released.set()
 
     # -- the contract --------------------------------------------------------------------------------------------------
 
@@ -124,19 +89,19 @@ class FakeAgent(Agent):
     async def events(
         self, place: Place, session: AgentSessionId, prompt_id: str, after: Cursor
     ) -> AsyncGenerator[Told, None]:
-        await self._strike("events", "before", place)
+        await self._strike("events", "before", place.session_id)
         home = await self._home(place)
         turn, position = _turn(home, session, prompt_id), int(after or "0")
         seen = 0
         while True:
             for event in turn.log[position:]:
-                await self._strike("events", "middle", place, at=seen)
+                await self._strike("events", "middle", place.session_id, at=seen)
                 position, seen = position + 1, seen + 1
                 yield Told(Cursor(str(position)), event)
                 if event.kind is Kind.FINALIZE:
-                    await self._strike("events", "after", place)
+                    await self._strike("events", "after", place.session_id)
                     return
-            await self._strike("events", "middle", place, at=seen)
+            await self._strike("events", "middle", place.session_id, at=seen)
             if position == len(turn.log):
                 await self._wait_for_news(place, home, turn)
 
@@ -206,9 +171,9 @@ class FakeAgent(Agent):
     async def _call(self, method: str, place: Place) -> AsyncIterator[FakeHome]:
         try:
             async with asyncio.timeout(self._deadline):
-                await self._strike(method, "before", place)
+                await self._strike(method, "before", place.session_id)
                 yield await self._home(place)
-                await self._strike(method, "after", place)
+                await self._strike(method, "after", place.session_id)
         except TimeoutError:
             kind = AgentFailed if method in ("prompt", "accepted") else AgentDown
             raise kind(f"the agent did not answer {method} within {self._deadline} s; start it again") from None
@@ -249,27 +214,6 @@ class FakeAgent(Agent):
                 await turn.news()
         except TimeoutError:
             await self._answering(home)
-
-    async def _strike(self, method: str, moment: Moment, place: Place, *, at: int = 0) -> None:
-        if moment == "before":
-            self.calls.append((method, place.session_id))
-        fault = self._take_fault(method, moment, at)
-        await asyncio.sleep(0)
-        if fault is None:
-            return
-        if fault.hang:
-            await fault.released.wait()
-        if fault.error is not None:
-            raise fault.error
-
-    def _take_fault(self, method: str, moment: Moment, at: int) -> _Fault | None:
-        for fault in self._faults.get(method, []):
-            if fault.moment != moment or fault.at != at or fault.times == 0:
-                continue
-            if fault.times is not None:
-                fault.times -= 1
-            return fault
-        return None
 
 
 def _find(home: FakeHome, session: AgentSessionId) -> FakeAgentSession:

@@ -11,6 +11,7 @@ from holdfast.agents.base import AgentSessionId, Brief, Prompt
 from holdfast.agents.scripted.inside import script
 from holdfast.drivers.fake import FakeSandbox, FakeWorld
 from holdfast.drivers.fake_runner import HOME, FakeRunner, interpret
+from holdfast.errors import DiskFull
 from holdfast.protocol.turn_events import Kind, TurnEvent, check
 
 _POLL_SECONDS = 0.005
@@ -193,9 +194,13 @@ class _Performer:
             case script.More():
                 return await self._more()
             case script.Write():
-                files = self._process.runner.files
-                self._turn.undo.append((wish.path, files.get(wish.path)))
-                files[wish.path] = wish.text.encode()
+                runner = self._process.runner
+                before = runner.files.get(wish.path)
+                try:
+                    runner.keep(wish.path, wish.text.encode())
+                except DiskFull as error:
+                    return error.message
+                self._turn.undo.append((wish.path, before))
                 return ""
             case script.Ask():
                 return await self._ask(wish.question_id)

@@ -75,6 +75,7 @@ NEEDS: Final[Mapping[str, Scope]] = {
     "GET /v1/threads/{key}/messages": Scope.READ,
     "POST /v1/threads/{key}/messages": Scope.USE,
     "GET /v1/threads/{key}/messages/{message_id}": Scope.READ,
+    "DELETE /v1/threads/{key}/messages/{message_id}": Scope.USE,
     "GET /v1/threads/{key}/turns/{turn_id}": Scope.READ,
     "GET /v1/threads/{key}/transcript": Scope.READ,
     "GET /v1/threads/{key}/events": Scope.READ,

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
+from holdfast.api.request_model import Request
 from holdfast.api.text import Name, Text
 from holdfast.api.thread_models import Channel, MessageId, TurnId
 from holdfast.threads.commands import Commands
@@ -18,11 +19,7 @@ DEMO = "demo"
 """The provider that is no model: see docs/agents.md."""
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class _Asking(_Request):
+class _Asking(Request):
     """What makes a turn: a message."""
 
     id: MessageId
@@ -49,16 +46,16 @@ class ReviewIn(_Asking):
         return self._message(self.text)
 
 
-class NewSessionIn(_Request):
+class NewSessionIn(Request):
     channel: Channel = DEFAULT_CHANNEL
 
 
-class DiffIn(_Request):
+class DiffIn(Request):
     turn_id: TurnId | None = None
     channel: Channel = DEFAULT_CHANNEL
 
 
-class ModelIn(_Request):
+class ModelIn(Request):
     model: Name | None = Field(description="An id as GET …/models has it; null: the default")
 
 

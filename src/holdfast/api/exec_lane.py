@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from holdfast.api.exec_models import ExecIn
 from holdfast.api.failures import holdfast_reply
-from holdfast.api.models import ExecIn
 from holdfast.api.ports import SessionService
 from holdfast.api.routes import execs
 from holdfast.api.routes.common import is_idempotency_key

@@ -3,11 +3,12 @@
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool
+from pydantic import BaseModel, Field, StrictBool
 from starlette.responses import Response
 
 from holdfast.api.file_paths import JsonPath, to_cursor
 from holdfast.api.models import Mode, mode_bits
+from holdfast.api.request_model import Request
 from holdfast.api.text import Timestamp, timestamp
 from holdfast.sessions.file_types import Change, Entry, Kind
 
@@ -18,11 +19,7 @@ _FIRST, _LAST = -62_135_596_800, 253_402_300_799
 FileMode = Mode | Annotated[int, Field(strict=True, ge=0, le=0o7777)]
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class MakeFolder(_Request):
+class MakeFolder(Request):
     path: JsonPath
     parents: StrictBool = Field(default=False, description="Make those above it too, and accept that it exists")
     mode: FileMode | None = None
@@ -32,7 +29,7 @@ class MakeFolder(_Request):
         return mode_bits(self.mode)
 
 
-class Move(_Request):
+class Move(Request):
     source: JsonPath
     target: JsonPath = Field(description="The new path in full, also for a folder")
     overwrite: StrictBool = Field(default=False, description="Replace a file; a folder is never replaced")
@@ -42,12 +39,12 @@ class Copy(Move):
     recursive: StrictBool = Field(default=False, description="Needed for a folder")
 
 
-class Remove(_Request):
+class Remove(Request):
     path: JsonPath
     recursive: StrictBool = Field(default=False, description="Needed for a folder that is not empty")
 
 
-class ChangeMode(_Request):
+class ChangeMode(Request):
     path: JsonPath
     mode: FileMode
     recursive: StrictBool = Field(default=False, description="Also all that is below, folders included")
@@ -59,7 +56,7 @@ class ChangeMode(_Request):
         return bits
 
 
-class MakeLink(_Request):
+class MakeLink(Request):
     path: JsonPath
     method: Literal["GET", "PUT"] = "GET"
     expires_seconds: Annotated[int, Field(strict=True, gt=0, le=WEEK)] = 3600

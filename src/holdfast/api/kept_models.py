@@ -2,9 +2,10 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from holdfast.api.models import TEN_YEARS, KeptName, LimitsOut, SessionOut
+from holdfast.api.request_model import Request
 from holdfast.api.text import Metadata, Timestamp, timestamp
 from holdfast.sessions.types import (
     ForkRequest,
@@ -16,10 +17,8 @@ from holdfast.sessions.types import (
 )
 
 
-class ForkIn(BaseModel):
+class ForkIn(Request):
     """What is left out is as in the original."""
-
-    model_config = ConfigDict(extra="forbid")
 
     metadata: Metadata | None = None
     ttl_seconds: Annotated[int, Field(strict=True, gt=0, le=TEN_YEARS)] | None = None
@@ -38,9 +37,7 @@ class SessionForked(SessionOut):
         return cls.model_construct(**dict(SessionOut.of(view)), restored=kind.value)
 
 
-class SnapshotIn(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class SnapshotIn(Request):
     name: KeptName | None = Field(default=None, description="Unique among those of the owner; without one, its id")
 
 

@@ -2,17 +2,16 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
+from holdfast.api.request_model import Request
 from holdfast.api.text import Timestamp, timestamp
 from holdfast.keys.types import KeyView, Scope
 
 KeyName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")]
 
 
-class KeyAdd(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class KeyAdd(Request):
     name: KeyName
     scope: Scope
     owner: KeyName | None = Field(default=None, description="Whose sessions it makes and sees; by default its own")

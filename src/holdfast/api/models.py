@@ -6,33 +6,26 @@ from typing import Annotated, Literal
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     InstanceOf,
     StrictBool,
     WithJsonSchema,
     model_validator,
 )
-from pydantic_core import to_json
 
-from holdfast.api.ports import ImageInfo
-from holdfast.api.text import AbsolutePath, Env, ImageSource, Input, Metadata, Name, Text, Timestamp, timestamp
-from holdfast.errors import TooLarge
+from holdfast.api.request_model import Request
+from holdfast.api.text import AbsolutePath, Env, Metadata, Name, Timestamp, timestamp
 from holdfast.sessions.machine import Status
 from holdfast.sessions.names import PATTERN
 from holdfast.sessions.network import MAX_PATTERN, MAX_PATTERNS, NetworkPolicy, Wire
 from holdfast.sessions.sleep import PausedAs
 from holdfast.sessions.types import (
-    DEFAULT_SHELL,
     CreateRequest,
-    ExecRequest,
-    ExecResult,
     SessionStats,
     SessionView,
     SleepPolicy,
 )
 
-MAX_CMD_BYTES = 1024 * 1024
 TEN_YEARS = 10 * 366 * 24 * 3600
 
 Mode = Annotated[str, Field(pattern=r"^(0o?)?[0-7]{3,4}$")]
@@ -65,11 +58,7 @@ NetworkIn = Annotated[
 ]
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class LimitsIn(_Request):
+class LimitsIn(Request):
     """Hard limits on everything in the sandbox together; what is left out takes the daemon's default."""
 
     cpus: Annotated[float, Field(strict=True, gt=0, le=4096, allow_inf_nan=False)] | None = None
@@ -81,7 +70,7 @@ class LimitsIn(_Request):
 Seconds = Annotated[float, Field(gt=0, le=TEN_YEARS, allow_inf_nan=False)]
 
 
-class SleepModel(_Request):
+class SleepModel(Request):
     """When a session is put to sleep by itself; null: never."""
 
     pause_after_seconds: Seconds | None = None
@@ -92,19 +81,19 @@ class SleepModel(_Request):
         return SleepPolicy(self.pause_after_seconds, self.hibernate_after_seconds, self.destroy_after_seconds)
 
 
-class HibernateIn(_Request):
+class HibernateIn(Request):
     """What to keep; null is memory where the driver can, else files."""
 
     as_: Literal["memory", "files"] | None = Field(None, alias="as")
 
 
-class WakeIn(_Request):
+class WakeIn(Request):
     """What to bring back; null is all that was kept."""
 
     as_: Literal["files"] | None = Field(None, alias="as")
 
 
-class SessionCreate(_Request):
+class SessionCreate(Request):
     image: Name | None = None
     ttl_seconds: Annotated[int, Field(strict=True, gt=0, le=TEN_YEARS)] | None = None
     env: Env = Field(default_factory=dict)
@@ -249,95 +238,7 @@ class SessionPage(BaseModel):
     next_cursor: str | None
 
 
-class ExecIn(_Request):
-    """One command for the session's shell; env and cwd hold for this command only."""
-
-    cmd: Text = Field(description="A shell line or script, at most 1 MiB")
-    timeout_ms: Count | None = None
-    stdin: Input = Field(default="", description="What the command reads; without it, the end of file at once")
-    env: Env = Field(default_factory=dict)
-    cwd: AbsolutePath | None = None
-    shell: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")] = DEFAULT_SHELL
-
-    def request(self) -> ExecRequest:
-        if len(self.cmd) > MAX_CMD_BYTES or len(self.cmd.encode()) > MAX_CMD_BYTES:
-            raise TooLarge(f"cmd is over the limit of {MAX_CMD_BYTES} bytes; write it to a file and run that")
-        return ExecRequest(
-            cmd=self.cmd,
-            timeout_ms=self.timeout_ms,
-            stdin=self.stdin.encode(),
-            env=self.env,
-            cwd=self.cwd,
-            shell=self.shell,
-        )
-
-
-class ExecOut(BaseModel):
-    """How a command ended; ``output`` is both streams in the order in which they were written."""
-
-    exec_id: str
-    exit_code: int
-    cwd: str
-    output: str
-    stdout: str
-    stderr: str
-    truncated: bool
-    timed_out: bool
-    cancelled: bool
-    duration_ms: int
-    shell_restarted: bool
-    oom_killed: bool
-
-    @staticmethod
-    def json_of(result: ExecResult) -> bytes:
-        """The reply itself: to build the model first would take as long as the rest of the way out."""
-        return to_json(
-            {
-                "exec_id": result.exec_id,
-                "exit_code": result.exit_code,
-                "cwd": result.cwd,
-                "output": result.output.decode(errors="replace"),
-                "stdout": result.stdout.decode(errors="replace"),
-                "stderr": result.stderr.decode(errors="replace"),
-                "truncated": result.truncated,
-                "timed_out": result.timed_out,
-                "cancelled": result.cancelled,
-                "duration_ms": result.duration_ms,
-                "shell_restarted": result.shell_restarted,
-                "oom_killed": result.oom_killed,
-            }
-        )
-
-
-class ExecEnd(BaseModel):
-    """How a followed command ended; its output came before."""
-
-    exec_id: str
-    exit_code: int
-    cwd: str
-    truncated: bool = Field(description="Whether output is gone that a follower from offset 0 would not see any more")
-    timed_out: bool
-    cancelled: bool
-    duration_ms: int
-    shell_restarted: bool
-    oom_killed: bool
-
-    @classmethod
-    def of(cls, result: ExecResult) -> "ExecEnd":
-        return cls.model_construct(
-            exec_id=result.exec_id,
-            exit_code=result.exit_code,
-            cwd=result.cwd,
-            truncated=result.truncated,
-            timed_out=result.timed_out,
-            cancelled=result.cancelled,
-            duration_ms=result.duration_ms,
-            shell_restarted=result.shell_restarted,
-            oom_killed=result.oom_killed,
-        )
-
-
-class FileWrite(_Request):
+class FileWrite(Request):
     """Exactly one of ``content`` (text, kept as UTF-8) and ``content_base64`` (any bytes)."""
 
     path: AbsolutePath
@@ -365,38 +266,6 @@ class FileWritten(BaseModel):
 class FileContent(BaseModel):
     content_base64: str
     truncated: bool
-
-
-class ImageImport(_Request):
-    name: Name
-    source: ImageSource = Field(
-        description="On the daemon's host: a directory, a tar file, an OCI or docker save archive; or docker://REFERENCE"
-    )
-    replace: StrictBool = False
-
-
-class ImageOut(BaseModel):
-    name: str
-    kind: str
-    size_bytes: int | None
-    created_at: Timestamp
-    digest: str | None
-    recipe: str | None = None
-
-    @classmethod
-    def of(cls, info: ImageInfo) -> "ImageOut":
-        return cls(
-            name=info.name,
-            kind=info.kind,
-            size_bytes=info.size_bytes,
-            created_at=timestamp(info.created_at),
-            digest=info.digest,
-            recipe=info.recipe,
-        )
-
-
-class ImageList(BaseModel):
-    images: list[ImageOut]
 
 
 class Health(BaseModel):

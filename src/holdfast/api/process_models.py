@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
+from pydantic import BaseModel, Field, StrictBool, model_validator
 
 from holdfast.api.chunks import ChunkOut
+from holdfast.api.request_model import Request
 from holdfast.api.text import AbsolutePath, Env, Input, Name, Text, Timestamp, from_base64, timestamp
 from holdfast.sessions.processes import ProcessRequest, ProcessView, TerminalSize
 
@@ -14,11 +15,7 @@ MAX_READ_BYTES = 4 << 20
 ARGV_BYTES = 128 * 1024
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class TerminalIn(_Request):
+class TerminalIn(Request):
     rows: Cells = 24
     columns: Cells = 80
 
@@ -26,7 +23,7 @@ class TerminalIn(_Request):
         return TerminalSize(self.rows, self.columns)
 
 
-class ProcessStart(_Request):
+class ProcessStart(Request):
     """Exactly one of ``cmd`` (a line for bash) and ``argv`` (a program and its arguments)."""
 
     cmd: Text | None = Field(default=None, max_length=ARGV_BYTES)
@@ -101,7 +98,7 @@ class ProcessOutput(BaseModel):
     process: ProcessOut
 
 
-class ProcessInput(_Request):
+class ProcessInput(Request):
     """At most one of ``text`` and ``base64``; ``close`` alone is fine."""
 
     text: Input | None = None
@@ -120,5 +117,5 @@ class ProcessInput(_Request):
         return (self.text or "").encode()
 
 
-class ProcessSignal(_Request):
+class ProcessSignal(Request):
     signal: Annotated[str, Field(pattern=r"^(SIG)?[A-Z]{2,7}[0-9]?$")] = Field(description="TERM, INT, KILL, HUP, …")

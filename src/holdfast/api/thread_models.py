@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool
+from pydantic import BaseModel, Field, StrictBool
 from pydantic_core import to_json
 
+from holdfast.api.request_model import Request
 from holdfast.api.sse import Event
 from holdfast.api.text import Name, Text, Timestamp, timestamp
 from holdfast.api.thread_option_models import OptionsIn, OptionsOut
@@ -50,22 +51,18 @@ MessageId = Annotated[
 ]
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
 # -- requests ------------------------------------------------------------------------------------------------------
 
 
-class ResolveIn(_Request):
+class ResolveIn(Request):
     channel: Channel = DEFAULT_CHANNEL
     options: OptionsIn | None = None
 
 
-class MessageIn(_Request):
+class MessageIn(Request):
     id: MessageId
     text: Annotated[Text, Field(max_length=MAX_TEXT)]
-    attachments: Annotated[list[FileId], Field(max_length=MAX_ATTACHMENTS, description="Ids of uploaded files")] = []
+    attachments: Annotated[list[FileId], Field(max_length=MAX_ATTACHMENTS, description="Ids of uploaded files")] = []  # noqa: RUF012 - pydantic gives each its own
     author: Name | None = None
     channel: Channel = DEFAULT_CHANNEL
     model: Name | None = None
@@ -84,22 +81,22 @@ class MessageIn(_Request):
         )
 
 
-class AbortIn(_Request):
+class AbortIn(Request):
     channel: Channel = DEFAULT_CHANNEL
     queued: StrictBool = Field(default=False, description="Cancel also the messages that wait")
     turn_id: TurnId | None = Field(default=None, description="Only this one, whatever its channel")
 
 
-class AnswerIn(_Request):
+class AnswerIn(Request):
     answer: Annotated[Text, Field(max_length=MAX_TEXT, description="The id of an option, or any text")]
 
 
-class RevertIn(_Request):
+class RevertIn(Request):
     turn_id: TurnId | None = Field(default=None, description="Take back this one and all after it; else the last")
     channel: Channel = DEFAULT_CHANNEL
 
 
-class PauseIn(_Request):
+class PauseIn(Request):
     hibernate: StrictBool = Field(default=False, description="Stop it, and keep its files only")
 
 
@@ -167,7 +164,7 @@ class ResolvedOut(BaseModel):
     session_id: str
     agent_session_id: str
     how: How
-    why: str | None = Field(description="For everything but reused: what was found")
+    why: str | None = Field(description="What was found, in words")
 
     @classmethod
     def of(cls, found: Resolved) -> "ResolvedOut":

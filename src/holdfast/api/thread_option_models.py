@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool
+from pydantic import BaseModel, Field, StrictBool
 
 from holdfast.agents.permissions import MOST_RULES
 from holdfast.api.models import AllowOut, LimitsIn, NetworkIn, Seconds
+from holdfast.api.request_model import Request
 from holdfast.api.text import Env, Name, Text
 from holdfast.broker.models.accounts import Limits
 from holdfast.threads.briefs import MOST_PROMPT
@@ -21,11 +22,7 @@ _Dollars = Annotated[float, Field(ge=0, le=10**9, allow_inf_nan=False)]
 _Names = Annotated[list[Name], Field(max_length=_MOST_MODELS)]
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class IdleModel(_Request):
+class IdleModel(Request):
     """After how many seconds without activity its sandbox is frozen, stopped, destroyed; null: never."""
 
     pause_after_seconds: Seconds | None = 30 * 60.0
@@ -50,7 +47,7 @@ class ThreadLimitsIn(LimitsIn):
         return Limits(self.requests_per_minute, self.tokens_per_minute, self.spend_usd)
 
 
-class RepoModel(_Request):
+class RepoModel(Request):
     """A git repository: cloned into /workspace/NAME of each new sandbox of the thread, where its agent works then."""
 
     url: Annotated[Text, Field(min_length=1, max_length=2000)]
@@ -58,7 +55,7 @@ class RepoModel(_Request):
     ref: Name | None = Field(default=None, description="A commit or tag to begin at")
 
 
-class OptionsIn(_Request):
+class OptionsIn(Request):
     """How a thread is set up. What is left out stays, or takes the configured default.
 
     Of a thread that is there: image, network, env, repo and the limits of its sandbox hold from the next sandbox on;

@@ -255,14 +255,13 @@ class _Interrupt:
         with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):  # as above: there was none
             asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
 
-    async def or_left(self, line: Any) -> str | None:
+    async def or_left(self, line: Awaitable[str | None]) -> str | None:
         """What was typed; None at the end, and for Ctrl-C."""
         typed, pressed = asyncio.ensure_future(line), asyncio.ensure_future(self._next())
         with _ended(typed, pressed):
             await asyncio.wait([typed, pressed], return_when=asyncio.FIRST_COMPLETED)
             if typed.done():
-                found: str | None = typed.result()
-                return found
+                return typed.result()
         sys.stderr.write("\n")
         return None
 
@@ -273,7 +272,7 @@ class _Interrupt:
             await asyncio.wait([working, pressed], return_when=asyncio.FIRST_COMPLETED)
             return working.result() if working.done() else None
 
-    async def aborting(self, work: Any, reply: Reply) -> TurnResult | None:
+    async def aborting(self, work: Awaitable[TurnResult], reply: Reply) -> TurnResult | None:
         """The work's result; None if Ctrl-C was pressed twice."""
         working = asyncio.ensure_future(work)
         for attempt in (1, 2):
@@ -286,8 +285,7 @@ class _Interrupt:
                 working.cancel()
                 await asyncio.wait([working])
                 return None
-        result: TurnResult = await working
-        return result
+        return await working
 
     async def _abort(self, reply: Reply) -> bool:
         """Whether the daemon was told. It is about our own message: what others do in the thread goes on."""

@@ -25,6 +25,7 @@ class GitCredential(BaseModel):
     paths: tuple[Name, ...] = ("*",)
     push: bool = True
     url: str = ""
+    ca_file: str = ""
 
     @field_validator("url")
     @classmethod
@@ -33,6 +34,13 @@ class GitCredential(BaseModel):
         if value and (parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username):
             raise ValueError("must be a URL such as https://git.example.com, without a user or a query")
         return value.rstrip("/")
+
+    @field_validator("ca_file")
+    @classmethod
+    def _somewhere_certain(cls, value: str) -> str:
+        if value and not value.startswith("/"):
+            raise ValueError("must be an absolute path of a file with certificates in PEM")
+        return value
 
     @model_validator(mode="after")
     def _no_token_in_the_clear(self) -> "GitCredential":
@@ -64,7 +72,13 @@ GitCredentials = Annotated[Mapping[str, GitCredential], BeforeValidator(_from_te
 def git_settings(credentials: Mapping[str, GitCredential], user_name: str, user_email: str) -> GitSettings:
     hosts = {
         name: GitHost(
-            name, entry.key.source() if entry.key else None, entry.username, entry.paths, entry.push, entry.url
+            name,
+            entry.key.source() if entry.key else None,
+            entry.username,
+            entry.paths,
+            entry.push,
+            entry.url,
+            entry.ca_file,
         )
         for name, entry in credentials.items()
     }

@@ -128,6 +128,7 @@ def _offer(provider: str, config: ModelConfig, known: Offer | None, wires: tuple
         config.wires or wires,
         config.context_tokens or base.context_tokens,
         config.output_tokens or base.output_tokens,
+        base.images if config.images is None else config.images,
     )
     return Offer(model, _price(config.price) if config.price is not None else (known.price if known else None))
 

@@ -74,6 +74,7 @@ class ModelConfig(BaseModel):
     wires: Annotated[tuple[Wire, ...] | None, BeforeValidator(split)] = None
     context_tokens: Annotated[Int, Field(ge=1)] | None = None
     output_tokens: Annotated[Int, Field(ge=1)] | None = None
+    images: bool | None = None
 
 
 class ProviderConfig(BaseModel):

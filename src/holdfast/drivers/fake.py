@@ -12,10 +12,6 @@ The sandboxes are in a ``FakeWorld``, which outlives drivers as a machine outliv
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
-
-import anyio
-from anyio import lowlevel
 
 from holdfast.drivers import fake_files, snapshot_place
 from holdfast.drivers.base import (
@@ -30,16 +26,11 @@ from holdfast.drivers.base import (
     SandboxState,
     SandboxStats,
 )
+from holdfast.drivers.fake_faults import Faulty
 from holdfast.drivers.fake_runner import FakeRunner
 from holdfast.drivers.snapshot_facts import SnapshotFacts
 from holdfast.drivers.tree_removal import remove_tree
-from holdfast.errors import DriverConflict, DriverUnsupported, HoldfastError, SandboxNotFound
-
-Moment = Literal["before", "middle", "after"]
-"""When a fault strikes: before anything was done, half-way, or when all is done.
-
-Half-way is for create, restore, destroy and snapshot only.
-"""
+from holdfast.errors import DriverConflict, DriverUnsupported, SandboxNotFound
 
 _HANDLE_PREFIX = "fake:"
 _NOTHING_USED = SandboxStats(cpu_seconds=0.0, memory_bytes=0, processes=0, oom_kills=0)
@@ -104,49 +95,17 @@ class FakeWorld:
         self.sandboxes.clear()
 
 
-@dataclass(slots=True)
-class _Fault:
-    error: HoldfastError | None
-    hang: bool
-    times: int | None
-    moment: Moment
-    released: anyio.Event = field(default_factory=anyio.Event)
-
-
-class FakeDriver(Driver):
-    """One daemon's view of a world. ``calls`` lists each call as (method, session id)."""
+class FakeDriver(Faulty, Driver):
+    """One daemon's view of a world. Faults in the middle are for create, restore, destroy and snapshot only."""
 
     name = "fake"
 
     def __init__(self, world: FakeWorld | None = None, *, capabilities: Capabilities = _CAPABILITIES) -> None:
+        super().__init__(_METHODS)
         self.world = world or FakeWorld()
-        self.calls: list[tuple[str, str]] = []
         self._capabilities = capabilities
-        self._faults: dict[str, list[_Fault]] = {}
 
     # -- what a test does ------------------------------------------------------------------------------------------
-
-    def inject(
-        self,
-        method: str,
-        *,
-        error: HoldfastError | None = None,
-        hang: bool = False,
-        times: int | None = 1,
-        moment: Moment = "before",
-    ) -> None:
-        """Let the next ``times`` calls (None: all) of a method fail with ``error``, or hang until ``release``.
-
-        Faults of one method strike in the order in which they were injected. With both, it hangs, then fails.
-        """
-        if method not in _METHODS:
-            raise ValueError(f"the fake has no method {method!r}")
-        self._faults.setdefault(method, []).append(_Fault(error, hang, times, moment))
-
-    def release(self, method: str) -> None:
-        """Let the calls of a method that hang go on, and take its faults away."""
-        for fault in self._faults.pop(method, []):
-            fault.released.set()
 
     async def kill(self, session_id: str, *, oom: bool = False) -> None:
         """The sandbox dies: its link drops, the driver sees it as stopped."""
@@ -166,6 +125,13 @@ class FakeDriver(Driver):
 
     def thaw(self, session_id: str) -> None:
         self._runner(session_id).frozen = False
+
+    def fill_disk(self, session_id: str) -> None:
+        """Nothing more can be written in the sandbox, until ``free_disk``."""
+        self._runner(session_id).full = True
+
+    def free_disk(self, session_id: str) -> None:
+        self._runner(session_id).full = False
 
     def cut_link(self, session_id: str) -> None:
         """The connection drops; commands go on, and the runner dials again."""
@@ -351,28 +317,6 @@ class FakeDriver(Driver):
         sandbox = self._sandbox(session_id)
         memory = sandbox.runner is not None and sandbox.runner.alive and sandbox.runner.asleep
         return SandboxInfo(self.handle_for(session_id), session_id, sandbox.state, sandbox.oom_killed, memory)
-
-    async def _strike(self, method: str, moment: Moment, session_id: str) -> None:
-        """A point where a call can be cancelled, and where the next fault of this method and moment happens."""
-        if moment == "before":
-            self.calls.append((method, session_id))
-        fault = self._take_fault(method, moment)
-        await lowlevel.checkpoint()
-        if fault is None:
-            return
-        if fault.hang:
-            await fault.released.wait()
-        if fault.error is not None:
-            raise fault.error
-
-    def _take_fault(self, method: str, moment: Moment) -> _Fault | None:
-        for fault in self._faults.get(method, []):
-            if fault.moment != moment or fault.times == 0:
-                continue
-            if fault.times is not None:
-                fault.times -= 1
-            return fault
-        return None
 
 
 def _session_of(handle: Handle) -> str:

@@ -15,10 +15,14 @@ _CHUNK = 1 << 16
 
 
 class FakeFileTasks:
-    """``files`` gives the dictionary as it is now: a sandbox that was stopped gets it back from before."""
+    """``files`` gives the dictionary as it is now: a sandbox that was stopped gets it back from before.
 
-    def __init__(self, files: Callable[[], dict[str, bytes]]) -> None:
+    ``keep`` puts a file there, as far as there is room.
+    """
+
+    def __init__(self, files: Callable[[], dict[str, bytes]], keep: Callable[[str, bytes], None]) -> None:
         self._now = files
+        self._keep = keep
         self._folders: set[str] = set()
         self._changed: dict[str, tuple[bytes, float]] = {}
 
@@ -51,7 +55,7 @@ class FakeFileTasks:
                 content = b""
                 while not (frame := await stream.next())[0].get("end"):
                     content += bytes(frame[1])
-                self._files[path] = content
+                self._keep(path, content)
                 writer.write(frames.encode({"entry": self._entry(path)}))
             case "stat":
                 writer.write(frames.encode({"entry": self._entry(path)}))

@@ -18,6 +18,7 @@ from holdfast.drivers.fake_file_tasks import FakeFileTasks
 from holdfast.errors import (
     BadInput,
     Conflict,
+    DiskFull,
     ExecNotFound,
     FileMissing,
     HoldfastError,
@@ -48,12 +49,12 @@ class FakeRunner:
     """Runs from the moment it is made until ``kill``, or until the host replaces it, refuses it or shuts it down."""
 
     def __init__(self, spec: SandboxSpec, files: dict[str, bytes] | None = None) -> None:
-        self.frozen = False
+        self.frozen = self.full = False
         self.asleep = False
         """In a checkpoint: it does not dial."""
         self.files: dict[str, bytes] = {} if files is None else files
         self.listening: dict[str, int] = {}
-        self._file_work = FakeFileTasks(lambda: self.files)
+        self._file_work = FakeFileTasks(lambda: self.files, self.keep)
         self._spec = spec
         self._env = {"HOME": HOME, "SANDBOX_ID": spec.session_id, **spec.env}
         self._execs: dict[str, _Exec] = {}
@@ -191,7 +192,7 @@ class FakeRunner:
             case "fs.read":
                 return self._read(path, _number(call["limit"]))
             case "fs.write":
-                self.files[path] = body
+                self.keep(path, body)
             case "fs.pull":
                 content, limit = self._content(path), max(_number(call["limit"]), INLINE_FILE_BYTES)
                 self._spawn(self._send_file(content, limit, str(call["stream"])))
@@ -212,6 +213,12 @@ class FakeRunner:
         return await self._connect("stream", {"listen": name, "stream": os.urandom(8).hex()})
 
     # -- files -----------------------------------------------------------------------------------------------------
+
+    def keep(self, path: str, content: bytes) -> None:
+        """Write a file, as far as there is room."""
+        if self.full:
+            raise DiskFull(f"{path}: No space left on device")
+        self.files[path] = content
 
     def _content(self, path: str) -> bytes:
         if path not in self.files:
@@ -243,8 +250,12 @@ class FakeRunner:
     async def _receive_file(self, path: str, size: int, stream: str) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             reader, writer = await self._connect("stream", {"stream": stream})
-            self.files[path] = await reader.readexactly(size)
-            writer.write(frames.encode({}))
+            content = await reader.readexactly(size)
+            try:
+                self.keep(path, content)
+                writer.write(frames.encode({}))
+            except DiskFull as error:
+                writer.write(frames.encode({"error": {"code": error.code, "message": error.message}}))
             writer.close()
 
     # -- commands --------------------------------------------------------------------------------------------------

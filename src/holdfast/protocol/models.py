@@ -34,6 +34,8 @@ class Model:
     wires: tuple[Wire, ...]
     context_tokens: int = 128_000
     output_tokens: int = 16_000
+    images: bool = True
+    """Whether it can be shown images; one that cannot refuses a request that has some."""
 
     @property
     def id(self) -> str:

@@ -100,6 +100,8 @@ message.finalize           ``error``: {code, message} where the reason is ``erro
 question                   ``options``: [{id, label}]; ``deadline``: seconds since the epoch; ``default``
 error                      ``discards``: ids of parts whose text is no part of the answer any more: the model is asked
                            again (``model_retried``), and what it says then has other ids
+models                     ids of those that the conversation can use; ``current``: the one that this turn uses. Told in
+                           its first turn, and when either has changed
 plan                       ``entries``: [{text, status: pending|in_progress|completed}], the whole plan each time
 commands                   ``commands``: [{name, description}]
 model-switched             ``from`` and ``to`` are ids of models; ``reason`` in words

@@ -1,11 +1,10 @@
 """A command that is followed while it runs."""
 
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any
 from urllib.parse import quote
 
 from holdfast.errors import HoldfastError
-from holdfast.sdk.output import SILENCE_SECONDS, Chunk, follow
+from holdfast.sdk.output import SILENCE_SECONDS, Chunk, Opening, follow
 from holdfast.sdk.results import ExecEnd, ExecResult, of_wire
 from holdfast.sdk.transport import Transport, to_json
 
@@ -53,7 +52,7 @@ class ExecStream:
             elif event.kind == "exit":
                 self._result = of_wire(ExecEnd, event.data)
 
-    def _open(self, position: int) -> Any:
+    def _open(self, position: int) -> Opening:
         """The first time it starts the command; the key makes that safe to repeat until the exec id is known."""
         if self.exec_id is not None:
             path = f"{self._session_path}/exec/{quote(self.exec_id, safe='')}/stream"

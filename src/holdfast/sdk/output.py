@@ -43,7 +43,8 @@ def chunk_of(stream: str, told: Mapping[str, Any]) -> Chunk:
     return Chunk(stream, told["offset"], data, told.get("dropped", 0))
 
 
-Open = Callable[[int], AbstractAsyncContextManager[aiohttp.ClientResponse]]
+Opening = AbstractAsyncContextManager[aiohttp.ClientResponse]
+Open = Callable[[int], Opening]
 """A reply of events from this offset on."""
 
 

@@ -3,10 +3,9 @@
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from urllib.parse import quote
 
-from holdfast.sdk.output import SILENCE_SECONDS, Chunk, chunk_of, follow
+from holdfast.sdk.output import SILENCE_SECONDS, Chunk, Opening, chunk_of, follow
 from holdfast.sdk.results import new_key, of_wire
 from holdfast.sdk.transport import Transport
 
@@ -85,7 +84,7 @@ class Process:
     async def follow(self, offset: int = 0) -> AsyncGenerator[Chunk, None]:
         """What it writes, as it writes it, until it ends. Cuts of the connection are not noticed."""
 
-        def open_at(position: int) -> Any:
+        def open_at(position: int) -> Opening:
             params = {"offset": str(position)}
             return self._transport.stream("GET", self._path + "/stream", params=params, timeout=SILENCE_SECONDS)
 

@@ -7,7 +7,7 @@ of the same name on the async object.
 import importlib.util
 import weakref
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -311,7 +311,7 @@ def _has_uvloop() -> bool:
     return importlib.util.find_spec("uvloop") is not None
 
 
-def _shut(portal: BlockingPortal, client: Client, running: Any) -> None:
+def _shut(portal: BlockingPortal, client: Client, running: AbstractContextManager[BlockingPortal]) -> None:
     try:
         portal.call(client.close)
     finally:

@@ -1,7 +1,7 @@
 """A terminal in a session: bytes both ways, a size, and an end."""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -47,7 +47,7 @@ class Terminal:
     async def resize(self, rows: int, columns: int) -> None:
         await self._send(self._socket.send_str(json.dumps({"resize": {"rows": rows, "columns": columns}})))
 
-    async def _send(self, sending: Any) -> None:
+    async def _send(self, sending: Awaitable[None]) -> None:
         try:
             await sending
         except (aiohttp.ClientError, ConnectionError):

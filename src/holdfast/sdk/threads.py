@@ -26,7 +26,7 @@ from holdfast.sdk.thread_results import (
     thread_of_wire,
     turn_of_wire,
 )
-from holdfast.sdk.transport import Transport, to_json
+from holdfast.sdk.transport import Body, Transport, to_json
 
 DEFAULT_CHANNEL = "default"
 RESOLVE_SECONDS = 180.0
@@ -242,7 +242,7 @@ class Thread:
         headers = {"Content-Type": "application/octet-stream"}
         return await self._upload(name or path.name, read_file(path), headers)
 
-    async def _upload(self, name: str, body: Any, headers: dict[str, str]) -> ThreadFile:
+    async def _upload(self, name: str, body: Body, headers: dict[str, str]) -> ThreadFile:
         query = {**self._query, "name": name}
         text = await self._transport.raw("POST", f"{self._path}/files", body, headers, params=query)
         return of_wire(ThreadFile, _parsed(text))

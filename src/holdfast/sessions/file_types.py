@@ -41,6 +41,8 @@ class Entry:
     mtime_ns: int
     inode: int
     target: str | None = None
+    ctime_ns: int | None = None
+    """When anything of it was last changed, which nobody can set back; None from a runner that does not tell."""
 
     @property
     def mtime(self) -> float:
@@ -60,6 +62,7 @@ class Entry:
                 mtime_ns=_number(entry["mtime_ns"], 1 << 96),
                 inode=_natural(entry["inode"]),
                 target=None if entry.get("target") is None else _text(entry["target"]),
+                ctime_ns=None if entry.get("ctime_ns") is None else _number(entry["ctime_ns"], 1 << 96),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError(f"the runner told of a file in a way that makes no sense: {error}") from None

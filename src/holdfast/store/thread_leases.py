@@ -54,6 +54,11 @@ class ThreadLeases:
 
         Each success adds one to the generation: whoever had it before is refused from then on, also if that was an
         earlier life of the same owner. Raises ``Conflict``, naming the holder, or ``ThreadNotFound``.
+
+        One guarded UPDATE is enough here, without an advisory lock around it: the condition looks at this one row
+        only, so whoever comes second waits for the row's own lock and then has the condition tested on the row as the
+        first has left it (on Postgres as well, which reads it anew). Where there is no row yet, or a condition looks
+        at other tables, that does not hold, and ``get_or_create`` and ``claim_idle`` lock first.
         """
 
         def work(connection: sa.Connection) -> ThreadRow:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from holdfast.errors import NotFound
 from holdfast.store.database import Database
-from holdfast.store.thread_guard import enter, enter_any, written
+from holdfast.store.thread_guard import clock, enter, enter_any, written
 from holdfast.store.thread_rows import Lease, RequestRow, ThreadRow
 from holdfast.store.thread_tables import OPEN, threads
 from holdfast.store.thread_tables import thread_requests as table
@@ -68,6 +68,15 @@ class ThreadRequests:
             return _get(connection, id) if found is None else RequestRow(**found._mapping)
 
         return await written(self._database, self._watch, lease.thread_id, work)
+
+    async def forget(self, *, older_than: float) -> int:
+        """Those done so many seconds ago, whose askers have read the result or are gone; how many. They may be big."""
+
+        def work(connection: sa.Connection) -> int:
+            old = table.c.done_at <= clock(connection) - older_than
+            return connection.execute(sa.delete(table).where(old)).rowcount
+
+        return await self._database.write(work)
 
 
 def _one(id: str) -> sa.Select[tuple[object, ...]]:

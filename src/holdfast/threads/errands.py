@@ -42,6 +42,7 @@ log = structlog.get_logger(__name__)
 
 Data = Mapping[str, object]
 _MANY = 1000
+_ALL_THERE = "the sandbox, the agent and its session were all there"
 
 
 class Errands:
@@ -105,7 +106,7 @@ class Errands:
             "session_id": found.place.session_id,
             "agent_session_id": found.session,
             "how": str(found.how),
-            "why": found.why,
+            "why": found.why or _ALL_THERE,
             "changed": noted or found.changed,
         }
 

@@ -7,7 +7,7 @@ last event it has seen; it takes what comes next from there, or, if it is too fa
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from itertools import islice
 
 import structlog
@@ -21,6 +21,8 @@ log = structlog.get_logger(__name__)
 
 PAGE = 200
 _KEPT = 500
+_KEPT_CHARS = 8_000_000
+"""Of text, in the events of one thread: a single one may hold a million."""
 _AGAIN_SECONDS = 1.0
 
 
@@ -35,13 +37,17 @@ class _Tail:
         self.bell = asyncio.Event()
         self.pump: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
+        self._chars = 0
 
     def add(self, events: list[EventView]) -> None:
         for event in events:
             self.events.append(event)
             self.end = event.seq
-        while len(self.events) > _KEPT:
-            self.start = self.events.popleft().seq
+            self._chars += _chars(event.data)
+        while len(self.events) > _KEPT or self._chars > _KEPT_CHARS:
+            oldest = self.events.popleft()
+            self.start = oldest.seq
+            self._chars -= _chars(oldest.data)
         self.poke()
 
     def poke(self) -> None:
@@ -136,6 +142,15 @@ class Feed:
                 tail.add([event_view(row) for row in page.events])
             if len(page.events) < PAGE:
                 return
+
+
+def _chars(value: object) -> int:
+    """How much text there is in what an event tells."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(map(_chars, value.values()))
+    return sum(map(_chars, value)) if isinstance(value, list | tuple) else 0
 
 
 def event_view(row: ThreadEventRow) -> EventView:

@@ -50,6 +50,7 @@ _OF_ALL = (StaleRow, ThreadNotFound, SandboxLost, Unavailable, DiskFull)
 _PAGE = 1000
 _CHUNK = 1 << 18
 _SKEW_SECONDS = 2.0
+_MOST_SEEN = 10_000
 _PART = ".part-"
 _OLD_SECONDS = 86400.0
 
@@ -78,6 +79,8 @@ class ThreadFileService:
         self._tools = tools
         self._rows = tools.store.thread_files
         self._root = root
+        self._seen: dict[tuple[str, str], Entry] = {}
+        """How artifacts looked when they were fetched, by session and name."""
 
     # -- in and out of the host --------------------------------------------------------------------------------------
 
@@ -223,7 +226,7 @@ class ThreadFileService:
         async for entry in self._displayed(session_id):
             name = str(PurePosixPath(entry.path).relative_to(DISPLAY))
             before = newest.get(name)
-            if before is not None and _same(entry, before):
+            if before is not None and (_same(entry, before) or self._seen.get((session_id, name)) == entry):
                 continue
             if len(into.kept) >= MAX_ARTIFACTS or len(into.trouble) >= _MOST_TROUBLE:
                 into.trouble.append(TooLarge(f"{name} and what comes after it: too many for one turn"))
@@ -236,6 +239,14 @@ class ThreadFileService:
                 into.trouble.append(type(error)(f"{name}: {error.message}"))
             else:
                 into.kept.update({name: row} if row is not None else {})
+                self._see(session_id, name, entry)
+
+    def _see(self, session_id: str, name: str, entry: Entry) -> None:
+        """It need not be fetched again as long as it looks like this: in a sandbox made from a snapshot all is new."""
+        if len(self._seen) >= _MOST_SEEN:
+            self._seen.clear()
+        if _touched(entry) + _SKEW_SECONDS < time.time():  # else it may change once more, and look the same
+            self._seen[session_id, name] = entry
 
     async def _displayed(self, session_id: str) -> AsyncIterator[Entry]:
         after: str | None = None
@@ -302,8 +313,12 @@ def _hidden(path: str) -> bool:
 
 
 def _same(entry: Entry, before: ThreadFileRow) -> bool:
-    """Whether a file was certainly not touched since it was kept."""
-    return entry.size == before.size and entry.mtime + _SKEW_SECONDS < before.created_at
+    """Whether a file was certainly not touched since it was kept. ``cp -p`` sets its date back, but not this one."""
+    return entry.size == before.size and _touched(entry) + _SKEW_SECONDS < before.created_at
+
+
+def _touched(entry: Entry) -> float:
+    return max(entry.mtime_ns, entry.ctime_ns or 0) / 1e9
 
 
 def _old_files(root: Path) -> dict[str, list[str]]:

@@ -270,8 +270,9 @@ class Janitor:
         await store.leases.release(taken.lease, if_done=False)
 
     async def forget(self) -> None:
-        """Rows and files of deleted threads, and uploads that no message ever named."""
+        """Rows and files of deleted threads, uploads that no message ever named, and requests that are done."""
         store, settings = self._tools.store, self._tools.settings
+        await store.thread_requests.forget(older_than=settings.keep_requests_seconds)
         paths = await store.threads.purge(older_than=settings.keep_deleted_seconds)
         paths += await store.thread_files.remove_unused(older_than=settings.keep_uploads_seconds)
         await self._files.remove(paths)

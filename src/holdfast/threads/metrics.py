@@ -27,7 +27,7 @@ class ThreadMetrics:
             registry=registry,
         )
         self.prompt_retries = Counter(
-            "holdfast_thread_prompt_retries_total", "Turns that were taken up again after a failure.", registry=registry
+            "holdfast_thread_prompt_retries_total", "Prompts that were given to an agent once more.", registry=registry
         )
         self.takeovers = Counter(
             "holdfast_thread_takeovers_total", "Turns of another, or an earlier, daemon taken over.", registry=registry

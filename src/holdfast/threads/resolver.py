@@ -6,6 +6,7 @@
 | the sandbox asleep, the agent down     | woken, started                                    | resumed            |
 | the agent has lost the session         | a new one, which is told the history              | session_replaced   |
 | the sandbox is certainly gone          | a new one, with an agent that is told the history | recreated          |
+| a preview that has run out, is refused | another one                                       | nothing            |
 | anything else                          | tried again for a while, then reported            | the error          |
 """
 
@@ -33,7 +34,7 @@ from holdfast.errors import (
 from holdfast.protocol.turn_events import TurnEvent
 from holdfast.store.thread_rows import ChannelChange, ChannelRow, Lease, SleepState, ThreadChange, ThreadRow
 from holdfast.threads.briefs import Briefs
-from holdfast.threads.preview import Previews, refreshed
+from holdfast.threads.preview import PreviewKeeper
 from holdfast.threads.resolve_time import ResolveTime
 from holdfast.threads.sandboxes import GONE, Ready, Sandboxes, resolved
 from holdfast.threads.sleeps import slept
@@ -89,7 +90,7 @@ class _Story:
 class Resolver:
     """All methods are called by who holds the thread's lease."""
 
-    def __init__(self, tools: Tools, sandboxes: Sandboxes, previews: Previews, briefs: Briefs) -> None:
+    def __init__(self, tools: Tools, sandboxes: Sandboxes, previews: PreviewKeeper, briefs: Briefs) -> None:
         self._tools = tools
         self._briefs = briefs
         self._workspaces = Workspaces(tools)
@@ -219,7 +220,7 @@ class Resolver:
         row = found.thread
         if row.last_error is not None or row.resume_failures:
             row = await self._tools.store.threads.clear_error(lease)
-        row = await refreshed(self._tools, self._previews, lease, row)
+        row = await self._previews.kept(lease, row)
         news = story.news(found.place.session_id)
         if row.sleep_state != SleepState.AWAKE:
             news.append(slept(SleepState.AWAKE))

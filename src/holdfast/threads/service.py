@@ -27,7 +27,7 @@ from holdfast.threads.idle_agents import IdleAgents
 from holdfast.threads.janitor import Janitor
 from holdfast.threads.keys import DEFAULT_CHANNEL, ThreadRef, check_channel, check_message_id
 from holdfast.threads.office import Office
-from holdfast.threads.preview import NoPreviews, Previews
+from holdfast.threads.preview import NoPreviews, PreviewKeeper, Previews
 from holdfast.threads.resolver import Resolver
 from holdfast.threads.sandboxes import Sandboxes
 from holdfast.threads.tools import Tools, new_id
@@ -69,7 +69,8 @@ class ThreadService:
         self._files = ThreadFileService(tools, files_dir)
         sandboxes = Sandboxes(tools, self._hosts)
         self._briefs = briefs or Briefs(tools.settings.agents)
-        resolver = Resolver(tools, sandboxes, previews or NoPreviews(), self._briefs)
+        self._previews = PreviewKeeper(tools, previews or NoPreviews())
+        resolver = Resolver(tools, sandboxes, self._previews, self._briefs)
         self._office = Office(tools, self._hosts, resolver, self._files)
         if books is not None:
             books.attend(self._office.lease_of)
@@ -97,6 +98,7 @@ class ThreadService:
             await asyncio.gather(*watchers, return_exceptions=True)
             self._feed.close()
             await self._office.close()
+            await self._previews.close()
 
     def hang_up(self) -> None:
         """End every ``follow``: the daemon is about to stop, and readers shall go to the next one."""

@@ -56,6 +56,10 @@ class ThreadSettings:
     """A sandbox;"""
     start_seconds: float = 240.0
     """an agent, with the end of one that hangs: more than any adapter gives it;"""
+    preview_trust_seconds: float = 60.0
+    """For how long a preview that was given, or looked at, is not looked at again."""
+    preview_look_seconds: float = 3.0
+    """How long it may take to answer then."""
     lease_seconds: float = 30.0
     """After how long without a word from its daemon a thread is another one's. Renewed three times as often."""
     linger_seconds: float = 5.0
@@ -96,6 +100,8 @@ class ThreadSettings:
     max_file_bytes: int = 1 << 30
     keep_uploads_seconds: float = 24 * 3600.0
     """How long a file is kept that no message names."""
+    keep_requests_seconds: float = 3600.0
+    """How long the result of a request to another daemon is kept: much longer than anybody waits for it."""
     keep_deleted_seconds: float = 60.0
     """How long the rows of a deleted thread are kept."""
 

@@ -52,8 +52,8 @@ class Steering:
     async def _steered(self) -> list[MessageRow]:
         """All messages that the store has taken into the turn since it began."""
         messages = await patiently(lambda: self._tools.store.messages.of_turn(self._turn.id), self._tools.sleep)
-        began = self._turn.created_at
-        return [message for message in messages if message.mode == Mode.STEER and message.updated_at > began]
+        began = self._turn.first_seq  # where the message stands that it began with, if that was one of these
+        return [one for one in messages if one.mode == Mode.STEER and one.seq is not None and one.seq > began]
 
     def add(self, message: MessageRow) -> None:
         self._waiting[message.id] = message

@@ -115,7 +115,7 @@ class TurnRun:
             try:
                 await self._recall()
                 while not await self._try():
-                    metrics.prompt_retries.inc()
+                    pass
             except _GiveUp as end:
                 await self._end_with(end.error)
             except HoldfastError:
@@ -226,6 +226,8 @@ class TurnRun:
         turn = self._turn
         if self._aborting:
             raise Aborted
+        if turn.attempts:
+            self._tools.metrics.prompt_retries.inc()
         await self._note(state=TurnState.PROMPTED, agent_session_id=found.session, attempt=True)
         try:
             await found.agent.prompt(found.place, found.session, prompt)

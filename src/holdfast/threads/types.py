@@ -151,7 +151,7 @@ class Resolved:
     agent_session_id: str
     how: How
     why: str | None
-    """For everything but ``reused``: what was found, in words."""
+    """What was found, in words."""
 
 
 @dataclass(frozen=True, slots=True)

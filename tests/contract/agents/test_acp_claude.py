@@ -35,6 +35,7 @@ class TestClaude(AgentConformance):
 async def test_the_program_within_dies_and_the_next_turn_finds_another(harness: Harness) -> None:
     """The adapter's own process lives on, and would answer every prompt with the same error."""
     async with talk(harness) as one:
+        await one.turn(harness.wishes.say("begun"))  # what dies in its first turn may have kept nothing of it
         prompt_id = await one.prompt(harness.wishes.wait_for(one.path("never")))
         await one.read_until(prompt_id, Kind.TOOL_UPDATE)
         kill = ProcessRequest(cmd="pkill -KILL -f 'claude-agent-sd[k]-linux'")

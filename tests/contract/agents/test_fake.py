@@ -18,6 +18,8 @@ pytestmark = pytest.mark.anyio
 
 
 class FakeHarness(Harness):
+    sees_images = False
+
     def __init__(self, house: House, service: SessionService) -> None:
         self._world = FakeAgentWorld(house.world)
         self._service = service

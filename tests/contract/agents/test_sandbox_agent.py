@@ -1,22 +1,27 @@
 """sandbox-agent in a real sandbox, against the demo model: with opencode behind it the essential part, and how it asks;
 the whole suite with pi, which is quicker, or for both with ``TEST_WHOLE_SUITE=1``."""
 
+import asyncio
 import itertools
 import os
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from holdfast.agents.base import Place
+from holdfast.agents.base import Agent, Place
 from holdfast.agents.conformance import AgentConformance
 from holdfast.agents.conformance.essentials import EssentialConformance
+from holdfast.agents.conformance.harness import eventually, talk, text_of
 from holdfast.agents.conformance.permissions import PermissionConformance
 from holdfast.agents.sandbox_agent.adapter import SandboxAgent, SandboxAgentPi
+from holdfast.protocol.turn_events import Kind
 from support.agent_harness import PATIENCE, AgentHarness, real_agent
 
 pytestmark = pytest.mark.anyio
 
 PROGRAM = "sandbox-agent"
+KEPT_BY_SERVER = 1024
+MANY = 1500
 MOST_SESSIONS = 8
 """Of one server: behind it, pi has a process for each."""
 
@@ -42,6 +47,42 @@ class TestSandboxAgent(AgentConformance):
         yield shared
         if next(tests) % MOST_SESSIONS == 0:
             await shared.make_agent().stop(Place(shared.sessions[0], shared.service, brief=shared.brief()))
+
+    async def test_what_is_said_while_no_daemon_listens_is_not_lost(self, harness: AgentHarness) -> None:
+        """More than the server keeps; and then also that is gone."""
+        async with talk(harness) as one:
+            lines = [
+                harness.wishes.wait_for(one.path("go")),
+                f"count {MANY}",
+                harness.wishes.write(one.path("done"), "x"),
+            ]
+            prompt_id = await one.prompt(harness.wishes.say("begun"), *lines, harness.wishes.say("and done"))
+            first = await one.read_until(prompt_id, Kind.TEXT_DELTA)
+            await die(one.agent)
+            await one.touch("go")
+
+            async def is_done() -> bool:
+                return await harness.read_file(one.place, one.path("done")) is not None
+
+            await eventually(is_done, "the agent has said it all")
+            turn = await one.another_daemon().read(prompt_id)
+            assert Kind.ERROR not in [told.event.kind for told in turn]
+            assert len([told for told in turn if told.event.kind is Kind.TEXT_DELTA]) > KEPT_BY_SERVER
+            assert text_of(turn).split() == ["begun", *map(str, range(MANY)), "and", "done"]
+            await harness.kill_agent(one.place)
+            other = one.another_daemon()
+            assert await other.read(prompt_id) == turn
+            assert await other.read(prompt_id, first.cursor) == turn[turn.index(first) + 1 :]
+
+
+async def die(agent: Agent) -> None:
+    """As a daemon that is killed: nobody reads along any more, and what it had sent is hung up on."""
+    assert isinstance(agent, SandboxAgent)
+    tasks = [scribe.task for scribe in agent._scribes.values()] + list(agent._http._held.values())
+    assert tasks
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
 
 
 class WithOpencode:

@@ -1,5 +1,6 @@
 """When a provider fails, in each of the ways in which they do and in each dialect, the next one answers instead."""
 
+import asyncio
 import json
 import socket
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from holdfast.protocol.turn_events import Kind as Told
 from support.house import until
 from support.model_door import ACCOUNT, Door, MemoryBooks, key_of, model_door
 from support.model_server import Cut, Fault, Garbage, Silent, Status, events_of, model_server
+from support.waiting import linger
 
 pytestmark = pytest.mark.anyio
 
@@ -83,15 +85,45 @@ async def test_nobody_listens(wire: Wire) -> None:
 @pytest.mark.parametrize("wire", list(Wire))
 async def test_where_all_fail_the_last_ones_words_are_passed_on(wire: Wire) -> None:
     async with model_server() as server, model_door(server, wire) as door:
-        server.break_("one", Status(503))
+        server.break_("one", Status(429))
         server.break_(
-            "two", Status(429, {"retry-after": "7", "set-cookie": "a=b", "openai-organization": "org-secret"})
+            "two", Status(503, {"retry-after": "7", "set-cookie": "a=b", "openai-organization": "org-secret"})
         )
         said = await door.ask()
-        assert (said.status, said.headers["retry-after"]) == (429, "7")
-        assert b"Rate limit reached" in said.body
+        assert (said.status, said.headers["retry-after"]) == (503, "7")
+        assert b"overloaded" in said.body.lower()
         assert "org-secret" not in str(said.headers) and "set-cookie" not in said.headers
         assert not door.books.told
+
+
+@pytest.mark.parametrize(("status", "why"), [(402, "is empty"), (429, "try again later")])
+async def test_what_may_name_the_account_is_told_in_our_own_words(status: int, why: str) -> None:
+    alone = MemoryBooks(replace(ACCOUNT, preferences=()))
+    async with model_server() as server, model_door(server, books=alone) as door:
+        server.break_("one", Status(status, {"retry-after": "7"}))
+        said = await door.ask()
+        assert (said.status, said.headers["retry-after"]) == (status, "7")
+        assert why in json.loads(said.body)["error"]["message"] and b"Rate limit reached" not in said.body
+
+
+async def test_there_is_no_hurry_where_all_others_are_left_alone() -> None:
+    settings = replace(QUICK, breaker=BreakerSettings(failures=1, open_seconds=600.0))
+    gate = asyncio.Event()
+    async with model_server() as server, model_door(server, settings=settings) as door:
+        server.break_("two", Status(500))
+        server.break_("one", Status(500))
+        assert (await door.ask()).status == 500
+        door.proxy._breakers["one"].succeeded()
+        server.mend("one")
+        server.break_("one", Silent(gate))
+        asked = asyncio.ensure_future(door.ask("say at last"))
+        await until(lambda: len(server.asked("one")) == 2, "it is asked")
+        await linger(3 * QUICK.first_byte_seconds)
+        assert not asked.done()
+        server.mend("one")
+        gate.set()
+        said = await asked
+    assert said.status == 200 and b"last" in said.body
 
 
 @pytest.mark.parametrize("status", [401, 403])

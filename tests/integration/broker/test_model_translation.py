@@ -16,7 +16,7 @@ from holdfast.broker.models.settings import ProxySettings
 from holdfast.broker.models.sse import EventSplitter
 from holdfast.broker.wires import TONGUES
 from holdfast.broker.wires.deltas import Delta, Reason, gathered
-from holdfast.broker.wires.talk import Call, Message, Result, Role, Talk, Text, Thought, Tool, merged
+from holdfast.broker.wires.talk import Call, Image, Message, Result, Role, Talk, Text, Thought, Tool, merged
 from holdfast.broker.wires.target import Target
 from holdfast.protocol.models import Wire
 from support.house import until
@@ -130,6 +130,21 @@ async def test_who_cannot_be_asked_the_same_is_left_out_and_that_is_said(wire: W
         assert any(word in message for word in ("several answers", "web_search", "cachedContent"))
 
 
+@pytest.mark.parametrize("other", [Wire.CHAT, Wire.MESSAGES])
+async def test_who_does_not_see_is_left_out_where_there_are_images(other: Wire) -> None:
+    async with model_server() as server:
+        three = provider_at(server, "three", other, "m3")
+        blind = [replace(offer, model=replace(offer.model, images=False)) for offer in three.offers]
+        books = MemoryBooks(replace(ACCOUNT, preferences=("three/m3",)))
+        async with model_door(server, Wire.CHAT, books=books, more=[replace(three, offers=blind)]) as door:
+            server.break_("one", Status(529))
+            shown = Message(Role.USER, (Text("say hello"), Image("image/png", "AAAA")))
+            said = await put(door, Talk("m1", [shown]), stream=False)
+            assert said.status == 529 and not server.asked("three")
+            assert "three/m3 (images, which it does not see)" in json.loads(said.body)["error"]["message"]
+            assert (await put(door, Talk("m1", [Message(Role.USER, (Text("say hello"),))]), stream=False)).status == 200
+
+
 @each_wire
 async def test_a_stream_that_breaks_ends_with_an_error_in_the_agents_dialect(wire: Wire) -> None:
     other = Wire.MESSAGES if wire is not Wire.MESSAGES else Wire.RESPONSES
@@ -188,7 +203,7 @@ async def test_where_all_fail_the_last_ones_words_are_told_in_the_agents_dialect
         said = await door.ask()
         assert (said.status, said.headers["retry-after"]) == (429, "7")
         error = json.loads(said.body)["error"]
-        assert error["type"] == "rate_limit_error" and "Rate limit reached" in error["message"]
+        assert (error["type"], error["code"]) == ("rate_limit_error", "provider_busy")
 
 
 async def test_the_only_one_who_can_be_asked_has_time() -> None:
@@ -224,3 +239,26 @@ async def test_thoughts_of_another_model_are_not_sent_to_the_first_when_it_is_ba
         assert (await door.send("POST", "/llm/one/v1/messages", json={**body, "messages": messages})).status == 200
         asked = json.loads(server.asked("one")[-1].body)
         assert asked["messages"][0]["content"] == said["content"][1:]
+
+
+# -- providers that do not speak the agent's dialect at all ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("wire", "other"), [(Wire.MESSAGES, Wire.CHAT), (Wire.RESPONSES, Wire.MESSAGES)])
+async def test_a_provider_is_asked_in_a_dialect_that_it_does_not_speak(wire: Wire, other: Wire) -> None:
+    async with house(wire, other) as (server, door):
+        said = await door.ask("say hello", provider="three", model="m3")
+        parts, _, _ = heard(wire, said, stream=True)
+        assert parts == [Text("hello\n")] and wire_of(server.asked("three")[-1].path) is other
+        await until(lambda: len(door.books.calls) == 1, "it is written down")
+        assert door.books.calls[0].provider == "three" and not door.books.told
+
+
+async def test_what_cannot_be_translated_for_the_only_one_is_said() -> None:
+    async with house(Wire.RESPONSES, Wire.MESSAGES) as (server, door):
+        body = {"model": "m3", "input": "hi", "tools": [{"type": "web_search"}]}
+        said = await door.send("POST", "/llm/three/v1/responses", json=body)
+        error = json.loads(said.body)["error"]
+        assert (said.status, error["code"]) == (400, "cannot_translate") and "web_search" in error["message"]
+        server.break_("three", Status(404))
+        assert (await door.ask(provider="three", model="m3")).status == 404

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.drivers.fake import Moment
+from holdfast.drivers.fake_faults import Moment
 from holdfast.errors import (
     BadInput,
     DriverQuota,

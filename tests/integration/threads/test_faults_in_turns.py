@@ -67,6 +67,7 @@ async def test_a_stream_that_is_cut_is_read_on_without_a_gap(street: Street, at:
         await check_once(desk, street)
         assert text_of(await desk.events()) == "one two three\n"
     assert turn.reason == "end_turn"
+    assert street.metric("holdfast_thread_prompt_retries_total") == 0
 
 
 async def test_an_agent_that_dies_in_mid_turn_ends_it_with_an_error(street: Street) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from unittest.mock import AsyncMock
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from holdfast.agents.base import Abilities
 from holdfast.errors import AgentDown, AgentUnsupported, Conflict, NotFound, SandboxLost, TurnNotFound, WrongState
 from holdfast.protocol.turn_events import Kind
+from holdfast.store.thread_rows import MessageRow
 from holdfast.threads.types import MessageStatus, Mode
 from support.house import until
 from support.threads import REF, Desk, Street, text_of
@@ -89,6 +91,25 @@ async def test_a_steering_message_that_the_agent_never_took_is_sent_again(street
         await desk.ended("m2")
         again = await desk.ended("m2+again")
     assert again.answer == "do not lose me\n"
+
+
+async def test_a_steering_message_is_known_by_its_place_and_not_by_a_clock_that_was_set_back(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = street.store.messages.of_turn
+
+    async def long_ago(turn_id: str) -> list[MessageRow]:
+        return [replace(message, updated_at=0.0) for message in await real(turn_id)]
+
+    monkeypatch.setattr(street.store.messages, "of_turn", long_ago)
+    async with street.daemon() as desk:
+        await begin(desk, street)
+        desk.agent.inject("steer", error=AgentDown("gone"), times=None)
+        await desk.say("say do not lose me", "m2", mode=Mode.STEER)
+        await until(lambda: any(call == "steer" for call, _ in desk.agent.calls), "tried")
+        go(street)
+        await desk.ended("m2")
+        assert (await desk.ended("m2+again")).answer == "do not lose me\n"
 
 
 async def test_a_steering_message_that_comes_as_the_turn_ends_is_the_next_turn(

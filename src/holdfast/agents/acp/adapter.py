@@ -21,9 +21,11 @@ from holdfast.agents.acp.words import (
     request,
     update_of,
 )
+from holdfast.agents.attachments import Image, images, paths_told
 from holdfast.agents.base import Abilities, Agent, AgentSessionId, Command, Cursor, Place, Prompt, Said, Told
 from holdfast.agents.supervisor import Found, Json, Launch, Patience, Supervisor, record
 from holdfast.agents.supervisor.journal import Delivery
+from holdfast.agents.supervisor.offers import Offers
 from holdfast.agents.supervisor.preamble import preamble
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing
 from holdfast.protocol.models import Model, channel_tag
@@ -53,6 +55,7 @@ class AcpAgent(Agent):
         self._supervisor = Supervisor(self.name, patience)
         self._notes = Conversations(self._supervisor.directory)
         self._prompts = self._supervisor.journal("prompts")
+        self._offers = Offers(self._supervisor.directory)
 
     @property
     def abilities(self) -> Abilities:
@@ -70,7 +73,8 @@ class AcpAgent(Agent):
         await record.prune(place, await self._supervisor.directory(place))
 
     async def health(self, place: Place) -> None:
-        await self._ping(place, await self._running(place))
+        async with self._supervisor.soon():
+            await self._ping(place, await self._running(place))
 
     async def stop(self, place: Place) -> None:
         await self._supervisor.stop(place)
@@ -161,12 +165,13 @@ class AcpAgent(Agent):
             raise AgentFailed(f"{self.name} cannot be told to go without asking: {error}") from error
 
     async def resume_session(self, place: Place, session: AgentSessionId) -> None:
-        found = await self._running(place)
-        note = await self._known(place, session, found)
-        if note.process_id == found.view.process_id:
-            await self._ping(place, found)
-        else:
-            await self._load(place, found, note)
+        async with self._supervisor.soon():
+            found = await self._running(place)
+            note = await self._known(place, session, found)
+            if note.process_id == found.view.process_id:
+                await self._ping(place, found)
+                return
+        await self._load(place, found, note)
 
     async def _known(self, place: Place, session: str, found: Found | None = None) -> Note:
         note = await self._notes.find(place, session, None if found is None else found.view.process_id)
@@ -240,22 +245,25 @@ class AcpAgent(Agent):
         note = await self._known(place, session, found if self._preset.model_option is None else None)
         if note.process_id != found.view.process_id:
             note = await self._load(place, found, note)
-        note = await self._choose_model(place, found, note, prompt.model)
+        setting = await self._setting(place)
+        model = setting.model if prompt.model is None else _model(self.name, setting, prompt.model)
+        note = await self._choose_model(place, found, note, setting, model)
         if not note.spoken:
             note = replace(note, spoken=True)
             await self._notes.keep(place, note)
         history = await self._notes.history(place, session) if note.untold else ""
         name = self._prompts.name(session, prompt.id)
-        params = {"sessionId": note.inner, "prompt": _blocks(prompt, history)}
+        params = {"sessionId": note.inner, "prompt": _blocks(prompt, history, await images(place, prompt, model))}
         line = request(request_id(name), "session/prompt", params)
-        told = {"session": session, "inner": note.inner}
+        offered = setting.models if self._preset.model_option is not None else [setting.model]
+        offer = await self._offers.news(place, session, offered, model)
+        told = {"session": session, "inner": note.inner, **({"models": offer} if offer else {})}
         await self._prompts.deliver(place, found.view, found.generation, line, session, prompt.id, note=told)
+        await self._offers.keep(place, session, offer)
         if history:
             await self._notes.keep(place, replace(note, untold=False))
 
-    async def _choose_model(self, place: Place, found: Found, note: Note, wanted: str | None) -> Note:
-        setting = await self._setting(place)
-        model = setting.model if wanted is None else _model(self.name, setting, wanted)
+    async def _choose_model(self, place: Place, found: Found, note: Note, setting: Setting, model: Model) -> Note:
         if self._preset.model_option is None:
             if model != setting.model:
                 raise AgentFailed(
@@ -320,7 +328,8 @@ class AcpAgent(Agent):
             return
         for one in asked:
             if str(one.number) == number:
-                await turn.answer(one, answer)
+                if not one.withdrawn:
+                    await turn.answer(one, answer)
                 return
         raise AgentFailed(f"{self.name} has not asked {question_id[:100]!r}")
 
@@ -335,13 +344,11 @@ class AcpAgent(Agent):
         return ()
 
 
-def _blocks(prompt: Prompt, history: str) -> list[Json]:
-    text = f"{history}\n\n{prompt.text}" if history else prompt.text
-    links: list[Json] = [
-        {"type": "resource_link", "uri": f"file://{path}", "name": path.rpartition("/")[2]}
-        for path in prompt.attachments
-    ]
-    return [{"type": "text", "text": text}, *links]
+def _blocks(prompt: Prompt, history: str, shown: Sequence[Image]) -> list[Json]:
+    """Paths are told in words: of a link, some agents make something that their model cannot find the file by."""
+    text = (f"{history}\n\n{prompt.text}" if history else prompt.text) + paths_told(prompt)
+    blocks: list[Json] = [{"type": "image", "mimeType": image.mime, "data": image.data} for image in shown]
+    return [{"type": "text", "text": text}, *blocks]
 
 
 def _model(agent: str, setting: Setting, wanted: str) -> Model:

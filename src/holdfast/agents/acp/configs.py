@@ -5,8 +5,11 @@ The only way to a model is the broker's, and what stands in for a key is worth n
 
 import json
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 
 from holdfast.agents.acp.setting import Setting
+from holdfast.agents.opencode.settings import LOCK, modalities
 from holdfast.agents.opencode.tools import permissions
 from holdfast.agents.pi.config import RETRY
 from holdfast.protocol.models import Model, Wire, url_of
@@ -37,8 +40,23 @@ def _only_ours(setting: Setting) -> Environment:
     return {"OPENCODE_DISABLE_PROJECT_CONFIG": "1"} if setting.asks else {}
 
 
+ASKED_AGAIN = "holdfast: the model is asked again"
+"""What our plugin says in the midst of an answer."""
+
+_RETRIES = "retries.js"
+
+
+@cache
+def _retries() -> bytes:
+    return (Path(__file__).parent / _RETRIES).read_bytes()
+
+
 def opencode_files(setting: Setting) -> Files:
-    return _rules(setting, "RULES.md")
+    return {
+        _RETRIES: _retries(),
+        "config/opencode/package-lock.json": json.dumps(LOCK).encode(),
+        **_rules(setting, "RULES.md"),
+    }
 
 
 _OPENCODE_PACKAGES = {
@@ -58,6 +76,7 @@ def _opencode(setting: Setting) -> Mapping[str, object]:
         "provider": {name: _opencode_provider(setting, name, models) for name, models in setting.providers.items()},
         "enabled_providers": list(setting.providers),
         "permission": permissions(setting.brief.permissions),
+        "plugin": [f"file://{setting.home}/{_RETRIES}"],
         "instructions": [
             *([f"{setting.home}/RULES.md"] if setting.brief.system_prompt else []),
             *([f"{setting.brief.workdir}/AGENTS.md"] if setting.asks else []),  # which goes with the configuration
@@ -76,6 +95,7 @@ def _opencode_provider(setting: Setting, name: str, models: list[Model]) -> Mapp
                 "name": model.name,
                 "tool_call": True,
                 "limit": {"context": model.context_tokens, "output": model.output_tokens},
+                **modalities(model),
             }
             for model in models
             if wire in model.wires
@@ -100,6 +120,7 @@ def codex_files(setting: Setting) -> Files:
         'sandbox_mode = "danger-full-access"',
         f'approval_policy = "{"untrusted" if setting.asks else "never"}"',
         "check_for_update_on_startup = false",
+        *(['web_search = "disabled"'] if setting.is_translated else []),
         f"[model_providers.{json.dumps(provider)}]",
         f"name = {json.dumps(provider)}",
         f"base_url = {json.dumps(setting.url + '/v1')}",
@@ -109,6 +130,7 @@ def codex_files(setting: Setting) -> Files:
         "stream_max_retries = 1",
         "[analytics]",
         "enabled = false",
+        *(["[features]", "multi_agent = false"] if setting.is_translated else []),  # which OpenAI alone has a word for
     ]
     return {"config.toml": "\n".join(lines).encode() + b"\n", **_rules(setting, "AGENTS.md")}
 
@@ -157,7 +179,12 @@ def _pi_provider(setting: Setting, name: str, models: list[Model]) -> Mapping[st
         "api": _PI_APIS[wire],
         "apiKey": setting.key,
         "models": [
-            {"id": model.name, "contextWindow": model.context_tokens, "maxTokens": model.output_tokens}
+            {
+                "id": model.name,
+                "contextWindow": model.context_tokens,
+                "maxTokens": model.output_tokens,
+                "input": ["text", *(["image"] if model.images else [])],
+            }
             for model in models
             if wire in model.wires
         ],

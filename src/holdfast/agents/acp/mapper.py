@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 from holdfast.agents.acp.permission import Asked, options_of
 from holdfast.agents.acp.tool import Tool, shown
-from holdfast.agents.acp.words import Id, explain, is_answer, request_of, update_of
+from holdfast.agents.acp.words import Id, canceled_request, explain, is_answer, request_of, update_of
 from holdfast.agents.supervisor.lines import CUT, Json
+from holdfast.agents.supervisor.offers import offer_events
 from holdfast.protocol.turn_events import AgentStatus, Kind, StopReason, ToolState, TurnEvent
 
 _MOST_COMMANDS = 200
@@ -27,6 +28,13 @@ class Refuse:
     number: int
     id: Id
     method: str
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """A request that the agent waits for no longer: it says so, or its tool has come to an end without an answer."""
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +61,7 @@ class Quirks:
     """Of an error after which its process answers, and is of no more use."""
 
 
-Step = TurnEvent | Asked | Refuse | Ended
+Step = TurnEvent | Asked | Refuse | Withdrawn | Ended
 
 
 @dataclass(slots=True)
@@ -64,6 +72,8 @@ class Mapper:
     request_id: str
     message_id: str
     quirks: Quirks = field(default_factory=Quirks)
+    offer: str = ""
+    """Of models, where this turn is to tell them: see ``Offers``."""
     _tools: dict[str, Tool] = field(default_factory=dict)
     _told: dict[str, TurnEvent] = field(default_factory=dict)
     _status: AgentStatus | None = None
@@ -74,6 +84,7 @@ class Mapper:
     _cut: bool = False
     """The model was cut off, or has failed, and nothing was said since."""
     _requests: int = 0
+    _asked: list[Asked] = field(default_factory=list)
     _spoke: bool = False
     _last_text: str = ""
     _trouble: str = ""
@@ -83,6 +94,7 @@ class Mapper:
     def begin(self) -> list[TurnEvent]:
         return [
             TurnEvent(Kind.MESSAGE_CREATE, {"message_id": self.message_id, "role": "agent"}),
+            *offer_events(self.offer),
             *self._now(AgentStatus.THINKING),
         ]
 
@@ -96,6 +108,9 @@ class Mapper:
         asked = request_of(told)
         if asked is not None:
             return list(self._request(*asked))
+        canceled = canceled_request(told)
+        if canceled is not None:
+            return [Withdrawn(one.number) for one in self._asked if one.id == canceled]
         update = update_of(told, self.session)
         return [] if update is None else list(self._update(update))
 
@@ -150,7 +165,9 @@ class Mapper:
         tool = self._tool(wanted)
         tool.take({**wanted, "status": None, "content": None})  # it describes, and tells nothing of what happens
         yield from self._tool_events(tool)
-        yield Asked(self._requests, id, tool.id, tool.kind, tool.argument, tool.title, options_of(params))
+        asked = Asked(self._requests, id, tool.id, tool.kind, tool.argument, tool.title, options_of(params))
+        self._asked.append(asked)
+        yield asked
 
     # -- what it tells -------------------------------------------------------------------------------------------------
 
@@ -167,6 +184,8 @@ class Mapper:
                 self._spoke = True
                 self._last_text = ""
                 yield from self._tool_events(tool)
+                if tool.over:
+                    yield from (Withdrawn(one.number) for one in self._asked if one.tool_id == tool.id)
             case {"sessionUpdate": "plan", "entries": list(entries)}:
                 yield from self._plan(entries)
             case {"sessionUpdate": "available_commands_update", "availableCommands": list(commands)}:

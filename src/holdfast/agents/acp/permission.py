@@ -30,6 +30,8 @@ class Asked:
     title: str
     options: Sequence[tuple[str, str]]
     """(its id, its kind)"""
+    withdrawn: bool = False
+    """The agent does not wait for an answer any more."""
 
     def event_options(self) -> list[Json]:
         return [{"id": name, "label": label} for name, label in _LABELS.items()]

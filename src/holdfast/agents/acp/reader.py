@@ -4,20 +4,32 @@ All that is told comes from the agent's output, which the runner keeps. A reader
 line and leaves out what its cursor says was told. What needs an answer is answered on the way, once, by the journal.
 """
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 
-from holdfast.agents.acp.mapper import Ended, Mapper, Refuse, Step
+from holdfast.agents.acp.mapper import Ended, Mapper, Refuse, Step, Withdrawn
 from holdfast.agents.acp.permission import ALLOW, CANCELED, DENY, Asked
 from holdfast.agents.acp.position import BEGINNING, END, Position, position_of
 from holdfast.agents.acp.turn import Turn
 from holdfast.agents.base import Cursor, Told
 from holdfast.agents.permissions import Action, decide
 from holdfast.agents.supervisor.lines import Line
+from holdfast.agents.supervisor.output import Said
 from holdfast.errors import AgentDown, HoldfastError
 from holdfast.protocol.turn_events import Kind, StopReason, TurnEvent
 from holdfast.sessions.processes import ProcessView
 
+
+class Answered:
+    """A question may have been answered."""
+
+
+class _NoMore:
+    """In the place of an item."""
+
+
+_NO_MORE = _NoMore()
 _OPTIONS = {Action.ALLOW: ALLOW, Action.DENY: DENY}
 
 
@@ -31,6 +43,8 @@ class Reader:
         self._mapper: Mapper = turn.mapper()
         self._position = position_of(after)
         self._open: dict[int, Asked] = {}
+        self._withdrawn: set[int] = set()
+        self._answers = turn.supervisor.journal("answers")
         self._all: list[Told] = []  # also what is left out here, since it was told to another reader
         self._whole = True
         self.ended = False
@@ -43,8 +57,12 @@ class Reader:
         place = self._turn.place
         following = self._turn.supervisor.follow(place, delivery.process_id, delivery.output, self._quiet)
         lost, last = 0, END
-        async with contextlib.aclosing(following) as items:
+        async with contextlib.aclosing(self._or_answer(following)) as items:
             async for item in items:
+                if item is None or isinstance(item, Answered):
+                    async with contextlib.aclosing(self._closings(self._position.line, final=False)) as closings:
+                        async for told in closings:
+                            yield told
                 match item:
                     case int():
                         lost += item
@@ -64,6 +82,34 @@ class Reader:
         async with contextlib.aclosing(self._died(last)) as events:
             async for told in events:
                 yield told
+
+    async def _or_answer(self, items: AsyncGenerator[Said, None]) -> AsyncGenerator[Said | Answered, None]:
+        """The same, and ``Answered`` while questions are open: the agent itself may say nothing to it for long."""
+        known = self._answers.count
+        async with contextlib.aclosing(items):
+            while True:
+                coming = asyncio.ensure_future(anext(items, _NO_MORE))
+                try:
+                    while self._open and await self._is_answered(coming, known):
+                        known = self._answers.count
+                        yield Answered()
+                    item = await coming
+                finally:
+                    coming.cancel()
+                    await asyncio.wait([coming])
+                if isinstance(item, _NoMore):
+                    return
+                yield item
+
+    async def _is_answered(self, coming: "asyncio.Future[Said | _NoMore]", known: int) -> bool:
+        """Whether that comes first."""
+        given = asyncio.ensure_future(self._answers.news(known))
+        try:
+            waited: list[asyncio.Future[Said | _NoMore] | asyncio.Future[None]] = [coming, given]
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            given.cancel()
+        return self._answers.count > known
 
     # -- a line --------------------------------------------------------------------------------------------------------
 
@@ -90,6 +136,10 @@ class Reader:
             await self._turn.keep(self._all)
         for told in news:
             yield told
+        if self._withdrawn & self._open.keys():
+            async with contextlib.aclosing(self._closings(self._position.line, final=False)) as closings:
+                async for told in closings:
+                    yield told
 
     async def _take(self, step: Step, line: int) -> list[TurnEvent]:
         match step:
@@ -101,6 +151,8 @@ class Reader:
                         await self._turn.refuse(step)
             case Asked():
                 return await self._asked(step, line)
+            case Withdrawn() if step.number in self._open:
+                self._withdrawn.add(step.number)
         return []
 
     async def _asked(self, asked: Asked, line: int) -> list[TurnEvent]:
@@ -130,7 +182,7 @@ class Reader:
         """Questions that were answered meanwhile; at the turn's end, all."""
         for number in list(self._open):
             answer = await self._turn.answered(number)
-            if answer is None and not final:
+            if answer is None and not final and number not in self._withdrawn:
                 continue
             del self._open[number]
             if number in self._position.closed:

@@ -30,6 +30,11 @@ class Setting:
         return url_of(self.model.provider)
 
     @property
+    def is_translated(self) -> bool:
+        """Whether the model speaks another dialect than the agent: then its provider's own tools cannot be offered."""
+        return self.wire not in self.model.wires
+
+    @property
     def asks(self) -> bool:
         """Whether any tool is not simply allowed: only then agents that can do without asking are told to ask."""
         return any(rule.action is not Action.ALLOW for rule in self.brief.permissions)
@@ -43,16 +48,22 @@ class Setting:
 
 
 def choose(agent: str, home: str, tag: str, brief: Brief, wires: Sequence[Wire], *, several: bool) -> Setting:
-    """The first model that speaks a dialect of the agent's; ``several``: it can have more, of any provider."""
-    fitting = [model for model in brief.models if any(wire in model.wires for wire in wires)]
-    if not fitting:
-        offered = ", ".join(f"{model.id} ({', '.join(model.wires)})" for model in brief.models) or "none"
+    """The first model that speaks a dialect of the agent's; ``several``: it can have more, of any provider.
+
+    If none does, the first of all: the broker translates. One that needs no translation is better, wherever it stands.
+    """
+    usable = [model for model in brief.models if model.wires]
+    if not usable:
+        offered = ", ".join(model.id for model in brief.models) or "none"
         raise AgentFailed(
-            f"{agent} speaks {', '.join(wires)}, and no model that this thread may use does. Offered: {offered}. "
-            f"Add a provider with one of these dialects to the setting providers, or choose another agent"
+            f"{agent} speaks {', '.join(wires)}, and there is no model that this thread may use. Offered: {offered}. "
+            f"Add a provider to the setting providers, or allow one of its models"
         )
-    first = fitting[0]
-    wire = next(wire for wire in wires if wire in first.wires)
-    if not several:
+    fitting = [model for model in usable if any(wire in model.wires for wire in wires)]
+    first = fitting[0] if fitting else usable[0]
+    wire = next((wire for wire in wires if wire in first.wires), wires[0])
+    if not fitting:
+        fitting = [model for model in usable if model.provider == first.provider]
+    elif not several:
         fitting = [model for model in fitting if model.provider == first.provider and wire in model.wires]
     return Setting(home, brief, tag, wire, first, fitting)

@@ -1,10 +1,10 @@
 """One turn in the agent's output: where it begins, what it asks, how it ended; and the way to answer."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.agents.acp.always import Always
-from holdfast.agents.acp.mapper import Ended, Mapper, Quirks, Refuse
+from holdfast.agents.acp.mapper import Ended, Mapper, Quirks, Refuse, Withdrawn
 from holdfast.agents.acp.permission import ALLOW_ALWAYS, CANCELED, Asked
 from holdfast.agents.acp.words import notification, refusal, result
 from holdfast.agents.base import Place, Told
@@ -32,7 +32,8 @@ class Turn:
     quirks: Quirks
 
     def mapper(self) -> Mapper:
-        return Mapper(self.session, request_id(self.name), f"msg_{self.name[:24]}", self.quirks)
+        offer = self.delivery.note.get("models", "")
+        return Mapper(self.session, request_id(self.name), f"msg_{self.name[:24]}", self.quirks, offer)
 
     def question_id(self, number: int) -> str:
         return f"{self.name}.{number}"
@@ -59,6 +60,8 @@ class Turn:
             for step in mapper.feed(line.told):
                 if isinstance(step, Asked):
                     asked.append(step)
+                elif isinstance(step, Withdrawn):
+                    asked = [replace(one, withdrawn=one.withdrawn or one.number == step.number) for one in asked]
                 over = over or isinstance(step, Ended)
         return asked, over
 
@@ -115,7 +118,7 @@ class Turn:
             self.place, view, self.delivery.generation, self.cancel_line(), self.name
         )
         for one in asked:
-            if await self.answered(one.number) is None:
+            if not one.withdrawn and await self.answered(one.number) is None:
                 await self.answer(one, CANCELED)
 
     def cancel_line(self) -> bytes:

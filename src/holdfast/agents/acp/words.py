@@ -65,6 +65,14 @@ def update_of(told: Json, session: str) -> Json | None:
     return None
 
 
+def canceled_request(told: Json) -> Id | None:
+    """The request of the agent's that it takes back."""
+    match told:
+        case {"method": "$/cancel_request", "params": {"requestId": str() | int() as id}}:
+            return id
+    return None
+
+
 def explain(error: object) -> str:
     """An error of the agent, in words: the most telling of what it says."""
     if not isinstance(error, dict):

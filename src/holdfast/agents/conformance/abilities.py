@@ -1,15 +1,34 @@
 """What an agent can do beyond answering, where it says so; and that it says so where it cannot."""
 
 import secrets
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
 
-from holdfast.agents.base import Prompt
+from holdfast.agents.base import Prompt, Told
 from holdfast.agents.conformance.harness import Harness, need, raises, reason_of, script, talk, text_of
 from holdfast.errors import AgentFailed, AgentUnsupported
 from holdfast.protocol.turn_events import Kind, StopReason
 
+_SQUARE = 32
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+PICTURE = b"\x89PNG\r\n\x1a\n" + b"".join(
+    (
+        _chunk(b"IHDR", struct.pack(">IIBBBBB", _SQUARE, _SQUARE, 8, 2, 0, 0, 0)),
+        _chunk(b"IDAT", zlib.compress((b"\0" + b"\xff\0\0" * _SQUARE) * _SQUARE)),
+        _chunk(b"IEND", b""),
+    )
+)
+"""A red square, which agents may open, as some do."""
+
 
 class AbilityConformance:
-    """steer, revert."""
+    """steer, revert, models, files that come along."""
 
     async def test_steer(self, harness: Harness) -> None:
         async with talk(harness) as one:
@@ -56,6 +75,30 @@ class AbilityConformance:
             await one.touch("go")
             assert reason_of(await one.read(prompt_id)) is StopReason.END_TURN
 
+    async def test_files_that_come_with_a_message(self, harness: Harness) -> None:
+        """It learns where they are; and an image it sees, where it can, once and in this message alone."""
+        async with talk(harness) as one:
+            paths = [one.path("notes with a blank.txt"), one.path("picture")]
+            for path, data in zip(paths, (b"the number is 4711", PICTURE), strict=True):
+                await harness.write_file(one.place, path, data)
+            prompt = Prompt("trn_files", script(harness.wishes.attachments()), attachments=paths)
+            await one.agent.prompt(one.place, one.session, prompt)
+            turn = await one.read(prompt.id)
+            assert reason_of(turn) is StopReason.END_TURN
+            assert all(path in text_of(turn) for path in paths), text_of(turn)
+            assert text_of(turn).count("image/png") == harness.sees_images, text_of(turn)
+            assert "no attachments" in text_of(await one.turn(harness.wishes.attachments()))
+
+    async def test_models_are_told_once(self, harness: Harness) -> None:
+        async with talk(harness) as one:
+            models = [model.id for model in one.place.brief.models]
+            need(bool(models), "there is no model")
+            told = _offers(await one.turn(harness.wishes.say("first")))
+            assert [data["current"] for data in told] == models[:1]
+            assert told[0]["models"] in (models, models[:1])
+            other = one.another_daemon()
+            assert _offers(await other.turn(harness.wishes.say("second"))) == []
+
     async def test_each_prompt_may_name_a_model(self, harness: Harness) -> None:
         async with talk(harness) as one:
             models = one.place.brief.models
@@ -67,7 +110,9 @@ class AbilityConformance:
                 except AgentFailed as error:  # it keeps the one that it was started with, and says so
                     assert model != models[0] and model.id in error.message
                     continue
-                assert text_of(await one.read(prompt.id)).strip() == model.name
+                turn = await one.read(prompt.id)
+                assert text_of(turn).strip() == model.name
+                assert [data["current"] for data in _offers(turn)] == [model.id]  # each time it is another one
             unknown = Prompt("trn_unknown", script(harness.wishes.model()), model="nobody/nothing")
             await raises(AgentFailed, one.agent.prompt(one.place, one.session, unknown))
             assert not await one.agent.accepted(one.place, one.session, unknown.id)
@@ -80,3 +125,7 @@ class AbilityConformance:
                 await raises(AgentUnsupported, one.agent.steer(one.place, one.session, prompt))
             if not able.revert:
                 await raises(AgentUnsupported, one.agent.revert(one.place, one.session, prompt.id))
+
+
+def _offers(turn: Sequence[Told]) -> list[Mapping[str, object]]:
+    return [told.event.data for told in turn if told.event.kind is Kind.MODELS]

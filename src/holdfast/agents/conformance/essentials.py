@@ -1,5 +1,6 @@
 """The tests that no agent can do without, for one whose adapter passes all of them with another agent already."""
 
+from holdfast.agents.conformance.abilities import AbilityConformance
 from holdfast.agents.conformance.permissions import PermissionConformance
 from holdfast.agents.conformance.process import ProcessConformance
 from holdfast.agents.conformance.recovery import RecoveryConformance
@@ -25,4 +26,6 @@ class EssentialConformance:
     test_it_outlives_a_sleep = RecoveryConformance.test_a_conversation_outlives_a_sleep_of_the_sandbox
     test_a_crash_in_mid_turn_is_told = RecoveryConformance.test_a_crash_in_mid_turn_is_told
     test_a_lost_conversation = RecoveryConformance.test_a_lost_conversation_is_missing_and_history_makes_up_for_it
+    test_files_that_come_along = AbilityConformance.test_files_that_come_with_a_message
+    test_models_are_told = AbilityConformance.test_models_are_told_once
     test_one_that_hangs = ProcessConformance.test_one_that_hangs_is_found_out_and_replaced

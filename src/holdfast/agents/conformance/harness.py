@@ -52,6 +52,10 @@ class Wishes:
         """Answer with the name of the model that was asked."""
         return "model"
 
+    def attachments(self) -> str | None:
+        """Answer with the paths of the files that came with the message, and the kinds of the images among them."""
+        return "attachments"
+
     def crash(self) -> str | None:
         """The agent's process dies at once."""
         return "crash"
@@ -81,6 +85,8 @@ class Harness(ABC):
     """Whether the agent tells what a tool has written, and its exit code."""
     tells_output_early: bool = True
     """Whether it does so while the tool runs."""
+    sees_images: bool = True
+    """Whether it shows its model the images that come with a message, and not only where they are."""
     long_words: int = 60_000
     """How many a long prompt has."""
 

@@ -20,6 +20,7 @@ from holdfast.agents.opencode.turn_log import TurnLog
 from holdfast.agents.permissions import KINDS
 from holdfast.agents.supervisor import Found, Line, Patience, Supervisor, follow_lines
 from holdfast.agents.supervisor.home import write_file
+from holdfast.agents.supervisor.offers import Offers
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, AgentUnsupported, FileMissing
 from holdfast.sessions.processes import ProcessView
 
@@ -41,6 +42,7 @@ class OpenCodeAgent(Agent):
         self._supervisor = Supervisor(self.name, replace(self._patience, health=longer))
         self._servers = Servers(self._supervisor)
         self._answers = Answers(self._servers)
+        self._offers = Offers(self._supervisor.directory)
 
     @property
     def abilities(self) -> Abilities:
@@ -104,12 +106,17 @@ class OpenCodeAgent(Agent):
         if await self.accepted(place, session, prompt.id):
             return
         found = await self._supervisor.running(place)
-        wanted = await prompting.request(self._servers, place, found, session, prompt, name_of(prompt.id))
+        offer = await self._offers.news(
+            place, session, settings.usable(place.brief), settings.model_of(place.brief, prompt.model)
+        )
+        wanted = await prompting.request(self._servers, place, found, session, prompt, name_of(prompt.id), offer)
         try:
             seconds = self._patience.request
             async with asyncio.timeout(seconds):
                 key = f"{session}/{name_of(prompt.id)}"
                 await prompting.deliver(self._servers, place, found, key, wanted, seconds)
+            if wanted.is_told(offer):
+                await self._offers.keep(place, session, offer)
         except (TimeoutError, AgentDown) as error:
             await self.stop(place)  # so that nobody is left who could still take it up
             if not await self.accepted(place, session, prompt.id):

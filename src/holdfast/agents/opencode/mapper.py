@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from holdfast.agents.opencode.tools import kind_of
 from holdfast.agents.permissions import Action, Rule, decide, find
+from holdfast.agents.supervisor.offers import offer_events
 from holdfast.protocol.turn_events import AgentStatus, Kind, StopReason, ToolState, TurnEvent
 
 Json = Mapping[str, object]
@@ -61,7 +62,7 @@ class Mapper:
                 self.prompt_message = message
                 self._always |= wishes_of(record.get("always"))
                 create = TurnEvent(Kind.MESSAGE_CREATE, {"message_id": self.message_id, "role": "agent"})
-                return [create, *self._now(AgentStatus.THINKING)]
+                return [create, *offer_events(record.get("models")), *self._now(AgentStatus.THINKING)]
             case {"type": "delta", "part": str(part), "text": str(text)}:
                 return self._delta(part, text, record.get("thought") is True)
             case {"type": "tool", "id": str(tool), "name": str(name), "state": str(state)} if state in _STATES:

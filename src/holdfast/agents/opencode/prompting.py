@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 
+from holdfast.agents.attachments import images, paths_told
 from holdfast.agents.base import AgentSessionId, Command, Place, Prompt
 from holdfast.agents.http import sent
 from holdfast.agents.opencode.server import Servers, check
@@ -27,24 +28,31 @@ class Request:
     path: str
     content: Mapping[str, object]
 
+    def is_told(self, offer: str) -> bool:
+        """Whether that is in it: a command has no place for it, so the next prompt tells it."""
+        return bool(offer) and "parts" in self.content
+
 
 async def request(
-    servers: Servers, place: Place, found: Found, session: AgentSessionId, prompt: Prompt, name: str
+    servers: Servers, place: Place, found: Found, session: AgentSessionId, prompt: Prompt, name: str, offer: str = ""
 ) -> Request:
-    """What to send for this prompt. ``name`` is what the recorder is to know it by."""
+    """What to send for this prompt. ``name`` is what the recorder knows it by; ``offer``, of models, it hands on."""
     typed = _COMMAND.fullmatch(prompt.text.strip())
     if typed and typed[1] in {command.name for command in await commands(servers, place, found)}:
         content = {
             "command": typed[1],
-            "arguments": typed[2] or "",
+            "arguments": (typed[2] or "") + paths_told(prompt),
             "model": name_of(model_of(place.brief, prompt.model)),
             "messageID": await _message_id(servers, place, found, session, name),
         }
         return Request(f"/session/{session}/command", content)
-    parts = [{"type": "text", "text": prompt.text, "metadata": {"holdfast": name}}]
-    if prompt.attachments:
-        files = "\n".join(f"- {path}" for path in prompt.attachments)
-        parts.append({"type": "text", "text": f"<attachments>\n{files}\n</attachments>"})
+    metadata = {"holdfast": name, **({"models": offer} if offer else {})}
+    parts: list[dict[str, object]] = [{"type": "text", "text": prompt.text, "metadata": metadata}]
+    if paths := paths_told(prompt):
+        parts.append({"type": "text", "text": paths.strip()})
+    for image in await images(place, prompt, model_of(place.brief, prompt.model)):
+        url = f"data:{image.mime};base64,{image.data}"
+        parts.append({"type": "file", "mime": image.mime, "filename": image.name, "url": url})
     return Request(
         f"/session/{session}/prompt_async", {"model": model_fields(place.brief, prompt.model), "parts": parts}
     )

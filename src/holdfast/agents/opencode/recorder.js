@@ -42,7 +42,7 @@ function put(turn, record) {
   tell({ turn: turn.key, start, end: turn.size, record })
 }
 
-function open(session, prompt, message) {
+function open(session, prompt, message, models) {
   const folder = path.join(TURNS, session)
   const key = `${session}/${prompt}`
   const file = path.join(TURNS, `${key}.jsonl`)
@@ -55,7 +55,7 @@ function open(session, prompt, message) {
   const turn = { key, file, size: 0, session, last: null, ours: new Set(), parts: new Map(), outputs: new Map(), settled: false }
   turn.over = new Promise((resolve) => (turn.resolve = resolve))
   turns.set(session, turn)
-  put(turn, { type: "prompt", message, always: always.size ? [...always.values()] : undefined })
+  put(turn, { type: "prompt", message, models, always: always.size ? [...always.values()] : undefined })
 }
 
 // Of turns that nobody reads any more, only what they were and how they ended is kept.
@@ -278,7 +278,8 @@ export const Holdfast = async () => {
           await Promise.race([before.over, new Promise((resolve) => setTimeout(resolve, WAIT_MS))])
           if (!before.settled) throw new Error(`${REFUSED}: the turn before is still running`)
         }
-        open(input.sessionID, name, output.message.id)
+        const models = output.parts.find((one) => one.metadata?.holdfast === name)?.metadata.models
+        open(input.sessionID, name, output.message.id, models)
       } catch (error) {
         tell({ refused: `${input.sessionID}/${name}`, why: String(error.message ?? error) })
         throw error

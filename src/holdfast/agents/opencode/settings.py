@@ -43,7 +43,7 @@ _START: Final = (
 )
 """For sh. A new password for each server; whoever can read the file may talk to it."""
 
-_LOCK: Final = {"lockfileVersion": 3, "packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}}
+LOCK: Final = {"lockfileVersion": 3, "packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}}
 """Says that its plugins' types are installed, or it would fetch them from the network before it takes a request."""
 
 
@@ -74,7 +74,7 @@ def launch(place: Place, directory: str) -> Launch:
     files = {
         _RECORDER: recorder(),
         _CATALOGUE: b"{}",
-        "xdg/config/opencode/package-lock.json": json.dumps(_LOCK).encode(),
+        "xdg/config/opencode/package-lock.json": json.dumps(LOCK).encode(),
     }
     if place.brief.system_prompt:
         files[_RULES] = place.brief.system_prompt.encode()
@@ -115,13 +115,19 @@ def _providers(models: Sequence[Model], key: str) -> dict[str, object]:
         sdk, version = _SDKS[wire]
         options = {"baseURL": url_of(model.provider) + version, "apiKey": key}
         limit = {"context": model.context_tokens, "output": model.output_tokens}
-        entry = {"name": model.name, "tool_call": True, "attachment": True, "limit": limit}
+        entry = {"name": model.name, "tool_call": True, "limit": limit, **modalities(model)}
         same = found.setdefault(
             _provider(model), {"npm": sdk, "name": model.provider, "options": options, "models": {}}
         )
         assert isinstance(same, dict)
         same["models"][model.name] = entry
     return found
+
+
+def modalities(model: Model) -> Mapping[str, object]:
+    """Without these it shows the model no image, and says that in the image's place."""
+    seen = ["text", *(["image"] if model.images else [])]
+    return {"attachment": model.images, "modalities": {"input": seen, "output": ["text"]}}
 
 
 def _wire(model: Model) -> Wire | None:
@@ -140,15 +146,19 @@ def name_of(model: Model) -> str:
 
 def model_of(brief: Brief, wanted: str | None) -> Model:
     """The one of this id, or the first that it can talk to."""
-    usable = [model for model in brief.models if _wire(model) is not None]
-    if not usable:
+    offered = usable(brief)
+    if not offered:
         raise AgentFailed("there is no model that OpenCode can talk to; configure one of the providers")
     if wanted is None:
-        return usable[0]
-    for model in usable:
+        return offered[0]
+    for model in offered:
         if model.id == wanted:
             return model
-    raise AgentFailed(f"the model {wanted} is not offered here; there is {', '.join(model.id for model in usable)}")
+    raise AgentFailed(f"the model {wanted} is not offered here; there is {', '.join(model.id for model in offered)}")
+
+
+def usable(brief: Brief) -> Sequence[Model]:
+    return [model for model in brief.models if _wire(model) is not None]
 
 
 def model_fields(brief: Brief, wanted: str | None) -> Mapping[str, str]:

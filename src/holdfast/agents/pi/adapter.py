@@ -13,6 +13,7 @@ import uuid
 from collections.abc import AsyncGenerator, Sequence
 from weakref import WeakValueDictionary
 
+from holdfast.agents.attachments import images, paths_told
 from holdfast.agents.base import Abilities, Agent, AgentSessionId, Command, Cursor, Place, Prompt, Said, Told
 from holdfast.agents.permissions import KINDS
 from holdfast.agents.pi import session_file
@@ -22,8 +23,9 @@ from holdfast.agents.pi.rpc import Rpc, State, line
 from holdfast.agents.pi.turn import Turn
 from holdfast.agents.supervisor import Delivery, Found, Launch, Patience, Supervisor, record
 from holdfast.agents.supervisor.home import write_file
-from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, FileMissing
-from holdfast.protocol.models import channel_tag
+from holdfast.agents.supervisor.offers import Offers
+from holdfast.errors import AgentFailed, AgentSessionMissing, FileMissing
+from holdfast.protocol.models import Model, channel_tag
 from holdfast.protocol.turn_events import Kind
 
 _HOME = "home"
@@ -43,6 +45,7 @@ class PiAgent(Agent):
         self._supervisor = Supervisor(self.name, patience)
         self._prompts = self._supervisor.journal("prompts")
         self._steers = self._supervisor.journal("steers")
+        self._offers = Offers(self._supervisor.directory)
 
     @property
     def abilities(self) -> Abilities:
@@ -58,7 +61,7 @@ class PiAgent(Agent):
         await record.prune(place, await self._supervisor.directory(place))
 
     async def health(self, place: Place) -> None:
-        async with self._soon():
+        async with self._supervisor.soon():
             await (await self._rpc(place, current=True)).state()
 
     async def stop(self, place: Place) -> None:
@@ -77,16 +80,6 @@ class PiAgent(Agent):
         launch = await self._launch(place) if current else None
         return Rpc(self._supervisor, place, await self._supervisor.running(place, launch))
 
-    @contextlib.asynccontextmanager
-    async def _soon(self) -> AsyncGenerator[None, None]:
-        """What is asked before every turn: a runner that does not answer must not take longer than an agent."""
-        seconds = self._supervisor.patience.health
-        try:
-            async with asyncio.timeout(seconds):
-                yield
-        except TimeoutError:
-            raise AgentDown(f"pi did not answer within {seconds:.0f} s; start it again") from None
-
     # -- sessions ------------------------------------------------------------------------------------------------------
 
     async def create_session(self, place: Place, history: Sequence[Said] = ()) -> AgentSessionId:
@@ -99,7 +92,7 @@ class PiAgent(Agent):
         return session
 
     async def resume_session(self, place: Place, session: AgentSessionId) -> None:
-        async with self._soon():
+        async with self._supervisor.soon():
             path = await self._known(place, session)
             rpc = await self._rpc(place, current=True)
             await self._at_hand(rpc, path, await rpc.state())
@@ -140,21 +133,22 @@ class PiAgent(Agent):
             state = await self._at_hand(rpc, path, await rpc.state())
             if state.busy:
                 raise AgentFailed("pi is at work on another prompt; wait for its end, steer it, or abort it")
-            await self._choose_model(place, rpc, state, prompt.model)
-            text = await self._text(rpc, prompt)
-            await self._deliver(place, rpc, line("prompt", turn, message=text), turn)
+            model = _model(place, prompt.model)
+            if state.model != (model.provider, model.name):
+                await rpc.ask("set_model", provider=model.provider, modelId=model.name)
+            told = line("prompt", turn, **await self._message(place, rpc, prompt, model))
+            offer = await self._offers.news(place, session, [one for one, _wire in spoken(place.brief.models)], model)
+            await self._deliver(place, rpc, told, turn, offer)
+            await self._offers.keep(place, session, offer)
 
-    async def _deliver(self, place: Place, rpc: Rpc, told: bytes, turn: str) -> Delivery:
-        return await self._prompts.deliver(place, rpc.found.view, rpc.found.generation, told, turn)
+    async def _deliver(self, place: Place, rpc: Rpc, told: bytes, turn: str, offer: str) -> Delivery:
+        note = {"models": offer} if offer else None
+        return await self._prompts.deliver(place, rpc.found.view, rpc.found.generation, told, turn, note=note)
 
-    async def _choose_model(self, place: Place, rpc: Rpc, state: State, wanted: str | None) -> None:
-        models = [model for model, _wire in spoken(place.brief.models)]
-        model = next((model for model in models if wanted in (None, model.id)), None)
-        if model is None:
-            offered = ", ".join(model.id for model in models)
-            raise AgentFailed(f"pi cannot use the model {wanted}; there is {offered}")
-        if state.model != (model.provider, model.name):
-            await rpc.ask("set_model", provider=model.provider, modelId=model.name)
+    async def _message(self, place: Place, rpc: Rpc, prompt: Prompt, model: Model) -> dict[str, object]:
+        found = await images(place, prompt, model)
+        shown = [{"type": "image", "data": image.data, "mimeType": image.mime} for image in found]
+        return {"message": await self._text(rpc, prompt), **({"images": shown} if shown else {})}
 
     async def _text(self, rpc: Rpc, prompt: Prompt) -> str:
         text = prompt.text
@@ -165,9 +159,7 @@ class PiAgent(Agent):
             for one in listed if isinstance(listed, list) else []:
                 if isinstance(one, dict) and one.get("source") == "extension" and [one.get("name")] == named:
                     text = f" {text}"
-        if prompt.attachments:
-            text += "\n\nFiles that came with this message:\n" + "\n".join(prompt.attachments)
-        return text
+        return text + paths_told(prompt)
 
     async def accepted(self, place: Place, session: AgentSessionId, prompt_id: str) -> bool:
         await self._known(place, session)
@@ -237,7 +229,7 @@ class PiAgent(Agent):
         state = await rpc.state()
         if state.session_file != path or not state.busy:
             raise AgentFailed("there is no turn that could be steered; send the message with mode queue")
-        told = line("steer", name, message=await self._text(rpc, prompt))
+        told = line("steer", name, **await self._message(place, rpc, prompt, _model(place, prompt.model)))
         await self._steers.deliver(place, rpc.found.view, rpc.found.generation, told, name)
 
     async def commands(self, place: Place, session: AgentSessionId) -> Sequence[Command]:
@@ -250,6 +242,15 @@ class PiAgent(Agent):
             for one in (listed if isinstance(listed, list) else [])
             if isinstance(one, dict) and one.get("source") != "extension"
         ]
+
+
+def _model(place: Place, wanted: str | None) -> Model:
+    models = [model for model, _wire in spoken(place.brief.models)]
+    for model in models:
+        if wanted in (None, model.id):
+            return model
+    offered = ", ".join(model.id for model in models)
+    raise AgentFailed(f"pi cannot use the model {wanted}; there is {offered}")
 
 
 def _name(kind: str, session: AgentSessionId, prompt_id: str) -> str:

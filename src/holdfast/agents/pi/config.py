@@ -97,7 +97,7 @@ def _models(models: Sequence[tuple[Model, Wire]], channel_tag: str) -> Mapping[s
                 "baseUrl": url,
                 "contextWindow": model.context_tokens,
                 "maxTokens": model.output_tokens,
-                "input": ["text", "image"],
+                "input": ["text", *(["image"] if model.images else [])],
             }
         )
     return {"providers": providers}

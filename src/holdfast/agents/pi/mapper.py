@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
+from holdfast.agents.supervisor.offers import offer_events
 from holdfast.protocol.turn_events import AgentStatus, Kind, StopReason, ToolState, TurnEvent
 
 Json = Mapping[str, object]
@@ -32,8 +33,10 @@ _LONG = 4000
 class PiMapper:
     """One turn. ``turn`` is the id of the command that our prompt was given with."""
 
-    def __init__(self, turn: str) -> None:
+    def __init__(self, turn: str, offer: str = "") -> None:
+        """``offer``: of models, where this turn is to tell them."""
         self._turn = turn
+        self._offer = offer
         self._message = {"message_id": f"msg_{turn}"}
         self._accepted = False
         self._begun = False
@@ -114,7 +117,7 @@ class PiMapper:
         if self._begun:
             return []
         self._begun = True
-        return [TurnEvent(Kind.MESSAGE_CREATE, {**self._message, "role": "agent"})]
+        return [TurnEvent(Kind.MESSAGE_CREATE, {**self._message, "role": "agent"}), *offer_events(self._offer)]
 
     def _now(self, status: AgentStatus) -> list[TurnEvent]:
         if status is self._status:

@@ -32,7 +32,7 @@ class Turn:
 
     async def events(self, after: Cursor) -> AsyncGenerator[Told, None]:
         """From after that cursor to the end. ``AgentDown`` where pi dies before it."""
-        reader = _Reader(self._name, *_position(after))
+        reader = _Reader(PiMapper(self._name, self._delivery.note.get("models", "")), *_position(after))
         view = await self._process()
         start = self._delivery.output
         if view is None or view.kept_from > start:
@@ -69,7 +69,7 @@ class Turn:
 
     async def so_far(self) -> tuple[PiMapper, ProcessView | None]:
         """What was told until now, and the process; None where the runner does not know it any more."""
-        mapper = PiMapper(self._name)
+        mapper = PiMapper(self._name, self._delivery.note.get("models", ""))
         view = await self._process()
         if view is not None:
             found, view = await read_lines(self._place, view.process_id, self._delivery.output)
@@ -79,7 +79,7 @@ class Turn:
 
     async def wait_until(self, holds: Callable[[PiMapper], bool], seconds: float) -> PiMapper:
         """As soon as that holds, or the turn is over. ``AgentDown`` if neither comes in time."""
-        mapper = PiMapper(self._name)
+        mapper = PiMapper(self._name, self._delivery.note.get("models", ""))
         lines = follow_lines(self._place, self._delivery.process_id, self._delivery.output, seconds)
         try:
             async with asyncio.timeout(seconds), contextlib.aclosing(lines) as items:
@@ -122,8 +122,8 @@ class Turn:
 class _Reader:
     """Numbers events. ``skip`` of them were told before."""
 
-    def __init__(self, name: str, skip: int, offset: int) -> None:
-        self.mapper = PiMapper(name)
+    def __init__(self, mapper: PiMapper, skip: int, offset: int) -> None:
+        self.mapper = mapper
         self.skip = skip
         self.told: list[Told] = []
         self.whole = True

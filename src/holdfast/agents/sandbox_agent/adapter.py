@@ -19,6 +19,7 @@ from holdfast.agents.sandbox_agent import remains, server
 from holdfast.agents.sandbox_agent.scribe import Scribe
 from holdfast.agents.sandbox_agent.wire import SENT, HttpSupervisor
 from holdfast.agents.supervisor import Launch, Line, Patience, record
+from holdfast.agents.supervisor.offers import Offers
 from holdfast.errors import AgentDown, AgentFailed, ProcessNotFound
 from holdfast.protocol.turn_events import Kind, StopReason
 from holdfast.sessions.processes import ProcessView
@@ -43,6 +44,7 @@ class SandboxAgent(AcpAgent):
         self._supervisor = self._http
         self._notes = Conversations(self._supervisor.directory)
         self._prompts = self._supervisor.journal("prompts")
+        self._offers = Offers(self._supervisor.directory)
         self._scribes: dict[str, Scribe] = {}
 
     async def start(self, place: Place) -> None:

@@ -64,7 +64,12 @@ class AcpServer:
         return sent(self.place, self.server, self._path, message, check_reply)
 
     def events(self, after: int) -> AsyncGenerator[Event | None, None]:
-        return events(self.place, self.server, f"/v1/acp/{_ID}", str(after) if after > 0 else "")
+        return events(self.place, self.server, self.path, str(after) if after > 0 else "")
+
+    @property
+    def path(self) -> str:
+        """Of its events."""
+        return f"/v1/acp/{_ID}"
 
     @property
     def _path(self) -> str:

@@ -14,7 +14,8 @@ from dataclasses import replace
 from holdfast.agents.acp.words import is_answer, request
 from holdfast.agents.base import Place
 from holdfast.agents.http import Event, Server
-from holdfast.agents.sandbox_agent.server import AcpServer, locate, message_of
+from holdfast.agents.sandbox_agent.server import TOKEN_FILE, AcpServer, locate, message_of
+from holdfast.agents.sandbox_agent.tap import open_tap, tapped, with_gaps
 from holdfast.agents.supervisor import Delivery, Found, Journal, Json, Line, Patience, Supervisor, parse
 from holdfast.agents.supervisor.home import write_file
 from holdfast.agents.supervisor.journal import stdin_lock
@@ -47,6 +48,7 @@ class HttpSupervisor(Supervisor):
         self._servers: dict[Key, Server] = {}
         self._seen: dict[Key, int] = {}
         self._held: dict[str, asyncio.Task[None]] = {}
+        self._tapped: set[Key] = set()
 
     def journal(self, kind: str) -> Journal:
         if kind not in self._journals:
@@ -63,6 +65,10 @@ class HttpSupervisor(Supervisor):
             if view is None:
                 return
             if not view.running:
+                rest = await tapped(place, process_id, last, LAST)
+                for kept in with_gaps(rest, last, rest[-1].end if rest else last + 1):
+                    if isinstance(kept, int) or kept.told.get("method") != EXITED:
+                        yield kept
                 yield replace(view, written=LAST)
                 return
             try:
@@ -95,7 +101,8 @@ class HttpSupervisor(Supervisor):
                     if number > last + 1 and not fresh:
                         break  # the server has skipped one; it gives it to who asks again
                     if number > last + 1:
-                        yield number - last - 1
+                        for item in with_gaps(await tapped(place, view.process_id, last, number), last, number):
+                            yield item
                     last, fresh = number, False
                     self._remember(place, view.process_id, number)
                     told = parse(event.data.encode())
@@ -238,6 +245,16 @@ class HttpSupervisor(Supervisor):
             self._servers[key] = server
         return AcpServer(place, server, self._behind)
 
+    async def read_along(self, place: Place, view: ProcessView) -> None:
+        """From now on nothing is lost that the server says, whether or not a daemon hears it."""
+        key = (place.session_id, view.process_id)
+        if key not in self._tapped:
+            acp = await self._server(place, view)
+            await open_tap(place, view, f"{await self.directory(place)}/{TOKEN_FILE}", acp.server.port, acp.path)
+            if len(self._tapped) >= _REMEMBERED:
+                self._tapped.clear()
+            self._tapped.add(key)
+
     def _remember(self, place: Place, process_id: str, number: int) -> None:
         if len(self._seen) >= _REMEMBERED:
             self._seen.clear()
@@ -266,6 +283,7 @@ class PostJournal(Journal):
             if known is not None:
                 return known
             view = await self._supervisor.present(place, process.process_id)
+            await self._supervisor.read_along(place, view)
             at = await self._supervisor.position(place, view)
             delivery = Delivery(view.process_id, generation, 0, 0, at, dict(note or {}))
             path = await self._path(place, key)

@@ -1,6 +1,11 @@
 """The scripted agent's process in a sandbox, from the host's side: found, started, asked.
 
-It asks in words of its own and keeps its own log, so it needs less than ``Supervisor`` gives, and no journal."""
+It shares the supervisor's parts (``home``, ``lines``, ``output``, ``end``) and not ``Supervisor`` itself, which is made
+for programs of others: that keeps a configuration by its digest, lets failed starts pause and then not be tried for a
+while, and finds out by a journal whether a prompt has arrived. This program has no configuration, is always there,
+and notes each prompt itself. A start is asked for by its generation, so that two who ask at once get one process. And
+each resolve of a thread asks it something: that is read as it comes here, without a task for each piece.
+"""
 
 import asyncio
 import contextlib

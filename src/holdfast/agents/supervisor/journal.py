@@ -77,6 +77,9 @@ class Journal:
         self._kind = kind
         self._directory = directory
         self._arrived: dict[tuple[str, str, str], Delivery] = {}  # what has arrived once has arrived
+        self.count = 0
+        """How often something new was learnt to have arrived."""
+        self._news = asyncio.Event()
 
     @staticmethod
     def name(*key: str) -> str:
@@ -108,7 +111,15 @@ class Journal:
         if len(self._arrived) >= _REMEMBERED:
             self._arrived.clear()
         self._arrived[place.session_id, place.channel, self.name(*key)] = delivery
+        self.count += 1
+        self._news.set()
+        self._news = asyncio.Event()
         return delivery
+
+    async def news(self, since: int) -> None:
+        """Returns when ``count`` is more than that. What another daemon does is not noticed here."""
+        while self.count <= since:
+            await self._news.wait()
 
     async def deliver(
         self,

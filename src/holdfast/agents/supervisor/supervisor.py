@@ -117,6 +117,16 @@ class Supervisor:
         self._is_up(place, found)
         return found
 
+    @contextlib.asynccontextmanager
+    async def soon(self) -> AsyncGenerator[None, None]:
+        """Around what is asked before every turn: a runner that does not answer must not take longer than an agent."""
+        seconds = self.patience.health
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError:
+            raise AgentDown(f"{self.agent} did not answer within {seconds:.0f} s; start it again") from None
+
     # -- start and stop ------------------------------------------------------------------------------------------------
 
     async def start(self, place: Place, launch: Launch, ready: Handshake, alive: Handshake) -> Found:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Query
 from starlette.responses import Response
 
 from holdfast.api.chunks import chunk_event
-from holdfast.api.models import ExecEnd, ExecIn, ExecOut
+from holdfast.api.exec_models import ExecEnd, ExecIn, ExecOut
 from holdfast.api.ports import CommandService
 from holdfast.api.routes.common import ExecId, IdempotencyKey, SessionId, failures, json_reply
 from holdfast.api.sse import Event, EventStream

@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from holdfast.api.models import ExecIn, ExecOut
+from holdfast.api.exec_models import ExecIn, ExecOut
 from holdfast.api.ports import SessionService
 from holdfast.api.routes.common import ExecId, IdempotencyKey, SessionId, failures, json_reply
 

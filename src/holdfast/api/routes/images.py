@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 from starlette.responses import Response
 
-from holdfast.api.models import ImageImport, ImageList, ImageOut
+from holdfast.api.image_models import ImageImport, ImageList, ImageOut
 from holdfast.api.ports import ImageService
 from holdfast.api.routes.common import failures, reply
 from holdfast.api.text import Name

@@ -12,9 +12,10 @@ import json
 from typing import Annotated
 
 from fastapi import APIRouter, Query, WebSocket
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from holdfast.api.process_models import ProcessOut, TerminalIn
+from holdfast.api.request_model import Request
 from holdfast.api.routes.common import checked_session_id
 from holdfast.api.websockets import accepted
 from holdfast.errors import BadInput
@@ -22,10 +23,9 @@ from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.processes import Attachment, Processes, ProcessRequest, ProcessView, TerminalSize
 
 
-class _Told(BaseModel):
+class _Told(Request):
     """A text message from the client."""
 
-    model_config = ConfigDict(extra="forbid")
     resize: TerminalIn
 
 

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Header, Query, WebSocket
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ValidationError, model_validator
 from starlette.responses import Response
 from starlette.websockets import WebSocketDisconnect
 
@@ -31,6 +31,7 @@ from holdfast.api.command_models import (
     ReviewIn,
 )
 from holdfast.api.failures import REQUEST_ID, in_words
+from holdfast.api.request_model import Request
 from holdfast.api.routes.common import failures, reply
 from holdfast.api.routes.events import number
 from holdfast.api.routes.thread_common import BASE, MAX_SEQ, After, Thread
@@ -74,16 +75,12 @@ class _Answer(AnswerIn):
     question_id: Name
 
 
-class _Cancel(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Cancel(Request):
     message_id: MessageId
 
 
-class _Told(BaseModel):
+class _Told(Request):
     """A message from the client: exactly one request."""
-
-    model_config = ConfigDict(extra="forbid")
 
     ref: str | int | None = None
     send: MessageIn | None = None

@@ -26,6 +26,8 @@ class Part:
     role: Role
     text: str
     message: int
+    image: str = ""
+    """Of an image, which has no text: its kind and size."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ class Asked:
     """The conversation up to it, and what stood in the message before it."""
     after: Sequence[Part] = ()
     """What the model said and did about it so far, and what came of that."""
+    given: Sequence[Part] = ()
+    """All that came with it: since the model had its last word, and until it had its next."""
     steered: Sequence[str] = ()
     """What the user said meanwhile, and was not answered yet."""
 
@@ -80,7 +82,13 @@ def _best_of_message(parts: Sequence[Part], users: Sequence[int]) -> int:
 def _asked(parts: Sequence[Part], at: int) -> Asked:
     preamble, words = own_words(parts[at].text)
     before = [*parts[:at], *([replace(parts[at], text=preamble)] if preamble else [])]
-    return Asked(words, lines_of(words), before, parts[at + 1 :])
+    return Asked(words, lines_of(words), before, parts[at + 1 :], _around(parts, at))
+
+
+def _around(parts: Sequence[Part], at: int) -> Sequence[Part]:
+    others = [number for number, part in enumerate(parts) if part.role is not Role.USER]
+    start = max((number + 1 for number in others if number < at), default=0)
+    return parts[start : min((number for number in others if number > at), default=len(parts))]
 
 
 def _goes_on(between: Sequence[Part]) -> bool:

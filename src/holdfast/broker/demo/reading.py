@@ -13,22 +13,24 @@ def read(wire: Wire, body: Json, model: str = "") -> Conversation:
     """``model`` is what the path says, for the dialect that has it there."""
     talk = TONGUES[wire].read(body)
     parts = [
-        Part(role, text, number)
+        said
         for number, message in enumerate(talk.messages)
         for part in message.parts
-        for role, text in _said(message.role, part)
+        for said in _said(message.role, part, number)
     ]
     tools = [Tool(tool.name, tool.schema, tool.kind) for tool in talk.tools if tool.name]
     form = (talk.form.schema or None) if talk.form is not None else None
     return Conversation(talk.model or model, parts, tools, talk.streamed, talk.usage_wanted, form)
 
 
-def _said(role: told.Role, part: told.Part) -> list[tuple[Role, str]]:
+def _said(role: told.Role, part: told.Part, number: int) -> list[Part]:
     match part:
         case told.Text(text):
-            return [(_ROLES[role], text)]
+            return [Part(_ROLES[role], text, number)]
+        case told.Image():
+            return [Part(_ROLES[role], "", number, f"{part.media_type} of {len(part.data) * 3 // 4} bytes")]
         case told.Call():
-            return [(Role.CALL, part.arguments)]
+            return [Part(Role.CALL, part.arguments, number)]
         case told.Result():
-            return [(Role.RESULT, "\n".join(one.text for one in part.parts if isinstance(one, told.Text)))]
+            return [Part(Role.RESULT, "\n".join(one.text for one in part.parts if isinstance(one, told.Text)), number)]
     return []

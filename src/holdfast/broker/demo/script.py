@@ -13,6 +13,7 @@ is answered with a friendly word about what this is.
 """
 
 import json
+import re
 from collections.abc import Sequence
 
 from holdfast.broker.demo import questions, shell
@@ -40,6 +41,8 @@ STATUSES = {
 """Of ``fail``, by name; any other name is 400, which no agent takes for a reason to try again."""
 SUMMARY_CHARACTERS = 20_000
 TITLE_CHARACTERS = 50
+_ATTACHMENTS = re.compile(r"<attachments>(.*?)</attachments>", re.DOTALL)
+_PATHS = re.compile(r"^- (.+)$", re.MULTILINE)
 
 
 def answer(talk: Conversation) -> list[Action]:
@@ -101,6 +104,8 @@ def _actions(talk: Conversation, asked: Asked, line: Line) -> Sequence[Action]:
             return _in_shell(talk, verb, rest)
         case "ask":
             return questions.ask(talk, rest)
+        case "attachments":
+            return [Say(f"{_attachments(asked)}\n")]
         case "title" | "models" | "garbage":
             return []
         case _:
@@ -127,7 +132,13 @@ def _failure(rest: str) -> Fail:
 
 
 def _spoken(parts: Sequence[Part]) -> list[Part]:
-    return [part for part in parts if part.role is not Role.SYSTEM]
+    return [part for part in parts if part.role is not Role.SYSTEM and not part.image]
+
+
+def _attachments(asked: Asked) -> str:
+    """The paths that it was told, and the images that it was shown."""
+    told = [path for part in asked.given for path in _PATHS.findall("".join(_ATTACHMENTS.findall(part.text)))]
+    return " ".join([*told, *(f"[{part.image}]" for part in asked.given if part.image)]) or "no attachments"
 
 
 def _is_about(talk: Conversation, asked: Asked, word: str) -> bool:

@@ -20,6 +20,8 @@ class GitHost:
     push: bool = True
     url: str = ""
     """Where it really is, if not at ``https://name``; without a slash at the end."""
+    ca_file: str = ""
+    """Certificates in PEM that vouch for it, beside those that this machine trusts anyway."""
 
     @property
     def base_url(self) -> str:

@@ -12,6 +12,7 @@ from yarl import URL
 from holdfast.broker.git.environment import PART
 from holdfast.broker.git.hosts import GitHost, GitSettings
 from holdfast.broker.git.smart_http import PUSH, GitRequest, NotGit, parse
+from holdfast.broker.git.trust import Trust, Untrusted
 from holdfast.broker.models.accounts import Books
 from holdfast.broker.models.keys import KeyMissing
 from holdfast.broker.models.visit import Visit
@@ -39,6 +40,7 @@ class GitProxy:
         self._settings = settings
         self._books = books
         self._client: aiohttp.ClientSession | None = None
+        self._trust = Trust()
 
     async def __call__(self, visit: Visit) -> web.StreamResponse:
         request = visit.request
@@ -92,14 +94,23 @@ class GitProxy:
         url = URL(host.base_url + asked.target, encoded=True)
         body = None if request.method == "GET" else _body(request)
         try:
+            trusted = await self._trust.context(host.ca_file)
             async with self._session().request(
-                request.method, url, headers=headers, data=body, allow_redirects=False
+                request.method, url, headers=headers, data=body, allow_redirects=False, ssl=trusted
             ) as answer:
                 if answer.status in (401, 403) and host.key is not None:
                     host.key.refused()
                 if answer.status >= 300:
                     return await _not_done(answer, host, asked)
                 return await _pass_on(request, answer)
+        except Untrusted as error:
+            log.warning("git.ca_file", host=host.name, error=str(error))
+            return _refused(502, f"Holdfast cannot check who {host.name} is; its operator can see why (ca_file)")
+        except aiohttp.ClientConnectorCertificateError as error:
+            why = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
+            log.warning("git.untrusted", host=host.name, error=why)
+            hint = "if its authority is your own, name it in git_credentials (ca_file)"
+            return _refused(502, f"the certificate of {host.name} is not trusted: {why}; {hint}")
         except (aiohttp.ClientError, TimeoutError) as error:
             if request.writer.output_size:
                 raise ConnectionResetError from error

@@ -66,12 +66,14 @@ _LIST = re.compile(r"models(/[A-Za-z0-9][A-Za-z0-9._:@-]*)?")  # and no ``..``, 
 
 
 def find(provider: Provider, method: str, rest: str) -> Endpoint | None:
-    """By what follows the provider's name in the path, still quoted."""
+    """By what follows the provider's name in the path, still quoted. Answers can be asked for in any dialect."""
     found = _VERSION.match(rest)
     version = found[1] if found else ("v1beta" if Wire.GEMINI in provider.wires and method == "POST" else "v1")
     path = rest[found.end() :] if found else rest
     endpoint = _posted(path, version) if method == "POST" else _got(provider, method, path, version)
-    return endpoint if endpoint is not None and endpoint.wire in provider.wires else None
+    if endpoint is None or not provider.wires:
+        return None
+    return endpoint if endpoint.wire in provider.wires or endpoint.may_be_translated else None
 
 
 def answering(wire: Wire, model: str, *, streamed: bool) -> Endpoint:

@@ -32,7 +32,7 @@ from holdfast.broker.models.pace import Pace
 from holdfast.broker.models.passage import Passage, canceled_call, failed_call
 from holdfast.broker.models.patience import Patience
 from holdfast.broker.models.prices import FREE
-from holdfast.broker.models.providers import Catalogue, Provider
+from holdfast.broker.models.providers import Catalogue, Provider, in_order
 from holdfast.broker.models.put import Ask, Put, Puts
 from holdfast.broker.models.question import BadQuestion, Question
 from holdfast.broker.models.refusals import give_up, refused
@@ -175,7 +175,8 @@ class ModelProxy:
 
     def _asked(self, provider: Provider, endpoint: Endpoint, name: str) -> Candidate:
         model = self._catalogue.model(f"{provider.name}/{name}") or Model(provider.name, name, (endpoint.wire,))
-        return Candidate(provider, model, self._catalogue.price(model))
+        spoken = endpoint.wire in provider.wires
+        return Candidate(provider, model, self._catalogue.price(model), () if spoken else in_order(provider))
 
     def _refuse(
         self, visit: Visit, wire: Wire, account: Account | None, model_id: str, refusal: Refusal
@@ -190,7 +191,7 @@ class ModelProxy:
     ) -> web.StreamResponse:
         asked = found[0]
         failures: list[Failed] = []
-        puts = Puts(ask)
+        puts = Puts(ask, asked)
         left_out: list[str] = []
         for at, candidate in enumerate(found):
             try:
@@ -201,7 +202,8 @@ class ModelProxy:
                 continue
             if not self._breakers[candidate.provider.name].lets_through():
                 continue
-            outcome = await self._try(put, self._patience(puts, put, found[at + 1 :]), account)
+            later = [one for one in found[at + 1 :] if not self._breakers[one.provider.name].seconds_left()]
+            outcome = await self._try(put, self._patience(puts, put, later), account)
             if isinstance(outcome, Opened):
                 reason = failures[-1].reason if failures else f"{asked.provider.name} is left alone for a while"
                 self._tell_switch(account, asked, candidate, reason)

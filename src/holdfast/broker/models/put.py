@@ -11,6 +11,7 @@ from holdfast.broker.models.providers import Kind
 from holdfast.broker.models.question import Question
 from holdfast.broker.models.translation import Translation
 from holdfast.broker.wires import TONGUES
+from holdfast.broker.wires.images import has_images
 from holdfast.broker.wires.lacks import CannotCarry
 from holdfast.broker.wires.shape import written
 from holdfast.broker.wires.talk import Role, Talk
@@ -61,8 +62,9 @@ class Put:
 class Puts:
     """Of one question. Each candidate's is made when it is needed, and once."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Ask, asked: Candidate) -> None:
         self._ask = ask
+        self._asked = asked
         self._made: dict[str, Put | CannotCarry] = {}
 
     async def to(self, candidate: Candidate) -> Put:
@@ -87,6 +89,9 @@ class Puts:
 
     async def _new(self, candidate: Candidate) -> Put:
         question = self._ask.question
+        is_blind = not candidate.model.images and candidate.model.id != self._asked.model.id
+        if question is not None and is_blind and has_images(question.talk(streamed=False)):
+            raise CannotCarry("images, which it does not see")
         if not candidate.others or question is None:
             return _as_it_is(self._ask, candidate)
         if question.size > _BIG_BYTES:
@@ -109,7 +114,9 @@ def _translated(ask: Ask, candidate: Candidate, question: Question) -> Put:
     talk = question.talk(streamed=streamed)
     _check(talk)
     provider, model = candidate.provider, candidate.model
-    target = Target(model.name, model.output_tokens, provider.asks_for_usage, provider.kind is Kind.OPENAI)
+    target = Target(
+        model.name, model.output_tokens, provider.asks_for_usage, provider.kind is Kind.OPENAI, model.images
+    )
     wire, body = _written(talk, target, candidate.others)
     endpoint = endpoints.answering(wire, model.name, streamed=streamed)
     query = [_EVENTS] if endpoint.streams_by_path() else []

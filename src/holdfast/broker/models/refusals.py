@@ -12,11 +12,24 @@ from holdfast.broker.models.gate import Refusal
 from holdfast.broker.models.words import with_more
 from holdfast.protocol.models import Wire
 
+_ABOUT_THE_ACCOUNT = {
+    401: ("provider_refused", "it does not accept the key that the daemon has for it; look at its configuration"),
+    402: ("provider_unpaid", "the account that the daemon has there is empty"),
+    403: ("provider_refused", "it does not accept the key that the daemon has for it; look at its configuration"),
+    429: ("provider_busy", "it is asked too much, by us or by others; try again later"),
+}
+"""In our own words: the provider's may name the account."""
+
 
 def refused(wire: Wire, refusal: Refusal) -> web.Response:
     headers = {} if refusal.retry_after is None else {"retry-after": str(refusal.retry_after)}
     body = DIALECTS[wire].failure(refusal.status, refusal.message, refusal.code)
     return web.json_response(body, status=refusal.status, headers=headers)
+
+
+def _retry_after(failed: Failed) -> int | None:
+    told = next((value for name, value in failed.headers if name.lower() == "retry-after"), "")
+    return int(told) if told.isdecimal() else None
 
 
 def give_up(
@@ -27,13 +40,16 @@ def give_up(
     ``wait``: in how many seconds the one who was asked first may be tried again, where nobody was.
     """
     note = f"; not asked, since they cannot be told all of it: {', '.join(left_out)}" if left_out else ""
+    if not failures and any(one.startswith(f"{asked.model.id} ") for one in left_out):
+        message = f"{asked.provider.name} does not speak this dialect, and not all of the question can be translated"
+        return refused(wire, Refusal(400, "cannot_translate", message + note))
     if not failures:
         message = f"{asked.provider.name} has failed again and again, and is left alone; try again in {wait} s"
         return refused(wire, Refusal(503, "provider_failing", message + note, wait))
     last = next((one for one in reversed(failures) if not one.misunderstood), failures[-1])
-    if last.status in (401, 403):  # its own words may name the account
-        message = f"{last.reason}: it does not accept the key that the daemon has for it; look at its configuration"
-        return refused(wire, Refusal(last.status, "provider_refused", message + note))
+    if last.status in _ABOUT_THE_ACCOUNT:
+        code, why = _ABOUT_THE_ACCOUNT[last.status]
+        return refused(wire, Refusal(last.status, code, f"{last.reason}: {why}{note}", _retry_after(last)))
     if last.status and last.body:
         body = with_more(last.body, note) if note else last.body
         return web.Response(status=last.status, body=body, headers=passing.answered(last.headers))

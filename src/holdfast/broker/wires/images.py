@@ -2,7 +2,7 @@
 
 import re
 
-from holdfast.broker.wires.talk import Image, LinkedImage
+from holdfast.broker.wires.talk import Image, LinkedImage, Result, Talk
 
 _DATA = re.compile(r"data:(image/[\w.+-]+);base64,(.*)", re.DOTALL)
 
@@ -17,3 +17,10 @@ def from_url(url: str) -> Image | LinkedImage | None:
 
 def to_url(image: Image | LinkedImage) -> str:
     return image.url if isinstance(image, LinkedImage) else f"data:{image.media_type};base64,{image.data}"
+
+
+def has_images(talk: Talk) -> bool:
+    """Anywhere in it, also in what came of a call."""
+    parts = [part for message in talk.messages for part in message.parts]
+    parts += [inner for part in parts if isinstance(part, Result) for inner in part.parts]
+    return any(isinstance(part, Image | LinkedImage) for part in parts)

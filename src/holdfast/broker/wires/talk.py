@@ -123,6 +123,12 @@ class Talk:
     """What else was asked, for which there is no common form."""
 
 
+def has_images(talk: Talk) -> bool:
+    parts = [part for message in talk.messages for part in message.parts]
+    shown = [one for part in parts for one in (part.parts if isinstance(part, Result) else (part,))]
+    return any(isinstance(one, Image | LinkedImage) for one in shown)
+
+
 def merged(messages: Sequence[Message]) -> list[Message]:
     """Messages of one side that follow each other are one: most dialects want the two sides in turns."""
     found: list[Message] = []

@@ -28,6 +28,7 @@ def describe(path: str, info: os.stat_result) -> Header:
         "uid": info.st_uid,
         "gid": info.st_gid,
         "mtime_ns": info.st_mtime_ns,
+        "ctime_ns": info.st_ctime_ns,
         "inode": info.st_ino,
     }
     if stat.S_ISLNK(info.st_mode):

@@ -73,3 +73,16 @@ async def test_a_node_is_dead_when_it_is_silent(store: Store) -> None:
     assert not await store.nodes.forget("node-a", silent_for=3600)
     assert await store.nodes.forget("node-a", silent_for=-1)
     assert [node.id for node in await store.nodes.all()] == ["node-b"]
+
+
+async def test_requests_that_are_done_are_forgotten_after_a_while(store: Store) -> None:
+    await a_thread(store)
+    lease = (await store.leases.take(THREAD, owner="n1", ttl=60)).lease
+    for name in ("open", "done"):
+        await store.thread_requests.put(THREAD, id=name, kind="diff", data={})
+    await store.thread_requests.done(lease, "done", {"text": "x" * 1000})
+    assert await store.thread_requests.forget(older_than=3600) == 0
+    assert await store.thread_requests.forget(older_than=-1) == 1
+    assert [row.id for row in await store.thread_requests.open(THREAD)] == ["open"]
+    with pytest.raises(NotFound):
+        await store.thread_requests.get("done")

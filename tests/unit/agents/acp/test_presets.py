@@ -1,6 +1,7 @@
 """Configuration of the agents: for the model that fits, with no key in it."""
 
 import json
+import re
 import tomllib
 
 import pytest
@@ -51,6 +52,24 @@ def test_the_first_model_that_fits_is_taken() -> None:
     assert given.model == CHAT and list(given.providers) == ["local", "demo"]
 
 
+@pytest.mark.parametrize("name", ["claude", "codex", "gemini"])
+def test_where_no_model_speaks_as_the_agent_does_the_broker_translates(name: str) -> None:
+    preset = PRESETS[name]
+    other = Model("other", "m", (Wire.CHAT,))
+    given = setting(preset, CHAT, other)
+    assert (given.model, given.wire, given.models) == (CHAT, preset.wires[0], [CHAT])
+    assert given.is_translated and not setting(preset, CHAT, FULL).is_translated
+    said = json.dumps(dict(preset.environment(given))) + b"".join(preset.files(given).values()).decode()
+    assert "http://127.0.0.1:9000/llm/local" in said and "small" in said
+
+
+def test_codex_offers_no_tools_of_openais_to_others() -> None:
+    preset = PRESETS["codex"]
+    config = tomllib.loads(preset.files(setting(preset, CHAT))["config.toml"].decode())
+    assert (config["web_search"], config["features"]) == ("disabled", {"multi_agent": False})
+    assert "web_search" not in tomllib.loads(preset.files(setting(preset, FULL))["config.toml"].decode())
+
+
 def test_codex_is_given_toml() -> None:
     preset = PRESETS["codex"]
     config = tomllib.loads(preset.files(setting(preset, FULL))["config.toml"].decode())
@@ -80,3 +99,16 @@ def test_gemini_trusts_its_workspace_or_it_would_have_to_ask() -> None:
     preset = PRESETS["gemini"]
     assert preset.environment(setting(preset, FULL))["GEMINI_CLI_TRUST_WORKSPACE"] == "true"
     assert "GEMINI_CLI_TRUST_WORKSPACE" not in preset.environment(setting(preset, FULL, rules=("ask bash",)))
+
+
+@pytest.mark.parametrize("name", ["opencode-acp", "pi-acp"])
+def test_what_tells_that_the_model_is_asked_again_is_no_part_of_the_answer(name: str) -> None:
+    preset = PRESETS[name]
+    said = "Retrying (attempt 1/1, waiting 1s)..."
+    if name == "opencode-acp":
+        plugin = preset.files(setting(preset, FULL))["retries.js"].decode()
+        assert "/h/retries.js" in preset.environment(setting(preset, FULL))["OPENCODE_CONFIG_CONTENT"]
+        (said,) = re.findall(r'const text = "(.*)"', plugin)
+    quirks = preset.quirks
+    assert quirks.noise is not None and quirks.noise.search(said)
+    assert quirks.again is not None and quirks.again.search(said)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -13,7 +14,8 @@ from holdfast.agents.sandbox_agent.server import AcpServer
 from holdfast.agents.sandbox_agent.wire import EXITED, LAST, HttpSupervisor
 from holdfast.agents.supervisor import Line, Patience
 from holdfast.errors import AgentDown, ProcessNotFound
-from holdfast.sessions.follow import Attached
+from holdfast.protocol.messages import STDOUT
+from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.processes import ProcessView
 
 pytestmark = pytest.mark.anyio
@@ -22,10 +24,23 @@ VIEW = ProcessView("prc_1", 7, "", False, True, None, 0.0, None, 0, 0)
 
 
 class Processes:
-    """One process, that runs as often as it is asked about."""
+    """One process, that runs as often as it is asked about; and a tap beside it, with what that has written."""
 
-    def __init__(self, running: int) -> None:
+    def __init__(self, running: int, tap: bytes) -> None:
         self.running = running
+        self.tap = tap
+
+    async def list(self, _session_id: str) -> Sequence[ProcessView]:
+        cmd = f"bash -c … holdfast-tap-{VIEW.process_id} /token 8000 /v1/acp/main"
+        other = replace(VIEW, process_id="prc_3", cmd="bash -c … holdfast-tap-prc_9", written=4)
+        return [VIEW, other, replace(VIEW, process_id="prc_2", cmd=cmd, written=len(self.tap))]
+
+    async def read(
+        self, _session_id: str, process_id: str, *, offset: int, limit: int
+    ) -> tuple[Sequence[Chunk], ProcessView]:
+        assert process_id == "prc_2" and limit > 0
+        data = self.tap[offset : offset + 50]
+        return [Chunk(STDOUT, offset, data)] if data else [], VIEW
 
     async def get(self, _session_id: str, process_id: str, *, wait_ms: int = 0) -> ProcessView:
         if process_id != VIEW.process_id:
@@ -35,8 +50,8 @@ class Processes:
 
 
 class Box:
-    def __init__(self, running: int) -> None:
-        self.processes = Processes(running)
+    def __init__(self, running: int, tap: bytes = b"") -> None:
+        self.processes = Processes(running, tap)
 
 
 class Stub:
@@ -65,9 +80,9 @@ class Wired(HttpSupervisor):
         return cast(AcpServer, self.stub)
 
 
-async def said(stub: Stub, offset: int, *, running: int) -> list[object]:
+async def said(stub: Stub, offset: int, *, running: int, tap: bytes = b"") -> list[object]:
     """Lines as their numbers, and the rest as it is."""
-    place = Place("ses_1", cast(Sandbox, Box(running)))
+    place = Place("ses_1", cast(Sandbox, Box(running, tap)))
     found: list[object] = []
     async with contextlib.aclosing(Wired(stub).follow(place, VIEW.process_id, offset, 10)) as items:
         async for item in items:
@@ -96,6 +111,28 @@ async def test_an_event_that_was_skipped_is_asked_for() -> None:
 async def test_events_that_the_server_has_forgotten_are_lost() -> None:
     found = await said(Stub([10, 11]), 3, running=1)
     assert found[:-1] == [Attached(), 6, 10, 11]  # the 6 is how many
+
+
+def tapped(*numbers: int) -> bytes:
+    """As the server tells it: a head, and events."""
+    events = [f"id: {number}\nevent: message\ndata: {json.dumps({'n': number})}\n\n" for number in numbers]
+    return f"HTTP/1.0 200 OK\r\ncontent-type: text/event-stream\r\n\r\n{''.join(events)}".encode()
+
+
+async def test_what_the_server_has_forgotten_the_tap_has() -> None:
+    cut = tapped(1, 2, 3, 4, 5, 6)[:-9]  # a connection that broke off, and the next one, which begins again
+    found = await said(Stub([10, 11]), 3, running=1, tap=cut + b"\n\n" + tapped(5, 6, 7, 8, 9, 10, 11))
+    assert found[:-1] == [Attached(), 4, 5, 6, 7, 8, 9, 10, 11]
+
+
+async def test_what_neither_has_is_lost() -> None:
+    found = await said(Stub([20, 21]), 3, running=1, tap=tapped(8, 9))
+    assert found[:-1] == [Attached(), 4, 8, 9, 10, 20, 21]  # the 4 and the 10 are how many
+
+
+async def test_of_a_server_that_is_gone_the_tap_has_the_rest() -> None:
+    found = await said(Stub(), 2, running=0, tap=tapped(1, 2, 3, 4))
+    assert found[:-1] == [Attached(), 3, 4] and ended(found)
 
 
 async def test_events_come_once_though_they_are_repeated() -> None:

@@ -389,3 +389,21 @@ def test_what_it_does_not_understand(method: str, path: str, body: bytes, status
 def test_dialects_are_known_by_their_paths() -> None:
     assert {wire_of(path): path for path in PATHS.values()} == PATHS
     assert wire_of("/v1/models") is None
+
+
+IMAGES: Mapping[Wire, Json] = {
+    Wire.CHAT: {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+    Wire.RESPONSES: {"type": "input_image", "image_url": "data:image/png;base64,AAAA"},
+    Wire.MESSAGES: {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
+    Wire.GEMINI: {"inlineData": {"mimeType": "image/png", "data": "AAAA"}},
+}
+
+
+@pytest.mark.parametrize("wire", list(Wire))
+def test_it_tells_which_files_and_images_it_was_shown(wire: Wire) -> None:
+    words = "attachments\n\n<attachments>\n- /w/a b.txt\n</attachments>"
+    body = REQUESTS[wire]([("user", "attachments"), ("model", "no attachments"), ("user", words)])
+    said = body.get("messages") or body.get("input") or body["contents"]
+    said[-1]["parts" if wire is Wire.GEMINI else "content"].append(IMAGES[wire])
+    answer = reply("POST", PATHS[wire], json.dumps({**body, "stream": True}).encode())
+    assert hear(wire, answer).text.strip() == "/w/a b.txt [image/png of 3 bytes]"

@@ -19,6 +19,7 @@ from holdfast.broker.models.accounts import Account
 from holdfast.broker.models.keys import EnvKey, FileKey, FixedKey
 from holdfast.broker.models.no_books import NoBooks
 from holdfast.broker.models.visit import Visit
+from support.certificates import authority
 from support.git_server import GitServer, git, git_server
 
 pytestmark = pytest.mark.anyio
@@ -96,6 +97,50 @@ async def test_clone_fetch_and_push(server: GitServer, host: GitHost, tmp_path: 
         await run("pull", "-q", "origin", "main", cwd=two)
         assert (two / "large").read_bytes() == (one / "large").read_bytes()
     assert git("log", "-1", "--format=%s", "main", cwd=server.root / "acme/tool.git") == "second\n"
+
+
+async def test_a_server_with_an_authority_of_its_own(tmp_path: Path) -> None:
+    """Over TLS. It gets the token, and whoever else listens there does not."""
+    own, other = authority(tmp_path / "own"), authority(tmp_path / "other")
+    async with git_server(tmp_path / "server", TOKEN, own.server()) as server:
+        server.make("acme/tool.git")
+        work, refused = tmp_path / "work", tmp_path / "refused"
+        host = GitHost(HOST, FixedKey(TOKEN), url=server.url, ca_file=str(own.ca_file))
+        async with broker(host) as here:
+            await run("clone", "-q", f"{here.url}/{HOST}/acme/tool.git", str(work))
+            await run("commit", "-q", "--allow-empty", "-m", "second", cwd=work)
+            await run("push", "-q", "origin", "main", cwd=work)
+        assert git("log", "-1", "--format=%s", "main", cwd=server.root / "acme/tool.git") == "second\n"
+        server.seen.clear()
+        by_name = host.base_url.replace("127.0.0.1", "localhost")
+        broken = tmp_path / "broken.pem"
+        broken.write_text("no certificate")
+        for changed, why in (
+            (replace(host, ca_file=""), f"the certificate of {HOST} is not trusted: "),
+            (replace(host, ca_file=str(other.ca_file)), "name it in git_credentials (ca_file)"),
+            (replace(host, url=by_name), "Hostname mismatch"),
+            (replace(host, ca_file=str(broken)), "ca_file"),
+            (replace(host, ca_file="/nonexistent"), "ca_file"),
+        ):
+            async with broker(changed) as here:
+                said = await complaint("clone", f"{here.url}/{HOST}/acme/tool.git", str(refused))
+                assert why in said and "502" in said, said
+        assert server.seen == []
+
+
+async def test_a_file_of_certificates_that_changes_is_read_again(tmp_path: Path) -> None:
+    own, other = authority(tmp_path / "own"), authority(tmp_path / "other")
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes(other.ca_file.read_bytes())
+    async with git_server(tmp_path / "server", TOKEN, own.server()) as server:
+        server.make("acme/tool.git")
+        async with broker(GitHost(HOST, FixedKey(TOKEN), url=server.url, ca_file=str(trusted))) as here:
+            url = f"{here.url}/{HOST}/acme/tool.git"
+            assert "not trusted" in await complaint("ls-remote", url)
+            both = tmp_path / "both.pem"
+            both.write_bytes(other.ca_file.read_bytes() + own.ca_file.read_bytes())
+            both.replace(trusted)
+            assert "refs/heads/main" in await run("ls-remote", url)
 
 
 async def test_what_a_sandbox_says_of_itself_stays_here(server: GitServer, host: GitHost) -> None:

@@ -54,7 +54,8 @@ def test_endpoints(kind: Kind, method: str, rest: str, wire: Wire, operation: Op
 @pytest.mark.parametrize(
     ("kind", "method", "rest"),
     [
-        (Kind.COMPATIBLE, "POST", "v1/responses"),
+        (Kind.COMPATIBLE, "POST", "v1/responses/compact"),
+        (Kind.OPENAI, "POST", "v1/messages/count_tokens"),
         (Kind.OPENAI, "POST", "v1/chat/completions/../files"),
         (Kind.OPENAI, "POST", "v1/chat/completions/"),
         (Kind.OPENAI, "PUT", "v1/chat/completions"),
@@ -62,7 +63,7 @@ def test_endpoints(kind: Kind, method: str, rest: str, wire: Wire, operation: Op
         (Kind.OPENAI, "GET", "v1/models/%2e%2e"),
         (Kind.OPENAI, "GET", "v1/models/.."),
         (Kind.ANTHROPIC, "GET", "v1/models/."),
-        (Kind.ANTHROPIC, "POST", "v1/chat/completions"),
+        (Kind.ANTHROPIC, "POST", "v1/embeddings"),
         (Kind.GEMINI, "POST", "v1beta/models/a/b:generateContent"),
         (Kind.GEMINI, "POST", "v1beta/models/m:generateContent:x"),
         (Kind.OPENAI, "POST", ""),

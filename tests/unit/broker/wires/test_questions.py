@@ -358,3 +358,27 @@ def test_no_more_is_asked_for_than_a_model_can_answer() -> None:
     talk = Talk("", ONE, max_tokens=64_000)
     assert TONGUES[Wire.CHAT].write(talk, Target("m", 8000, is_openai=False))["max_tokens"] == 8000
     assert TONGUES[Wire.MESSAGES].write(replace(talk, max_tokens=None), Target("m", 8000))["max_tokens"] == 8000
+
+
+@each_wire
+def test_a_model_that_cannot_be_shown_images_is_not_asked_about_them(wire: Wire) -> None:
+    brought = Message(Role.USER, (Result("call_1", "bash", (PNG,)),))
+    for message in (Message(Role.USER, (PNG,)), brought):
+        with pytest.raises(CannotCarry, match="image"):
+            TONGUES[wire].write(Talk("", [Message(Role.MODEL, (CALL,)), message]), replace(TARGET, sees_images=False))
+
+
+def test_tools_that_are_not_shown_yet_are_not_shown_to_others() -> None:
+    hidden = {"name": "far", "input_schema": SCHEMA, "defer_loading": True}
+    asked = {**ASKED[Wire.MESSAGES], "tools": [{"name": "near", "input_schema": SCHEMA}, hidden]}
+    talk = TONGUES[Wire.MESSAGES].read(asked)
+    assert ([tool.name for tool in talk.tools], talk.lacks) == (["near"], ())
+    found = {
+        "type": "tool_result",
+        "tool_use_id": "call_1",
+        "content": [{"type": "tool_reference", "tool_name": "far"}],
+    }
+    asked["messages"] = [*asked["messages"][:-1], {"role": "user", "content": [found]}]
+    talk = TONGUES[Wire.MESSAGES].read(asked)
+    assert ([tool.name for tool in talk.tools], talk.lacks) == (["near", "far"], ())
+    assert "far can be used" in str(talk.messages[-1])

@@ -30,7 +30,7 @@ _Data = dict[str, object]
 
 def write(talk: Talk, target: Target) -> _Data:
     """Raises ``CannotCarry``."""
-    check(talk, _NAMES)
+    check(talk, target, _NAMES)
     data: _Data = {"model": target.model}
     data["messages"] = [one for message in merged(talk.messages) for one in _message(message)]
     most = target.most(talk)

@@ -38,7 +38,7 @@ def wants_signatures(model: str) -> bool:
 
 def write(talk: Talk, target: Target) -> _Data:
     """Raises ``CannotCarry``."""
-    check(talk, _NAMES)
+    check(talk, target, _NAMES)
     system, rest = system_first(talk.messages)
     signed = wants_signatures(target.model)
     data: _Data = {"contents": [one for message in merged(rest) for one in _content(message, signed=signed)]}

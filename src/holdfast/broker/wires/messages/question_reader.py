@@ -25,9 +25,10 @@ _CARRIED = {
     *("stop_sequences", "stream", "output_config", "output_format"),
 }
 _TOOL = {
-    *("type", "name", "description", "input_schema", "strict", "cache_control", "eager_input_streaming"),
-    "input_examples",
+    *("type", "name", "description", "input_schema", "strict", "cache_control", "defer_loading"),
+    *("eager_input_streaming", "input_examples"),
 }
+_FOUND = "tool_reference"
 _ROLES = {"assistant": Role.MODEL, "system": Role.SYSTEM}
 
 
@@ -43,7 +44,7 @@ def read(data: Json) -> Talk:
     return Talk(
         model=string(data.get("model")),
         messages=[Message(Role.SYSTEM, system), *messages] if system else messages,
-        tools=[_tool(tool, lacks) for tool in tables(data.get("tools"))],
+        tools=[_tool(tool, lacks) for tool in tables(data.get("tools")) if _is_seen(tool, data)],
         choice=_choice(choice, lacks),
         parallel=False if choice.get("disable_parallel_tool_use") is True else None,
         max_tokens=whole(data.get("max_tokens")),
@@ -93,6 +94,8 @@ def _said(block: Json, lacks: Lacks) -> list[Text | Image | LinkedImage]:
     if kind == "text":
         lacks.fields(block, {"type", "text", "cache_control"}, "text.")
         return [Text(text) for text in texts([block])]
+    if kind == _FOUND:
+        return [Text(f"The tool {string(block.get('tool_name'))} can be used now.")]
     source = table(block.get("source"))
     if kind == "image" and source.get("type") == "base64":
         return [Image(string(source.get("media_type")), string(source.get("data")))]
@@ -100,6 +103,20 @@ def _said(block: Json, lacks: Lacks) -> list[Text | Image | LinkedImage]:
         return [LinkedImage(string(source.get("url")))]
     lacks.note(f"content of type {kind}" + (f" by {source.get('type')}" if source else ""))
     return []
+
+
+def _is_seen(tool: Json, data: Json) -> bool:
+    """Some tools are shown to the model only when another one has found them."""
+    if tool.get("defer_loading") is not True:
+        return True
+    results = [
+        table(part)
+        for message in tables(data.get("messages"))
+        for block in tables(message.get("content"))
+        if block.get("type") == "tool_result"
+        for part in items(block.get("content"))
+    ]
+    return any(part.get("type") == _FOUND and part.get("tool_name") == tool.get("name") for part in results)
 
 
 def _tool(tool: Json, lacks: Lacks) -> Tool:

@@ -32,7 +32,7 @@ _Data = dict[str, object]
 
 def write(talk: Talk, target: Target) -> _Data:
     """Raises ``CannotCarry``."""
-    check(talk, _NAMES)
+    check(talk, target, _NAMES)
     system, rest = system_first(talk.messages)
     most = target.most(talk) or target.output_tokens  # it must be said here
     data: _Data = {"model": target.model, "max_tokens": most}

@@ -29,7 +29,7 @@ _Data = dict[str, object]
 
 def write(talk: Talk, target: Target) -> _Data:
     """Raises ``CannotCarry``."""
-    check(talk, _NAMES)
+    check(talk, target, _NAMES)
     if talk.stop:
         raise CannotCarry("words at which to stop")
     data: _Data = {"model": target.model, "store": False}

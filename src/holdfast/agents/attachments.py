@@ -1,0 +1,75 @@
+"""Files that come with a prompt: their paths for every agent, and of images also what is in them, for those who see.
+
+The files themselves are in the sandbox already, put there before the prompt is given.
+"""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.agents.base import Place, Prompt
+from holdfast.errors import FileMissing
+from holdfast.protocol.models import Model
+
+MOST_IMAGE_BYTES: Final = 3_750_000
+"""Five million in base64, as much as the strictest of the large providers takes. A larger one is told by its path."""
+MOST_BYTES: Final = 9_000_000
+"""Of all images of one prompt, which goes to its agent as one line."""
+
+_MAGIC: Final = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"))
+_WEBP: Final = (b"RIFF", b"WEBP")
+_LONGEST_MAGIC: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """``data`` is base64."""
+
+    path: str
+    mime: str
+    data: str
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+def paths_told(prompt: Prompt) -> str:
+    """What the agent is to read after the prompt's own text: where the files are. Empty if there are none."""
+    if not prompt.attachments:
+        return ""
+    paths = "\n".join(f"- {path}" for path in prompt.attachments)
+    return f"\n\n<attachments>\nFiles that came with this message:\n{paths}\n</attachments>"
+
+
+async def images(place: Place, prompt: Prompt, model: Model) -> Sequence[Image]:
+    """Those that can be shown to this model. What is no image, or too large to be shown, has its path alone."""
+    found: list[Image] = []
+    room = MOST_BYTES if model.images else 0
+    for path in prompt.attachments if room else ():
+        image = await _image(place, path, min(room, MOST_IMAGE_BYTES))
+        if image is not None:
+            found.append(image)
+            room -= len(image.data) * 3 // 4
+    return found
+
+
+async def _image(place: Place, path: str, most: int) -> Image | None:
+    try:
+        async with place.sandbox.files.download(place.session_id, path) as download:
+            size = download.entry.size
+            if not _LONGEST_MAGIC <= size <= most:
+                return None
+            data = b"".join([piece async for piece in download.read(0, size)])
+    except FileMissing:  # the agent will see that, if it looks
+        return None
+    mime = mime_of(data)
+    return None if mime is None else Image(path, mime, base64.b64encode(data).decode())
+
+
+def mime_of(data: bytes) -> str | None:
+    """Of the kinds of images that every provider takes; None for all else, whatever a file is called."""
+    if (data[:4], data[8:12]) == _WEBP:
+        return "image/webp"
+    return next((mime for magic, mime in _MAGIC if data.startswith(magic)), None)

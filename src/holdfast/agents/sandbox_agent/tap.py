@@ -1,0 +1,74 @@
+"""What sandbox-agent says while no daemon listens: a small process beside it reads along, and the runner keeps that.
+
+The server itself has only its newest events. A daemon that comes back late finds the others in the tap's output. It
+needs nothing but bash, ends with the server, and has the token from the server's own file.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from holdfast.agents.base import Place
+from holdfast.agents.http.events import Parser
+from holdfast.agents.supervisor import Line, parse
+from holdfast.errors import ProcessNotFound
+from holdfast.sessions.processes import ProcessRequest, ProcessView
+
+KEEP_BYTES: Final = 8 << 20
+"""Some twenty thousand events; it counts as the sandbox's memory."""
+_READ_BYTES = 1 << 20
+_SCRIPT: Final = (
+    'read -r token < "$1" || [ -n "$token" ] || exit 1; '
+    'while exec 3<>"/dev/tcp/127.0.0.1/$2"; do '
+    r'printf "GET %s HTTP/1.0\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\nAuthorization: Bearer %s\r\n\r\n" '
+    '"$3" "$token" >&3; cat <&3; exec 3>&-; '
+    r'printf "\n\n"; sleep 1; done 2>/dev/null'
+)
+"""A stream that breaks off is asked for again; the server then repeats what it has, and whoever reads goes by ids."""
+
+
+async def open_tap(place: Place, server: ProcessView, token_file: str, port: int, path: str) -> None:
+    """One for each server, whoever asks for it."""
+    argv = ["bash", "-c", _SCRIPT, _mark(server.process_id), token_file, str(port), path]
+    request = ProcessRequest(argv=argv, output_bytes=KEEP_BYTES)
+    await place.sandbox.processes.start(place.session_id, request, idempotency_key=_mark(server.process_id))
+
+
+async def tapped(place: Place, server_process_id: str, after: int, before: int) -> Sequence[Line]:
+    """Events of that server between these two, neither included, as far as they are kept."""
+    processes = place.sandbox.processes
+    found: dict[int, Line] = {}
+    for view in await processes.list(place.session_id):
+        if _mark(server_process_id) not in view.cmd:
+            continue
+        parser, offset = Parser(), view.kept_from
+        while offset < view.written:
+            try:
+                chunks, _ = await processes.read(place.session_id, view.process_id, offset=offset, limit=_READ_BYTES)
+            except ProcessNotFound:
+                break
+            for chunk in chunks:
+                offset = chunk.end
+                parser = Parser() if chunk.dropped else parser  # or one event's data would go by another's id
+                for event in parser.feed(chunk.data):
+                    number = int(event.id) if event.id.isascii() and event.id.isdigit() else 0
+                    told = parse(event.data.encode()) if after < number < before else None
+                    if told is not None:
+                        found.setdefault(number, Line(number, number + 1, told))
+            if not chunks:
+                break
+    return [found[number] for number in sorted(found)]
+
+
+def with_gaps(lines: Sequence[Line], after: int, before: int) -> Iterator[Line | int]:
+    """These, and in the place of those that are missing between the two: how many."""
+    for line in lines:
+        if line.start > after + 1:
+            yield line.start - after - 1
+        after = line.start
+        yield line
+    if before > after + 1:
+        yield before - after - 1
+
+
+def _mark(process_id: str) -> str:
+    return f"holdfast-tap-{process_id}"

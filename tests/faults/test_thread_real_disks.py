@@ -1,0 +1,69 @@
+"""Disks that are full under a thread on real sandboxes: the database's, and that of uploads and artifacts.
+
+As in ``test_thread_real``: what the user sees, what the row says, which sandboxes there are. That of the sandbox itself
+is there.
+"""
+
+from functools import partial
+
+import pytest
+
+from holdfast.errors import DiskFull
+from holdfast.protocol.turn_events import Kind
+from holdfast.store import Store
+from support.full_disk import small_disk
+from support.real_threads import Town, forgotten, opened, remembers, said, sandbox_of, there
+from support.threads import REF, pieces, refusals, text_of
+from support.waiting import until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
+
+
+async def test_a_databases_disk_that_is_full(town: Town) -> None:
+    """New messages are refused; the turn goes on, waits for room, and all of it is told then."""
+    with small_disk(town.root / "db", "16m") as disk:
+        database = disk.path / "test.db"
+        async with town.daemon(store=await Store.open(f"sqlite:///{database}")) as desk:
+            await opened(desk)
+            before = await sandbox_of(desk)
+            await desk.say("say one\nwait-for /workspace/go\ncount 500\nwrite /workspace/done x", "m1")
+            await until(partial(said, desk, "one"), "begun")
+            refused = refusals(desk)
+            disk.fill_around(database)
+            await desk.sessions.write_file(before, "/workspace/go", b"", mode=None)
+            await until(lambda: there(desk, before, "/workspace/done"), "the agent is done")
+            await until(lambda: len(refused) > 1, "what it said finds no room, also when it is tried again")
+            with pytest.raises(DiskFull):
+                await desk.say("say more", "m2")
+            assert (await desk.threads.message(REF, "m1")).status == "in_turn"
+            assert town.sandboxes() == [before]
+            disk.free()
+            turn = await desk.ended("m1")
+            assert (turn.reason, turn.attempts) == ("end_turn", 1)
+            assert text_of(await desk.events(), turn.id).split() == ["one", *map(str, range(500))]
+            await remembers(desk, town, file=True)
+            assert await sandbox_of(desk) == before
+            await forgotten(town, desk)
+
+
+async def test_uploads_and_artifacts_that_find_no_room(town: Town) -> None:
+    """They are told, and do not spoil the turn; with room again, the next one's are there."""
+    with small_disk(town.root / "files", "128k") as disk:
+        async with town.daemon() as desk:
+            await opened(desk)
+            before = await sandbox_of(desk)
+            disk.fill()
+            with pytest.raises(DiskFull):
+                await desk.threads.upload(REF, "a.bin", pieces(b"x" * 100_000))
+            turn = await desk.talk("write /workspace/output/display/a.txt kelp\nsay made", "m1")
+            told = [event.data["code"] for event in await desk.events() if event.kind == Kind.ERROR]
+            assert (turn.reason, turn.answer, list(turn.artifacts)) == ("end_turn", "made\n", [])
+            assert told == ["disk_full"]
+            assert (await desk.threads.get(REF)).last_error is None
+            disk.free()
+            assert (await desk.threads.upload(REF, "a.bin", pieces(b"x" * 1000))).size == 1000
+            again = await desk.talk("write /workspace/output/display/b.txt kelp", "m2")
+            assert "b.txt" in [artifact.name for artifact in again.artifacts]
+            await remembers(desk, town, file=True)
+            assert await sandbox_of(desk) == before
+            await forgotten(town, desk)
