@@ -90,7 +90,7 @@ class Office:
         requests, bell = self._tools.store.thread_requests, asyncio.Event()
         with self._tools.store.watch.listening(row.id, bell.set):
             request, seen = await requests.put(row.id, id=new_id("req"), kind=kind, data=data)
-            if seen.lease_owner is None:  # let go of in this moment
+            if seen.lease_owner in (None, self._tools.node):  # let go of in this moment, or ours
                 self.ring(row.id)
             try:
                 async with asyncio.timeout(self._tools.settings.ask_seconds):
@@ -102,7 +102,8 @@ class Office:
                         await bell.wait()
             except TimeoutError:
                 raise Unavailable(
-                    f"thread {row.key} is served by another daemon, which did not answer; it does that when it is back"
+                    f"who serves thread {row.key} did not answer within {self._tools.settings.ask_seconds:g} s; "
+                    "it is done as soon as they can"
                 ) from None
 
     async def look_for_work(self) -> None:

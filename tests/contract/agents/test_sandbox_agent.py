@@ -1,14 +1,16 @@
-"""sandbox-agent in a real sandbox, against the demo model: the suite with pi behind it, permissions with opencode."""
+"""sandbox-agent in a real sandbox, against the demo model: with opencode behind it the essential part, and how it asks;
+the whole suite with pi, which is quicker, or for both with ``TEST_WHOLE_SUITE=1``."""
 
 import asyncio
 import itertools
+import os
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from holdfast.agents.base import Agent, Place
 from holdfast.agents.conformance import AgentConformance
-from holdfast.agents.conformance.abilities import AbilityConformance
+from holdfast.agents.conformance.essentials import EssentialConformance
 from holdfast.agents.conformance.harness import eventually, talk, text_of
 from holdfast.agents.conformance.permissions import PermissionConformance
 from holdfast.agents.sandbox_agent.adapter import SandboxAgent, SandboxAgentPi
@@ -83,10 +85,19 @@ async def die(agent: Agent) -> None:
     await asyncio.wait(tasks)
 
 
-class TestSandboxAgentWithOpencode(PermissionConformance):
-    test_files_that_come_along = AbilityConformance.test_files_that_come_with_a_message
-
+class WithOpencode:
     @pytest.fixture(scope="module")
     async def harness(self, anyio_backend: str) -> AsyncIterator[AgentHarness]:
         async with real_agent(lambda: SandboxAgent(PATIENCE), "sandbox-agent", PROGRAM, 1536) as harness:
             yield harness
+
+
+if os.environ.get("TEST_WHOLE_SUITE"):
+
+    class TestSandboxAgentWithOpencode(WithOpencode, AgentConformance):
+        pass
+
+else:
+
+    class TestWithOpencodeEssentially(WithOpencode, EssentialConformance):
+        test_an_abort_closes_the_question = PermissionConformance.test_an_abort_closes_the_question

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from holdfast.agents.opencode.mapper import Mapper, decision, wishes
+from holdfast.agents.opencode.mapper import REPLIES, Mapper, decision, wishes
 from holdfast.agents.permissions import Action, parse
 from holdfast.protocol.turn_events import Kind, TurnEvent, check
 
@@ -138,6 +138,7 @@ RULES = ["deny bash:*--force*", "ask bash:git push*", "ask bash:rm *"]
 
 
 def test_what_is_allowed_for_good_is_not_asked_again() -> None:
+    assert REPLIES["allow_always"] == "once", "or OpenCode would not ask about what is denied either"
     asked = {"type": "asked", "permission": "bash"}
     mapper = Mapper("m", parse(RULES))
     lasting = sorted(wishes(parse(RULES), "bash", ["git push"]))

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
+from typing import Any
 
 from holdfast.agents.base import Place
 from holdfast.agents.supervisor.lines import Line, Lines
@@ -83,9 +84,21 @@ async def or_silence(output: AsyncGenerator[Item, None], seconds: float) -> Asyn
             except ProcessNotFound:
                 return
             finally:
-                if not coming.done():
-                    coming.cancel()
-                    await asyncio.wait([coming])
+                await let_go(coming)
             if item is None:
                 return
             yield item
+
+
+async def let_go(coming: "asyncio.Future[Any]") -> None:
+    """Nobody waits for the next item any more. Two deadlines may come at once, and the second must not cut this short:
+    a generator that is still at work cannot be closed."""
+    coming.cancel()
+    canceled = False
+    while not coming.done():
+        try:
+            await asyncio.wait([coming])
+        except asyncio.CancelledError:
+            canceled = True
+    if canceled:
+        raise asyncio.CancelledError
