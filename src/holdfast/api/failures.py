@@ -84,7 +84,7 @@ def _one(error: Mapping[str, Any]) -> str:
         case "model_type" | "model_attributes_type":
             return f"{name or 'the body'} must be a JSON object, sent with Content-Type: application/json"
         case "string_pattern_mismatch" if (words := WORDS.get(error["ctx"]["pattern"])) is not None:
-            return f"{name or place} must be {words}"
+            return f"{name or place}: must be {words}"
         case "value_error":
             return f"{name}: {str(error['msg']).removeprefix('Value error, ')}" if name else _plain(error)
         case _:

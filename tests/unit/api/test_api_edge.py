@@ -121,7 +121,7 @@ async def test_every_pattern_has_words(app: FastAPI, client: httpx2.AsyncClient)
     found = patterns_in(app.openapi()) - checked_by_hand
     assert found and found - set(WORDS) == set()
     refused = (await client.post("/v1/sessions", json={"workspace": "a b"})).json()["error"]["message"]
-    assert refused == "workspace must be 1 to 63 letters, digits and . _ - (the first a letter or a digit)"
+    assert refused == "workspace: must be 1 to 63 letters, digits and . _ - (the first a letter or a digit)"
 
 
 async def test_openapi_is_complete(stranger: httpx2.AsyncClient) -> None:
