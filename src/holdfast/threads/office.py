@@ -1,6 +1,7 @@
 """All mailboxes of this daemon: whose bell to ring, and how to reach whoever has a thread that is not ours."""
 
 import asyncio
+import contextvars
 from collections.abc import Mapping
 
 import structlog
@@ -52,7 +53,10 @@ class Office:
             box = self._boxes[thread_id] = Mailbox(
                 self._tools, self._hosts, self._resolver, self._files, self._errands, thread_id
             )
-            self._tasks[thread_id] = asyncio.create_task(self._run(box), name=f"mailbox:{thread_id}")
+            # A context of its own: it outlives the request that rang first, and the log must not name that one.
+            self._tasks[thread_id] = asyncio.create_task(
+                self._run(box), name=f"mailbox:{thread_id}", context=contextvars.Context()
+            )
         return box
 
     async def _run(self, box: Mailbox) -> None:
