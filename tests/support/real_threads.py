@@ -111,10 +111,12 @@ class Town:
         return containers(self._here)
 
     def delete(self, session_id: str) -> None:
-        """Behind everybody's back, with its files."""
+        """Behind everybody's back, with its files. Those first, at once: else it may be seen dead, and brought back."""
+        gone = self.state_dir / f"gone-{session_id}"
+        (self.state_dir / "oci" / session_id).rename(gone)
         delete_container(self._here, session_id)
-        unmount_below(self.state_dir / "oci" / session_id)
-        shutil.rmtree(self.state_dir / "oci" / session_id, ignore_errors=True)
+        unmount_below(gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
     def signal_runner(self, session_id: str, signum: signal.Signals) -> None:
         pid = init_pid(self._here, session_id)
