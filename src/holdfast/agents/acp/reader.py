@@ -15,7 +15,7 @@ from holdfast.agents.acp.turn import Turn
 from holdfast.agents.base import Cursor, Told
 from holdfast.agents.permissions import Action, decide
 from holdfast.agents.supervisor.lines import Line
-from holdfast.agents.supervisor.output import Said
+from holdfast.agents.supervisor.output import Said, let_go
 from holdfast.errors import AgentDown, HoldfastError
 from holdfast.protocol.turn_events import Kind, StopReason, TurnEvent
 from holdfast.sessions.processes import ProcessView
@@ -95,8 +95,7 @@ class Reader:
                         yield Answered()
                     item = await coming
                 finally:
-                    coming.cancel()
-                    await asyncio.wait([coming])
+                    await let_go(coming)
                 if isinstance(item, _NoMore):
                     return
                 yield item

@@ -19,7 +19,7 @@ from holdfast.agents.sandbox_agent.tap import open_tap, tapped, with_gaps
 from holdfast.agents.supervisor import Delivery, Found, Journal, Json, Line, Patience, Supervisor, parse
 from holdfast.agents.supervisor.home import write_file
 from holdfast.agents.supervisor.journal import stdin_lock
-from holdfast.agents.supervisor.output import Said
+from holdfast.agents.supervisor.output import Said, let_go
 from holdfast.errors import AgentDown, AgentError, FileMissing, HoldfastError, ProcessNotFound
 from holdfast.sessions.follow import Attached
 from holdfast.sessions.processes import ProcessView
@@ -334,7 +334,7 @@ async def _or_silence(
                     yield None
                 item = coming.result()
             finally:
-                await _let_go(coming)
+                await let_go(coming)
             yield item
 
 
@@ -354,11 +354,5 @@ async def _unless(
                     await asyncio.wait([coming])
                 item = coming.result()
             finally:
-                await _let_go(coming)
+                await let_go(coming)
             yield item
-
-
-async def _let_go(coming: "asyncio.Future[Line | int]") -> None:
-    if not coming.done():
-        coming.cancel()
-        await asyncio.wait([coming])

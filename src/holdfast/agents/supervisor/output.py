@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
+from typing import Any
 
 from holdfast.agents.base import Place
 from holdfast.agents.supervisor.lines import Line, Lines
@@ -83,9 +84,16 @@ async def or_silence(output: AsyncGenerator[Item, None], seconds: float) -> Asyn
             except ProcessNotFound:
                 return
             finally:
-                if not coming.done():
-                    coming.cancel()
-                    await asyncio.wait([coming])
+                await let_go(coming)
             if item is None:
                 return
             yield item
+
+
+async def let_go(coming: "asyncio.Future[Any]") -> None:
+    """Nobody waits for it any more, and nobody is to hear what it failed with, be it just now."""
+    if not coming.done():
+        coming.cancel()
+        await asyncio.wait([coming])
+    if not coming.cancelled():
+        coming.exception()
