@@ -55,6 +55,7 @@ def opencode_files(setting: Setting) -> Files:
     return {
         _RETRIES: _retries(),
         "config/opencode/package-lock.json": json.dumps(LOCK).encode(),
+        "config/opencode/node_modules/.keep": b"",  # without that directory it would fetch them all the same
         **_rules(setting, "RULES.md"),
     }
 

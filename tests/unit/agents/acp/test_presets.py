@@ -79,6 +79,13 @@ def test_codex_is_given_toml() -> None:
     assert tomllib.loads(asking.decode())["approval_policy"] == "untrusted"
 
 
+def test_opencode_has_nothing_to_fetch_before_it_starts() -> None:
+    """Without a network it would try for a minute: both say that the types of its plugins are there."""
+    preset = PRESETS["opencode-acp"]
+    files = preset.files(setting(preset, FULL))
+    assert {f"config/opencode/{name}" for name in ("package-lock.json", "node_modules/.keep")} <= files.keys()
+
+
 def test_opencode_asks_only_where_rules_want_it() -> None:
     preset = PRESETS["opencode-acp"]
     for rules, word in ((("allow *",), "allow"), (("deny bash:rm *",), "ask")):
