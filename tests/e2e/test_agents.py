@@ -35,6 +35,8 @@ WHOLE = f"{HALF} and all behind"
 SPEECH = f"say {WHOLE}"
 ALWAYS = ("pi", "opencode", "claude")
 """Each is told of the cut in another way; the others are like one of them, and tried with ``TEST_WHOLE_SUITE=1``."""
+UNTOLD = ("sandbox-agent",)
+"""Nobody tells where it begins its answer anew: what was said before stays in front of it."""
 GIT_HOST = "git.example.com"
 HEADS = "/workspace/heads"
 USED = f"run git ls-remote https://{GIT_HOST}/acme/tool.git > {HEADS}"
@@ -100,18 +102,24 @@ def _providers(url: str, key_file: Path) -> dict[str, object]:
 
 
 async def test_a_models_answer_that_breaks_off(lab: Lab) -> None:
-    """What it had said is told, and that it was not all; the next message is answered, in the same sandbox."""
+    """The agent asks again, and what it says is told whole and once. Cut each time, the turn ends and says why."""
     need_agent(str(KNOWN["pi"].program))
+    words = "one two three four five six"
     async with Client(lab.daemon.url, lab.daemon.key) as client, asyncio.timeout(PATIENCE):
         thread = client.thread("lab:cut")
-        lab.models.break_("lab", Cut(6))  # also when it is asked again
+        lab.models.break_("lab", Cut(6), times=1)
+        again = await thread.send(f"say {words}", options={"agent": "pi"}).result()
+        assert (again.reason, again.text.strip()) == ("end_turn", words), again
+        told = [event.data async for event in thread.events(follow=False) if event.kind == Kind.ERROR]
+        assert [data["code"] for data in told] == ["model_retried"] and "broke off" in told[0]["message"], told
+        before = (await thread.info()).session_id
+        lab.models.break_("lab", Cut(6))
         try:
-            cut = await thread.send("say one two three four five six", options={"agent": "pi"}).result()
+            cut = await thread.send(f"say {words}").result()
         finally:
             lab.models.mend("lab")
         assert cut.reason == "error" and "broke off" in (cut.error or {})["message"], cut
         assert cut.text.split() == ["one", "two"]
-        before = (await thread.info()).session_id
         assert (await thread.send("say still here").result()).text.split() == ["still", "here"]
         row = await thread.info()
         assert (row.session_id, row.last_error) == (before, None)
@@ -172,6 +180,9 @@ async def test_the_daemon_is_killed_while_the_model_speaks(lab: Lab, agent: str)
         await asyncio.to_thread(lab.daemon.start)
         result = await thread.send(SPEECH, id="m2").result()
         assert (result.reason, result.error) == ("end_turn", None), lab.daemon.tail()
+        if agent in UNTOLD:
+            assert result.text.strip().endswith(WHOLE)
+            return
         assert result.text.strip() == WHOLE
         events = [event async for event in thread.events(follow=False) if event.turn_id == result.turn_id]
         assert [event.kind for event in events].count(Kind.FINALIZE) == 1

@@ -128,6 +128,7 @@ def test_files_go_in_and_come_out(terminal: Terminal) -> None:
     assert done.returncode == 0, done.stderr
     assert (terminal.folder / "got/sub/copy.txt").read_text() == "hello"
     assert "saved got/sub/copy.txt (5 bytes)" in done.stderr
+    assert "(my notes.txt is at /workspace/uploads/fil_" in done.stderr
 
 
 def test_questions_are_answered_by_the_next_line(terminal: Terminal) -> None:

@@ -29,6 +29,7 @@ from holdfast.threads.tools import Tools
 from holdfast.threads.types import EventView, MessageView, Mode, NewMessage, TurnView
 from holdfast.threads.voice import NoTranscriber, Transcriber
 from support.house import NODE, House
+from support.waiting import PATIENCE as PATIENCE
 from support.waiting import until
 
 QUICK = ThreadSettings(
@@ -46,8 +47,6 @@ QUICK = ThreadSettings(
 )
 STEADY = replace(QUICK, lease_seconds=30.0, resolve_seconds=30.0, ask_seconds=30.0)
 """For faults: on a busy machine, too, nothing but the fault goes wrong."""
-PATIENCE = 30.0
-"""Tests run beside others on a machine that is busy."""
 REF = ThreadRef(ROOT.owner, "slack:T1:C1:1700000000.1")
 
 
@@ -100,7 +99,7 @@ class Desk:
                 turns.append(await self.threads.turn(ref, message.turn_id))
             return bool(turns) and turns[-1].state == "ended"
 
-        await until(over, f"the turn of {message_id} is over", PATIENCE, every=0.02)
+        await until(over, f"the turn of {message_id} is over", every=0.02)
         return turns[-1]
 
     async def talk(self, text: str, id: str | None = None, ref: ThreadRef = REF) -> TurnView:

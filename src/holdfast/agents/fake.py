@@ -176,7 +176,9 @@ class FakeAgent(Faulty, Agent):
                 await self._strike(method, "after", place.session_id)
         except TimeoutError:
             kind = AgentFailed if method in ("prompt", "accepted") else AgentDown
-            raise kind(f"the agent did not answer {method} within {self._deadline} s; start it again") from None
+            raise kind(
+                f"the agent did not answer {method} within {self._deadline} s; the next message starts it again"
+            ) from None
 
     async def _home(self, place: Place) -> FakeHome:
         """By way of the sandbox's link, as with a real agent: one that sleeps is woken, one that is gone is told."""
@@ -188,13 +190,13 @@ class FakeAgent(Faulty, Agent):
 
     async def _answering(self, home: FakeHome) -> None:
         if not home.alive:
-            raise AgentDown("the agent's process is not there; start it")
+            raise AgentDown("the agent's process is not there; the next message starts it")
         if home.process is not None and home.process.hangs:
             try:
                 async with asyncio.timeout(self._deadline / 2):
                     await asyncio.get_running_loop().create_future()
             except TimeoutError:
-                raise AgentDown("the agent does not answer; start it again") from None
+                raise AgentDown("the agent does not answer; the next message starts it again") from None
 
     def _is_outdated(self, place: Place, home: FakeHome) -> bool:
         other = home.process is not None and home.process.brief != place.brief
@@ -202,13 +204,13 @@ class FakeAgent(Faulty, Agent):
 
     def _check_brief(self, place: Place, home: FakeHome) -> None:
         if self._is_outdated(place, home):
-            raise AgentDown("the agent's configuration has changed; start it again")
+            raise AgentDown("the agent's configuration has changed; the next message starts it again")
 
     async def _wait_for_news(self, place: Place, home: FakeHome, turn: FakeTurn) -> None:
         """Returns when there may be more. Silence of an agent that does not answer is not waited for."""
         if not home.alive:
             await self._home(place)  # if the whole sandbox is gone, that is what is told
-            raise AgentDown("the agent died in the middle of the turn; start it")
+            raise AgentDown("the agent died in the middle of the turn; the next message starts it")
         try:
             async with asyncio.timeout(self._deadline):
                 await turn.news()

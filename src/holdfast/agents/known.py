@@ -48,9 +48,13 @@ def how_to_install(agent: str) -> str:
     known = KNOWN.get(agent)
     if known is None or known.program is None:
         return "its program must be on the PATH of the sandbox"
+    on_host = f"for sandboxes of the image host: run `scripts/agents {'pi' if agent == 'pi' else 'all'}`, once, as root"
     if known.in_image:
-        return f"the image {IMAGE} has it: run `holdfast image build {IMAGE}`, and let the thread use that image"
+        return (
+            f"{on_host}; or run `holdfast image build {IMAGE}`, and make a new thread with that image "
+            f"(`holdfast chat --image {IMAGE}`, or options.image)"
+        )
     return (
-        f"add the npm package {known.package} to a recipe that extends {IMAGE}, build it with `holdfast image build`, "
-        "and let the thread use that image"
+        f"{on_host}; or add the npm package {known.package} to a recipe that extends {IMAGE}, build it with `holdfast "
+        "image build`, and make a new thread with that image (`holdfast chat --image NAME`, or options.image)"
     )

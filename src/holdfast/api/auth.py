@@ -120,9 +120,12 @@ def _without_port(host: str) -> str:
     return name if colon and port.isdigit() else host
 
 
+_HOW = "the key is in the daemon's state directory: set HOLDFAST_API_KEY, or send it as 'Authorization: Bearer <key>'"
+
+
 def _remedy(scope: Scope) -> str:
     if scope["path"] in LOCAL_ONLY:
         return f"{scope['path']} is open on loopback only; from elsewhere send 'Authorization: Bearer <key>'"
     if any(name == b"authorization" for name, _ in scope["headers"]):
-        return "wrong API key, or one that was removed; send 'Authorization: Bearer <key>'"
-    return "no API key; send 'Authorization: Bearer <key>' with the key from the daemon's state directory"
+        return f"wrong API key, or one that was removed; {_HOW}"
+    return f"no API key; {_HOW}"

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
+from holdfast.api.patterns import COMMAND_NAME
 from holdfast.api.request_model import Request
 from holdfast.api.text import Name, Text
 from holdfast.api.thread_models import Channel, MessageId, TurnId
@@ -32,7 +33,7 @@ class _Asking(Request):
 
 
 class CommandIn(_Asking):
-    name: Annotated[str, Field(pattern=r"^[!-~]+$", max_length=200, description="With or without the slash")]
+    name: Annotated[str, Field(pattern=COMMAND_NAME, max_length=200, description="With or without the slash")]
     arguments: Annotated[Text, Field(max_length=MAX_TEXT)] = ""
 
     def message(self) -> NewMessage:

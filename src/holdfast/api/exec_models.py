@@ -6,6 +6,7 @@ from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
 from holdfast.api.models import Count
+from holdfast.api.patterns import SHELL_NAME
 from holdfast.api.request_model import Request
 from holdfast.api.text import AbsolutePath, Env, Input, Text
 from holdfast.errors import TooLarge
@@ -22,7 +23,7 @@ class ExecIn(Request):
     stdin: Input = Field(default="", description="What the command reads; without it, the end of file at once")
     env: Env = Field(default_factory=dict)
     cwd: AbsolutePath | None = None
-    shell: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")] = DEFAULT_SHELL
+    shell: Annotated[str, Field(pattern=SHELL_NAME)] = DEFAULT_SHELL
 
     def request(self) -> ExecRequest:
         if len(self.cmd) > MAX_CMD_BYTES or len(self.cmd.encode()) > MAX_CMD_BYTES:

@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from holdfast.api.patterns import WORDS
 from holdfast.errors import BadInput, HoldfastError
 
 REQUEST_ID = "holdfast.request_id"
@@ -82,6 +83,8 @@ def _one(error: Mapping[str, Any]) -> str:
             return f"{name} is not a known field"
         case "model_type" | "model_attributes_type":
             return f"{name or 'the body'} must be a JSON object, sent with Content-Type: application/json"
+        case "string_pattern_mismatch" if (words := WORDS.get(error["ctx"]["pattern"])) is not None:
+            return f"{name or place} must be {words}"
         case "value_error":
             return f"{name}: {str(error['msg']).removeprefix('Value error, ')}" if name else _plain(error)
         case _:

@@ -4,11 +4,12 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
+from holdfast.api.patterns import KEY_NAME
 from holdfast.api.request_model import Request
 from holdfast.api.text import Timestamp, timestamp
 from holdfast.keys.types import KeyView, Scope
 
-KeyName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")]
+KeyName = Annotated[str, Field(pattern=KEY_NAME)]
 
 
 class KeyAdd(Request):

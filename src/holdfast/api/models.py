@@ -13,10 +13,10 @@ from pydantic import (
     model_validator,
 )
 
+from holdfast.api.patterns import FILE_MODE, KEPT_NAME
 from holdfast.api.request_model import Request
 from holdfast.api.text import AbsolutePath, Env, Metadata, Name, Timestamp, timestamp
 from holdfast.sessions.machine import Status
-from holdfast.sessions.names import PATTERN
 from holdfast.sessions.network import MAX_PATTERN, MAX_PATTERNS, NetworkPolicy, Wire
 from holdfast.sessions.sleep import PausedAs
 from holdfast.sessions.types import (
@@ -28,8 +28,8 @@ from holdfast.sessions.types import (
 
 TEN_YEARS = 10 * 366 * 24 * 3600
 
-Mode = Annotated[str, Field(pattern=r"^(0o?)?[0-7]{3,4}$")]
-KeptName = Annotated[str, Field(pattern=f"^{PATTERN}$")]
+Mode = Annotated[str, Field(pattern=FILE_MODE)]
+KeptName = Annotated[str, Field(pattern=KEPT_NAME)]
 Count = Annotated[int, Field(strict=True, gt=0, le=2**31 - 1)]
 NetworkIn = Annotated[
     InstanceOf[NetworkPolicy],

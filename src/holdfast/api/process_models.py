@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field, StrictBool, model_validator
 
 from holdfast.api.chunks import ChunkOut
+from holdfast.api.patterns import SIGNAL
 from holdfast.api.request_model import Request
 from holdfast.api.text import AbsolutePath, Env, Input, Name, Text, Timestamp, from_base64, timestamp
 from holdfast.sessions.processes import ProcessRequest, ProcessView, TerminalSize
@@ -118,4 +119,4 @@ class ProcessInput(Request):
 
 
 class ProcessSignal(Request):
-    signal: Annotated[str, Field(pattern=r"^(SIG)?[A-Z]{2,7}[0-9]?$")] = Field(description="TERM, INT, KILL, HUP, …")
+    signal: Annotated[str, Field(pattern=SIGNAL)] = Field(description="TERM, INT, KILL, HUP, …")

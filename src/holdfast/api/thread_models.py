@@ -7,12 +7,12 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, StrictBool
 from pydantic_core import to_json
 
+from holdfast.api.patterns import GIVEN_ID, MESSAGE_ID, THREAD_KEY
 from holdfast.api.request_model import Request
 from holdfast.api.sse import Event
 from holdfast.api.text import Name, Text, Timestamp, timestamp
 from holdfast.api.thread_option_models import OptionsIn, OptionsOut
 from holdfast.api.usage_models import UsageOut
-from holdfast.protocol.thread_keys import KEY_PATTERN
 from holdfast.protocol.turn_events import StopReason
 from holdfast.threads.keys import DEFAULT_CHANNEL, MAX_CHANNEL, MAX_MESSAGE_ID
 from holdfast.threads.service import MAX_TEXT
@@ -38,13 +38,13 @@ IN_STREAM = "thread"
 """One name for all events in a stream: ``error`` is what a stream that breaks off ends with."""
 MAX_ATTACHMENTS = 100
 
-Channel = Annotated[str, Field(pattern=f"^{KEY_PATTERN}$", max_length=MAX_CHANNEL)]
-FileId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-TurnId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+Channel = Annotated[str, Field(pattern=THREAD_KEY, max_length=MAX_CHANNEL)]
+FileId = Annotated[str, Field(pattern=GIVEN_ID)]
+TurnId = Annotated[str, Field(pattern=GIVEN_ID)]
 MessageId = Annotated[
     str,
     Field(
-        pattern=r"^[!-.0-~]+$",
+        pattern=MESSAGE_ID,
         max_length=MAX_MESSAGE_ID,
         description="Chosen by you, and its name for ever: printable ASCII without spaces and slashes",
     ),

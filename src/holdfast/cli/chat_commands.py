@@ -55,6 +55,11 @@ class ChatCommands:
             "help": self._help,
         }
 
+    def knows(self, line: str) -> bool:
+        """Whether it is one of ours; any other may be the agent's, or nobody's."""
+        name = line.strip().removeprefix("/").partition(" ")[0]
+        return name in self._known or name == "review"
+
     async def run(self, line: str) -> Reply | None:
         """A turn to follow, if it makes one; else it is done."""
         name, _, rest = line.strip().removeprefix("/").partition(" ")

@@ -106,6 +106,8 @@ def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], empty: str) 
     if not sys.stdout.isatty():
         for row in (heads, *rows):
             click.echo("\t".join(row))
+        if not rows:
+            click.echo(empty, err=True)
         return
     if not rows:
         click.echo(empty)

@@ -19,7 +19,7 @@ def command(session: str, ports: str, host: str) -> None:
     """Lead a local port to one inside a session, until Ctrl-C.
 
     Works without any network in the sandbox. Without LOCAL the same number is taken here, or a free one if that is
-    taken.
+    taken; as LOCAL, 0 is any that is free.
 
     \b
     holdfast forward ID 3000
@@ -48,7 +48,7 @@ def _ports(text: str) -> tuple[int | None, int]:
     local, _, inside = text.rpartition(":")
     try:
         numbers = [int(part) for part in (inside, local) if part]
-        if not all(0 < number < 65536 for number in numbers):
+        if not all(0 <= number < 65536 for number in numbers) or numbers[0] == 0:
             raise ValueError
     except ValueError:
         raise click.BadParameter(f"{text!r} is neither PORT nor LOCAL:PORT", param_hint="PORT") from None

@@ -4,6 +4,7 @@ import asyncio
 import errno
 from collections.abc import Callable
 
+from holdfast.errors import Conflict
 from holdfast.sdk import Session
 
 
@@ -17,7 +18,13 @@ async def forward(
         except OSError as error:
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise
-    await _serve(session, inside, local or 0, host, announce)
+    try:
+        await _serve(session, inside, local or 0, host, announce)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        message = f"port {local} is taken on this machine; choose another, or 0 for any: 0:{inside}"
+        raise Conflict(message) from None
 
 
 async def _serve(

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 STATUSES = ("creating", "active", "pausing", "paused", "resuming", "destroying", "destroyed", "error")
 HEADS = ("ID", "STATUS", "IMAGE", "DRIVER", "OWNER", "AGE", "EXPIRES IN", "CPU", "MEM", "DISK", "PROCS", "CWD")
+FOR_EVER = timedelta(days=3650)
+"""Sessions of threads end with these; the time that they have is only there because all have one."""
 
 
 @click.command("ls")
@@ -41,9 +43,13 @@ def command(everything: bool, status: tuple[str, ...]) -> None:
 def row(info: "SessionInfo", now: datetime) -> tuple[str, ...]:
     how = info.paused_as or info.reason
     status = f"{info.status} ({how})" if how else info.status
-    ends = "-" if info.status == "destroyed" else span(info.expires_at - now)
+    ends = "-" if info.status == "destroyed" else expiry(info.expires_at - now)
     age = span(now - info.created_at)
     return info.id, status, info.image, info.driver, info.owner, age, ends, *used(info.stats), info.cwd
+
+
+def expiry(left: timedelta) -> str:
+    return "never" if left > FOR_EVER else span(left)
 
 
 def used(stats: "SessionStats | None") -> tuple[str, str, str, str]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import re
 import signal
 import sys
 from collections import deque
@@ -13,9 +12,11 @@ from typing import Any, TypeVar
 
 from holdfast.cli.chat_commands import ChatCommands, about
 from holdfast.cli.common import report, show_json
+from holdfast.cli.named_files import Named, named_files
 from holdfast.cli.thread_screen import Screen, chosen, live_area
 from holdfast.cli.typed_lines import TypedLines
 from holdfast.errors import BadInput, HoldfastError, NotFound, ThreadNotFound, WrongState
+from holdfast.protocol.thread_files import upload_path
 from holdfast.protocol.turn_events import Kind, StopReason
 from holdfast.sdk import Models, Reply, Thread, ThreadEvent, ThreadFile, TurnResult
 
@@ -24,7 +25,6 @@ T = TypeVar("T")
 PROMPT = "> "
 NEWLINE = "\n"
 FINE, FAILED, INTERRUPTED = 0, 1, 130
-_FILE = re.compile(r'(?:(?<=\s)|^)@(?:"([^"]+)"|(\S+))')
 
 
 class Talk:
@@ -40,6 +40,8 @@ class Talk:
         as_json: bool,
     ) -> None:
         self._thread = thread
+        if not as_json:
+            thread.on_answers = self._connection
         self._new_thread = new_thread
         self._wishes = wishes
         self._folder = Path(folder)
@@ -113,16 +115,33 @@ class Talk:
             if line.startswith("/") and not line.startswith("//"):
                 reply = await interrupt.unless_left(self._commands.run(line))
                 return FINE if reply is None else await self._turn(reply, interrupt)
-            text, files = with_files(line.removeprefix("/") if line.startswith("//") else line)
-            return await self._turn(self._thread.send(text, files=files, **self._wishes), interrupt)
+            named = named_files(line.removeprefix("/") if line.startswith("//") else line)
+            files = await interrupt.unless_left(self._upload(named))
+            if files is None:
+                return INTERRUPTED
+            return await self._turn(self._thread.send(named.text, files=files, **self._wishes), interrupt)
         except HoldfastError as error:  # the talk goes on: the next message may find all well again
             self._screen.finish_line()
             report(error.code, error.message, as_json=self._as_json, request_id=error.request_id)
-            if line.startswith("/") and isinstance(error, BadInput) and not self._as_json:
+            unknown = line.startswith("/") and not self._commands.knows(line) and isinstance(error, BadInput)
+            if unknown and not self._as_json:
                 self._screen.note("(a message that begins with a slash is written with two: //…; /help shows commands)")
         except OSError as error:
             report("failed", f"{error.filename}: {error.strerror}", as_json=self._as_json)
         return FAILED
+
+    async def _upload(self, named: Named) -> list[ThreadFile]:
+        """What goes along with a message; says where that will be."""
+        files = [await self._thread.upload(path) for path in named.files]
+        if not self._as_json:
+            for name in named.missing:
+                self._screen.note(f"({name} is no file here: sent as text)")
+            for file in files:
+                self._screen.note(f"({file.name} is at {upload_path(file.id, file.name)})")
+        return files
+
+    def _connection(self, there: bool) -> None:
+        self._screen.note("(it is back)" if there else "(the daemon does not answer; trying again)")
 
     async def _turn(self, reply: Reply, interrupt: "_Interrupt") -> int:
         result = await interrupt.aborting(self._follow(reply), reply)
@@ -217,20 +236,6 @@ class Talk:
                 show_json({"saved": str(target), "file": file})
             else:
                 self._screen.note(f"saved {target} ({file.size} bytes)")
-
-
-def with_files(line: str) -> tuple[str, list[Path]]:
-    """The text, and the local files that it names with an @; what is no file is left as it is."""
-    files: list[Path] = []
-
-    def name(found: re.Match[str]) -> str:
-        path = Path(found[1] or found[2]).expanduser()
-        if not path.is_file():
-            return found[0]
-        files.append(path)
-        return path.name
-
-    return _FILE.sub(name, line), files
 
 
 def place_of(folder: Path, file: ThreadFile) -> Path:

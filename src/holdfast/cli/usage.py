@@ -37,7 +37,11 @@ def command(by: str, thread_key: str | None, since: datetime | None, until: date
     if len(rows) > 1:
         rows.append((*_name(by, "total", ""), *cells(report.total)))
     heads = (by.upper(), "OWNER") if by == "thread" else (by.upper(),)
-    show_table((*heads, *HEADS), rows, "no calls to models yet")
+    show_table(
+        (*heads, *HEADS),
+        rows,
+        "no calls to models" + (f" in threads of the key {harmless(thread_key)}" if thread_key else " yet"),
+    )
 
 
 def _name(by: str, what: str, owner: str | None) -> tuple[str, ...]:

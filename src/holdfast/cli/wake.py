@@ -18,14 +18,16 @@ if TYPE_CHECKING:
 def command(session: str, dead: bool, files: bool) -> None:
     """Wake a session, and say what came back: its memory, or its files and shells."""
 
-    async def run(client: "Client") -> tuple[str, str | None]:
+    async def run(client: "Client") -> tuple[str, str | None, bool]:
         found = await find_session(client, session)
+        frozen = found.info.paused_as == "frozen"
         if dead or files:
-            return found.id, await found.restore("files" if files else None)
-        return found.id, await found.wake()
+            return found.id, await found.restore("files" if files else None), frozen
+        return found.id, await found.wake(), frozen
 
-    session_id, restored = ask(run)
+    session_id, restored, frozen = ask(run)
     if wants_json():
         show_json({"id": session_id, "restored": restored})
     else:
-        click.echo(f"{session_id} is active" + (f"; restored: {restored}" if restored else ""))
+        told = "; it was only frozen" if frozen else f"; restored: {restored}"
+        click.echo(f"{session_id} is active" + (told if restored else ""))

@@ -16,6 +16,8 @@ import uvicorn
 
 from holdfast.daemon import logs, open_files, wiring
 from holdfast.daemon.config import Config, default_state_dir, load_config
+from holdfast.daemon.keys import make_state_dir
+from holdfast.daemon.node import StateLock
 from holdfast.daemon.whole_replies import WholeReplies
 from holdfast.errors import ConfigError, HoldfastError
 
@@ -46,8 +48,9 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _serve(config: Config) -> None:
-    listener = _bind(config)
-    with contextlib.closing(listener):
+    make_state_dir(config.state_dir)
+    # The lock before the port: a daemon that runs already has both, and another port would be no help.
+    with StateLock(config.state_dir), contextlib.closing(_bind(config)) as listener:
         async with wiring.running(config) as daemon:
             url = _url(listener)
             server = _Server(
@@ -69,6 +72,7 @@ async def _serve(config: Config) -> None:
                 for signum in (signal.SIGINT, signal.SIGTERM):  # the server raises them again when it is done: without
                     signal.signal(signum, lambda *_: None)  # a handler that would end us before we have cleaned up
                 await server.serve(sockets=[listener])
+    log.info("daemon.stopped", state_dir=str(config.state_dir))
 
 
 class _Server(uvicorn.Server):
@@ -85,7 +89,7 @@ class _Server(uvicorn.Server):
 
 
 def _bind(config: Config) -> socket.socket:
-    """Before anything else is built: a port in use is the commonest reason not to start."""
+    """Before anything is built: a port in use is the commonest reason not to start."""
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -5,7 +5,7 @@ import shutil
 
 import structlog
 
-from holdfast.agents.known import KNOWN
+from holdfast.agents.known import IMAGE, KNOWN
 from holdfast.agents.supervisor.launch import AGENT_BIN
 from holdfast.daemon.config import Config
 from holdfast.errors import HoldfastError
@@ -35,9 +35,15 @@ def default_agent(config: Config, images: ImageStore | None = None, *, isolated:
                 "agents.default",
                 agent=PLAIN,
                 meaning="threads that name no agent talk to a script, and not to a model",
-                remedy=f"set default_agent, or have {FAVOURITE} in the image {config.default_image}",
+                remedy=f"{_remedy(config.default_image)}, and start the daemon again; or set default_agent",
             )
     return PLAIN if PLAIN in config.agents else next(iter(config.agents), None)
+
+
+def _remedy(image: str) -> str:
+    if image == _HOST:
+        return f"run `scripts/agents {FAVOURITE}`"
+    return f"have {FAVOURITE} in the image {image}, or set default_image: `holdfast image build {IMAGE}` makes one"
 
 
 def is_there(agent: str, image: str, images: ImageStore | None) -> bool:

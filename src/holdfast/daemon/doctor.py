@@ -66,7 +66,8 @@ def _builds() -> Check:
     """The programs that make images; sessions do without them."""
     missing = [tool for tool in ("mmdebstrap", "skopeo", "umoci") if shutil.which(tool) is None]
     detail = f"{', '.join(missing)} not installed" if missing else "mmdebstrap, skopeo and umoci are installed"
-    remedy = f"To build images, and to import those of registries: apt-get install {' '.join(missing)}"
+    install = f"To build images, and to import those of registries: apt-get install {' '.join(missing)}"
+    remedy = install if missing else ""
     return Check("image builds", not missing, detail, remedy, fatal=False)
 
 

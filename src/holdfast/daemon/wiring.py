@@ -19,7 +19,7 @@ from holdfast.broker.egress import EgressBroker
 from holdfast.broker.metrics import EgressMetrics
 from holdfast.daemon import node
 from holdfast.daemon.config import Config
-from holdfast.daemon.keys import load_or_create_key, make_state_dir
+from holdfast.daemon.keys import load_or_create_key
 from holdfast.daemon.model_wiring import make_catalogue, running_broker
 from holdfast.daemon.thread_wiring import make_books, make_threads
 from holdfast.drivers.base import Driver, Limits
@@ -78,10 +78,11 @@ def make_driver(config: Config) -> Driver:
 
 @contextlib.asynccontextmanager
 async def running(config: Config) -> AsyncIterator[Daemon]:
-    """Everything, from the first file to the last watcher; taken apart again in the reverse order."""
-    make_state_dir(config.state_dir)
+    """Everything, from the first file to the last watcher; taken apart again in the reverse order.
+
+    Whoever calls it holds the state directory's lock.
+    """
     async with contextlib.AsyncExitStack() as stack:
-        stack.enter_context(node.StateLock(config.state_dir))
         root_key = load_or_create_key(config)
         store = await Store.open(config.resolved_database_url)
         stack.push_async_callback(store.close)

@@ -1,6 +1,7 @@
 """All links of this host: one directory and one Unix socket per session, under one root."""
 
 import asyncio
+import contextvars
 import os
 import shutil
 import socket
@@ -62,7 +63,9 @@ class LinkHub:
         directory = self.directory(session_id)
         try:
             listening = await asyncio.to_thread(self._bind, directory)
-            listener.server = await asyncio.get_running_loop().create_unix_server(listener.accept, sock=listening)
+            serving = asyncio.get_running_loop().create_unix_server(listener.accept, sock=listening)
+            # What a runner says later is not about the request that happened to make its session.
+            listener.server = await asyncio.create_task(serving, context=contextvars.Context())
         except OSError as error:
             raise Unavailable(f"cannot open the link socket in {directory}: {error.strerror}") from error
         self._listeners[session_id] = listener

@@ -13,7 +13,18 @@ MAX_KEY = 512
 KEY_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._:@+=~-]*"
 """Of keys, and of channels in a thread."""
 
+_KEY = re.compile(KEY_PATTERN)
 _FOREIGN = re.compile(rb"[^A-Za-z0-9._@+=-]")
+
+
+def check_key(key: str) -> str:
+    """The key itself; ``BadInput`` if it cannot be one."""
+    if len(key) > MAX_KEY or not _KEY.fullmatch(key):
+        raise BadInput(
+            f"key: 1 to {MAX_KEY} letters, digits and . _ : @ + = ~ - such as slack:T1:C1:1700000000.1; "
+            "it begins with a letter or a digit"
+        )
+    return key
 
 
 def platform_of(key: str) -> str:

@@ -58,15 +58,17 @@ class Client:
         network: str | Mapping[str, Sequence[str]] | None = None,
         writable_root: bool | None = None,
         metadata: Mapping[str, str] | None = None,
+        sleep: Mapping[str, float] | None = None,
         snapshot: str | None = None,
         workspace: str | None = None,
         idempotency_key: str | None = None,
     ) -> PendingSession:
         """``await`` it for a session that you destroy yourself; ``async with`` it for one that ends with the block.
 
-        ``network`` is ``"none"``, ``"full"``, or ``{"allow": ["pypi.org", "*.pythonhosted.org"]}``. ``snapshot`` is the
-        name or id of what it starts from. ``workspace`` is the name of a directory that it has at ``/workspace`` and
-        that outlives it; no other session can have it meanwhile.
+        ``network`` is ``"none"``, ``"full"``, or ``{"allow": ["pypi.org", "*.pythonhosted.org"]}``. ``sleep`` says when
+        it is put to sleep by itself: ``{"pause_after_seconds": 600, "hibernate_after_seconds": 3600}``. ``snapshot`` is
+        the name or id of what it starts from. ``workspace`` is the name of a directory that it has at ``/workspace``
+        and that outlives it; no other session can have it meanwhile.
         """
         if isinstance(limits, Limits):
             limits = {name: value for name, value in asdict(limits).items() if value is not None}
@@ -78,6 +80,7 @@ class Client:
             "network": _network(network),
             "writable_root": writable_root,
             "metadata": metadata and dict(metadata),
+            "sleep": sleep and dict(sleep),
             "snapshot": snapshot,
             "workspace": workspace,
         }

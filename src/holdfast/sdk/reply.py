@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from holdfast.errors import WrongState
+from holdfast.errors import Unavailable, WrongState
 from holdfast.protocol.turn_events import Kind, StopReason
 from holdfast.sdk.thread_results import MessageInfo, ThreadEvent, TurnInfo, TurnResult
 
@@ -77,13 +77,19 @@ class Reply:
                 patience = LOOK_SECONDS if self.turn_id is None else None
                 if (await asyncio.wait([coming], timeout=patience))[0]:
                     return coming.result()
-                if (await self._thread.message(self.message_id)).status == "canceled":
+                if await self._was_canceled():
                     self._reason = StopReason.CANCELED
                     return None
         finally:
             if not coming.done():
                 coming.cancel()
                 await asyncio.wait([coming])
+
+    async def _was_canceled(self) -> bool:
+        try:
+            return (await self._thread.message(self.message_id)).status == "canceled"
+        except Unavailable:  # the daemon is away: who follows waits for it
+            return False
 
     def _is_about_me(self, event: ThreadEvent) -> bool:
         return event.data.get("message_id") == self.message_id

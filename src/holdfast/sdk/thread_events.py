@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from holdfast.sdk.events import read_events
-from holdfast.sdk.following import SILENT_SECONDS, followed
+from holdfast.sdk.following import SILENT_SECONDS, Answers, followed
 from holdfast.sdk.results import of_wire
 from holdfast.sdk.thread_results import ThreadEvent
 from holdfast.sdk.transport import Transport
@@ -16,10 +16,16 @@ Query = dict[str, str | list[str]]
 
 
 def follow(
-    transport: Transport, path: str, query: Query, after: int, *, known: bool = False
+    transport: Transport,
+    path: str,
+    query: Query,
+    after: int,
+    *,
+    known: bool = False,
+    answers: Answers | None = None,
 ) -> AsyncGenerator[ThreadEvent, None]:
     """Raises ``ThreadNotFound`` when the thread is deleted."""
-    return followed(lambda last: _stream(transport, path, query, last or 0), after, known=known)
+    return followed(lambda last: _stream(transport, path, query, last or 0), after, known=known, answers=answers)
 
 
 async def _stream(

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from holdfast.protocol.thread_keys import check_key
+from holdfast.sdk.following import Answers
 from holdfast.sdk.local_files import read_file, write_file
 from holdfast.sdk.reply import Reply
 from holdfast.sdk.results import new_key, of_wire
@@ -40,14 +42,17 @@ FileToSend = LocalPath | ThreadFile | tuple[str, bytes]
 class Thread:
     """One conversation, by its key: the same sandbox, files and agent for as long as it is there.
 
-    Making this object asks nobody. The first message makes the thread.
+    Making this object asks nobody, and raises ``BadInput`` for what can be no key. The first message makes the thread.
     """
 
     def __init__(self, transport: Transport, key: str, owner: str | None = None) -> None:
         self._transport = transport
-        self._path = f"/v1/threads/{quote(key, safe='')}"
+        # Here, and not only by the daemon: to that, a key with a slash would be a path to something else.
+        self._path = f"/v1/threads/{quote(check_key(key), safe='')}"
         self._query: Query = {} if owner is None else {"owner": owner}
         self.key = key
+        self.on_answers: Answers | None = None
+        """Called with False when a follower has had no answer for a while, and with True when there is one again."""
 
     def __repr__(self) -> str:
         return f"<Thread {self.key}>"
@@ -205,7 +210,7 @@ class Thread:
 
     def follow_from(self, after: int, *, known: bool = True) -> AsyncGenerator[ThreadEvent, None]:
         """As ``events``; ``known`` is whether a daemon that is away is waited for from the beginning."""
-        return follow(self._transport, self._path, self._query, after, known=known)
+        return follow(self._transport, self._path, self._query, after, known=known, answers=self.on_answers)
 
     async def transcript(self, *, channel: str = DEFAULT_CHANNEL) -> list[Line]:
         """What was said by users and agent, oldest first; without what was reverted."""

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable
 
 import structlog
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import BadInput, HoldfastError
 from holdfast.sessions import calls
 from holdfast.sessions.follow import Attached, Chunk, End, follow
 from holdfast.sessions.ids import exec_id_for, new_exec_id
@@ -55,7 +55,8 @@ class Commands:
             try:
                 result = await calls.get_result(live.link, exec_id, wait_seconds=self._patience, brief=True)
             except HoldfastError as error:
-                log.info("exec.lost", session_id=live.session_id, exec_id=exec_id, error=error.message)
+                event = "exec.refused" if isinstance(error, BadInput) else "exec.lost"
+                log.info(event, session_id=live.session_id, exec_id=exec_id, error=error.message)
                 return
         self._count(judged(live.oom, result))
         if shell == DEFAULT_SHELL:

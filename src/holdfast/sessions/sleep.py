@@ -113,8 +113,14 @@ class Sleep:
         return {PausedAs.FROZEN: able.pause, PausedAs.MEMORY: able.memory, PausedAs.FILES: able.stop}[how]
 
     def _check_ability(self, how: PausedAs) -> None:
-        if not self.can(how):
-            raise DriverUnsupported(f"the {self._driver.name} driver cannot do that here; `holdfast doctor` says why")
+        if self.can(how):
+            return
+        if how is PausedAs.MEMORY:
+            raise DriverUnsupported(
+                "memory is kept by gVisor only: set driver: oci and runtime: runsc for sessions to come; of this one "
+                "the files can be kept (`holdfast sleep ID --files`, or as: files)"
+            )
+        raise DriverUnsupported(f"the {self._driver.name} driver cannot do that here; `holdfast doctor` says why")
 
     def _check_idle(self, row: SessionRow) -> None:
         if row.status != Status.ACTIVE:

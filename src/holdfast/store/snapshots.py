@@ -134,7 +134,9 @@ class SnapshotStore:
 
 def no_snapshot(reference: str) -> SnapshotNotFound:
     """Also said of one that is somebody else's: the two must look the same."""
-    return SnapshotNotFound(f"there is no snapshot {reference}; GET /v1/snapshots lists those there are")
+    return SnapshotNotFound(
+        f"there is no snapshot {reference}; `holdfast snapshot ls` (GET /v1/snapshots) lists those there are"
+    )
 
 
 def refuse_unready(connection: sa.Connection, id: str) -> None:

@@ -106,7 +106,9 @@ class WorkspaceStore:
 
 def no_workspace(reference: str) -> WorkspaceNotFound:
     """Also said of one that is somebody else's: the two must look the same."""
-    return WorkspaceNotFound(f"there is no workspace {reference}; GET /v1/workspaces lists those there are")
+    return WorkspaceNotFound(
+        f"there is no workspace {reference}; `holdfast workspace ls` (GET /v1/workspaces) lists those there are"
+    )
 
 
 def take(connection: sa.Connection, wish: Wish, row: SessionRow) -> str:

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from holdfast.agents.base import Place
+from holdfast.agents.base import Brief, Place
 from holdfast.errors import AgentFailed, AgentUnsupported, BadInput, TurnNotFound, WrongState
 from holdfast.protocol.turn_events import Kind, TurnEvent
-from holdfast.store.thread_rows import SleepState, ThreadChange, ThreadRow
+from holdfast.sessions.machine import Status
+from holdfast.store.thread_rows import SleepState, ThreadChange, ThreadRow, TurnRow
 from holdfast.threads.git_diff import Diff, cut, git_diff
-from holdfast.threads.resolver import Attached
+from holdfast.threads.sandboxes import GONE
 from holdfast.threads.tools import Tools
+from holdfast.threads.workspaces import workdir_of
 
 if TYPE_CHECKING:
     from holdfast.threads.mailbox import Mailbox
@@ -39,21 +41,42 @@ class CommandErrands:
     async def _diff(self, box: "Mailbox", data: Data) -> Data:
         """Of a turn, from the agent itself, where it can; else of the working directory, from git."""
         channel, wanted = _text(data, "channel"), data.get("turn_id")
-        found, _noted = await box.use(channel)
-        diff = await self._of_turn(found, box.thread_id, channel, wanted if isinstance(wanted, str) else None)
+        turn = await self._turn(box.thread_id, channel, wanted if isinstance(wanted, str) else None)
+        diff = await self._without_agent(box, channel, turn) or await self._of_turn(box, channel, turn)
         return {"text": diff.text, "source": diff.source, "truncated": diff.truncated}
 
-    async def _of_turn(self, found: Attached, thread_id: str, channel: str, wanted: str | None) -> Diff:
+    async def _turn(self, thread_id: str, channel: str, wanted: str | None) -> TurnRow | None:
         turns = await self._tools.store.turns.page(thread_id, limit=_MANY)
         mine = [turn for turn in turns if turn.channel == channel and not turn.reverted and turn.accepted]
         turn = next((one for one in mine if wanted in (None, one.id)), None)
         if wanted is not None and turn is None:
             raise TurnNotFound(f"there is no turn {wanted} of an agent in this channel, or it was taken back")
+        return turn
+
+    async def _without_agent(self, box: "Mailbox", channel: str, turn: TurnRow | None) -> Diff | None:
+        """From git alone, where the agent cannot tell and the sandbox is awake: an agent takes seconds to start."""
+        found = await self._tools.store.threads.standing(box.thread_id, channel)
+        row, session = found.thread, found.session
+        if turn is not None and self._tools.agents.get(row.agent).abilities.diff:
+            return None
+        awake = session is not None and session.status == Status.ACTIVE and row.sleep_state == SleepState.AWAKE
+        workdir = workdir_of(row)
+        if session is None or not awake or session.node != self._tools.node or workdir is None:
+            return None
+        await box.note_use(channel)
+        try:
+            return await git_diff(Place(session.id, self._tools.sessions, channel, Brief(workdir=workdir)))
+        except GONE as error:
+            log.info("agent.diff.failed", thread_id=row.id, error=error.message, next="the thread is resolved")
+            return None
+
+    async def _of_turn(self, box: "Mailbox", channel: str, turn: TurnRow | None) -> Diff:
+        found, _noted = await box.use(channel)
         if turn is not None and found.agent.abilities.diff and turn.agent_session_id == found.session:
             try:
                 return cut((await found.agent.diff(found.place, found.session, turn.id)).encode(), "agent")
             except (AgentFailed, AgentUnsupported) as error:
-                log.info("agent.diff.failed", thread_id=thread_id, error=error.message, next="git is asked")
+                log.info("agent.diff.failed", thread_id=box.thread_id, error=error.message, next="git is asked")
         return await git_diff(found.place)
 
     async def _commands(self, box: "Mailbox", data: Data) -> Data:

@@ -6,6 +6,7 @@ last event it has seen; it takes what comes next from there, or, if it is too fa
 
 import asyncio
 import contextlib
+import contextvars
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from itertools import islice
@@ -108,7 +109,8 @@ class Feed:
             tail = self._tails.setdefault(thread_id, _Tail(newest))
         tail.followers += 1
         if tail.followers == 1:
-            tail.pump = asyncio.create_task(self._pump(thread_id, tail))
+            # For all followers, so in none's context: the log would name the first one's request.
+            tail.pump = asyncio.create_task(self._pump(thread_id, tail), context=contextvars.Context())
         try:
             yield tail
         finally:

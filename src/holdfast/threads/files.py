@@ -30,6 +30,7 @@ from holdfast.errors import (
     TooLarge,
     Unavailable,
 )
+from holdfast.protocol.thread_files import DISPLAY, upload_path
 from holdfast.sessions.file_types import Entry, Kind, Search
 from holdfast.store.thread_rows import FileKind, ThreadFileRow, TurnRow
 from holdfast.threads.tools import Tools, new_id
@@ -39,8 +40,6 @@ log = structlog.get_logger(__name__)
 
 Ts = TypeVarTuple("Ts")
 
-UPLOADS: Final = "/workspace/uploads"
-DISPLAY: Final = "/workspace/output/display"
 MAX_NAME: Final = 255
 MAX_ARTIFACTS: Final = 200
 """Of one turn."""
@@ -194,9 +193,8 @@ class ThreadFileService:
         files, paths = self._tools.sessions.files, []
         for file_id in ids:
             async with self.download(thread_id, file_id) as source:
-                folder = f"{UPLOADS}/{file_id}"
-                await files.mkdir(session_id, folder, parents=True, mode=None)
-                path = f"{folder}/{source.view.name}"
+                path = upload_path(file_id, source.view.name)
+                await files.mkdir(session_id, path.rpartition("/")[0], parents=True, mode=None)
                 await files.upload(session_id, path, source.read(0, source.view.size), mode=0o644)
                 paths.append(path)
         return paths

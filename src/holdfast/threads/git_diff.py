@@ -85,7 +85,10 @@ def _check(view: ProcessView, directory: str) -> None:
     if view.exit_code == _NO_GIT:
         raise WrongState("there is no git in this sandbox's image, so nobody knows what has changed")
     if view.exit_code == _NO_REPOSITORY:
-        raise WrongState(f"{directory} is no git repository, so there is nothing to compare with; run git init there")
+        raise WrongState(
+            f"{directory} is no git repository, so there is nothing to compare with; have the agent make one (to the "
+            "demo model that is the message `run git init`), or make a new thread with a repository (options.repo)"
+        )
     if view.exit_code != 0:
         raise WrongState(f"git could not tell what has changed in {directory} (exit code {view.exit_code})")
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from holdfast.errors import BadInput, ThreadNotFound
 from holdfast.keys.types import Caller
-from holdfast.protocol.thread_keys import KEY_PATTERN, MAX_KEY
+from holdfast.protocol.thread_keys import KEY_PATTERN, check_key
 
 MAX_CHANNEL: Final = 128
 MAX_MESSAGE_ID: Final = 200
@@ -31,16 +31,6 @@ class ThreadRef:
         if owner is not None and owner != caller.owner and not caller.sees_all:
             raise ThreadNotFound(f"there is no thread {check_key(key)}")
         return cls(owner or caller.owner, check_key(key), caller.max_sessions)
-
-
-def check_key(key: str) -> str:
-    """The key itself; ``BadInput`` if it cannot be one."""
-    if len(key) > MAX_KEY or not _KEY.fullmatch(key):
-        raise BadInput(
-            f"key: 1 to {MAX_KEY} letters, digits and . _ : @ + = ~ - such as slack:T1:C1:1700000000.1; "
-            "it begins with a letter or a digit"
-        )
-    return key
 
 
 def check_channel(channel: str) -> str:

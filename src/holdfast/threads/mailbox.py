@@ -6,6 +6,7 @@ bell rings when there may be some. It cannot let go of the lease while something
 
 import asyncio
 import contextlib
+import contextvars
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -52,6 +53,8 @@ class Errand:
     result: "asyncio.Future[Mapping[str, object]]" = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
+    context: contextvars.Context = field(default_factory=contextvars.copy_context)
+    """The caller's: what is logged on the way is about that request, unlike all else here."""
 
 
 class Mailbox:
@@ -100,10 +103,10 @@ class Mailbox:
 
     async def use(self, channel: str) -> tuple[Attached, bool]:
         """Attach, for somebody who uses the channel's agent without a message; and whether that was written."""
-        noted = await self._note_use(channel)
+        noted = await self.note_use(channel)
         return await self.attach(channel), noted
 
-    async def _note_use(self, channel: str) -> bool:
+    async def note_use(self, channel: str) -> bool:
         """Now and then: idleness is counted in minutes."""
         now = asyncio.get_running_loop().time()
         if now - self._noted.get(channel, float("-inf")) < _USE_SECONDS:
@@ -292,7 +295,8 @@ class Mailbox:
             await self._look_into_store()
         while self._asked:
             errand = self._asked.pop(0)
-            self._spawn(f"{_ERRAND}{id(errand)}", self._errands.here(self, errand.kind, errand.data, errand.result))
+            work = self._errands.here(self, errand.kind, errand.data, errand.result)
+            self._spawn(f"{_ERRAND}{id(errand)}", work, errand.context)
 
     async def _look_into_store(self) -> None:
         """Most rings only say that a turn goes on: the number of messages and requests so far tells."""
@@ -355,11 +359,11 @@ class Mailbox:
     def _forget_inbox(self) -> None:
         self._inbox, self._news = -1, True
 
-    def _spawn(self, name: str, work: Coroutine[None, None, None]) -> None:
+    def _spawn(self, name: str, work: Coroutine[None, None, None], context: contextvars.Context | None = None) -> None:
         if name in self._tasks:
             work.close()
             return
-        self._tasks[name] = asyncio.create_task(self._guarded(name, work))
+        self._tasks[name] = asyncio.create_task(self._guarded(name, work), context=context)
 
     async def _guarded(self, name: str, work: Coroutine[None, None, None]) -> None:
         """No error of a part is lost. A lost lease ends them all; after any other, what is undone is begun anew."""

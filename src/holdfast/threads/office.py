@@ -1,6 +1,7 @@
 """All mailboxes of this daemon: whose bell to ring, and how to reach whoever has a thread that is not ours."""
 
 import asyncio
+import contextvars
 from collections.abc import Mapping
 
 import structlog
@@ -52,7 +53,10 @@ class Office:
             box = self._boxes[thread_id] = Mailbox(
                 self._tools, self._hosts, self._resolver, self._files, self._errands, thread_id
             )
-            self._tasks[thread_id] = asyncio.create_task(self._run(box), name=f"mailbox:{thread_id}")
+            # A context of its own: it outlives the request that rang first, and the log must not name that one.
+            self._tasks[thread_id] = asyncio.create_task(
+                self._run(box), name=f"mailbox:{thread_id}", context=contextvars.Context()
+            )
         return box
 
     async def _run(self, box: Mailbox) -> None:
@@ -86,7 +90,7 @@ class Office:
         requests, bell = self._tools.store.thread_requests, asyncio.Event()
         with self._tools.store.watch.listening(row.id, bell.set):
             request, seen = await requests.put(row.id, id=new_id("req"), kind=kind, data=data)
-            if seen.lease_owner is None:  # let go of in this moment
+            if seen.lease_owner in (None, self._tools.node):  # let go of in this moment, or ours
                 self.ring(row.id)
             try:
                 async with asyncio.timeout(self._tools.settings.ask_seconds):
@@ -98,7 +102,8 @@ class Office:
                         await bell.wait()
             except TimeoutError:
                 raise Unavailable(
-                    f"thread {row.key} is served by another daemon, which did not answer; it does that when it is back"
+                    f"who serves thread {row.key} did not answer within {self._tools.settings.ask_seconds:g} s; "
+                    "it is done as soon as they can"
                 ) from None
 
     async def look_for_work(self) -> None:

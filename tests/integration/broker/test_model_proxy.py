@@ -95,7 +95,7 @@ async def test_a_channel_is_known_by_its_placeholder_wherever_a_program_puts_its
         (Wire.CHAT, "POST", "/v1/files"),
         (Wire.CHAT, "DELETE", "/v1/models/m1"),
         (Wire.CHAT, "GET", "/v1/organization/api_keys"),
-        (Wire.CHAT, "POST", "/v1/responses"),
+        (Wire.CHAT, "POST", "/v1/responses/compact"),
         (Wire.CHAT, "GET", "/v1/models/../organization"),
         (Wire.MESSAGES, "POST", "/v1/messages/batches"),
         (Wire.MESSAGES, "GET", "/v1/organizations/api_keys"),

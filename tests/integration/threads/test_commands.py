@@ -7,7 +7,16 @@ from dataclasses import replace
 import pytest
 
 from holdfast.agents.base import Abilities, Command, Place
-from holdfast.errors import AgentDown, AgentUnsupported, BadInput, ThreadNotFound, TurnNotFound, WrongState
+from holdfast.errors import (
+    AgentDown,
+    AgentNotInstalled,
+    AgentUnsupported,
+    BadInput,
+    SandboxNotFound,
+    ThreadNotFound,
+    TurnNotFound,
+    WrongState,
+)
 from holdfast.protocol.models import Model, Wire
 from holdfast.protocol.turn_events import Kind
 from holdfast.store.thread_rows import fresh_after
@@ -182,6 +191,34 @@ async def test_git_is_asked_where_the_agent_cannot_tell_after_all(desk: Desk, mo
     desk.agent.inject("diff", error=AgentDown("it is not there"))
     with pytest.raises(AgentDown):
         await desk.threads.commands.diff(REF)
+
+
+async def test_git_is_asked_without_an_agent_that_could_tell_nothing(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places: list[Place] = []
+
+    async def from_git(place: Place) -> Diff:
+        places.append(place)
+        if len(places) == 2:
+            raise SandboxNotFound("somebody has removed it")
+        return Diff("+one", "git")
+
+    monkeypatch.setattr(command_errands, "git_diff", from_git)
+    street.abilities = Abilities()
+    async with street.daemon() as desk:
+        turn = await desk.talk("say one", "m1")
+        for method in ("health", "resume_session", "start"):
+            desk.agent.inject(method, error=AgentNotInstalled("nobody must ask"), times=None)
+        assert (await desk.threads.commands.diff(REF, turn.id)).text == "+one"
+        with pytest.raises(TurnNotFound):
+            await desk.threads.commands.diff(REF, "trn_none")
+        with pytest.raises(AgentNotInstalled):  # where the sandbox is gone, the thread is resolved as ever
+            await desk.threads.commands.diff(REF)
+        await desk.threads.pause(REF)
+        with pytest.raises(AgentNotInstalled):  # one that sleeps is woken with its agent
+            await desk.threads.commands.diff(REF)
+    assert [place.brief.workdir for place in places] == ["/workspace", "/workspace"]
 
 
 async def test_a_review_by_a_prompt_of_ours(desk: Desk) -> None:

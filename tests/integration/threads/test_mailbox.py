@@ -3,10 +3,11 @@
 import asyncio
 
 import pytest
+import structlog
 
 from holdfast.errors import Conflict, HoldfastError, ThreadNotFound, Unavailable, WrongState
 from holdfast.protocol.turn_events import Kind
-from holdfast.threads.errands import raised
+from holdfast.threads.errands import Errands, raised
 from holdfast.threads.turn_run import TurnRun
 from holdfast.threads.types import Mode
 from support.house import until
@@ -175,3 +176,27 @@ async def test_a_request_to_a_thread_that_is_deleted_is_told_so(street: Street) 
     await street.store.threads.delete((await street.store.leases.take(row.id, owner="node_one", ttl=60)).lease)
     with pytest.raises(ThreadNotFound):
         raised((await street.store.thread_requests.get("req_1")).result or {})
+
+
+def logged_under(monkeypatch: pytest.MonkeyPatch, where: type, method: str) -> list[object]:
+    """The request ids that the log would name in calls of this method."""
+    real, seen = getattr(where, method), []
+
+    async def looks(*args: object, **more: object) -> object:
+        seen.append(structlog.contextvars.get_contextvars().get("request_id"))
+        return await real(*args, **more)
+
+    monkeypatch.setattr(where, method, looks)
+    return seen
+
+
+async def test_the_log_names_a_request_only_for_what_it_asked(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = logged_under(monkeypatch, TurnRun, "run")
+    errands = logged_under(monkeypatch, Errands, "here")
+    async with street.daemon(linger_seconds=30.0) as desk:  # one mailbox for all of it
+        with structlog.contextvars.bound_contextvars(request_id="req_first"):
+            await desk.talk("say hello", "m1")
+        with structlog.contextvars.bound_contextvars(request_id="req_second"):
+            await desk.threads.pause(REF)
+    assert turns == [None]
+    assert errands == ["req_second"]

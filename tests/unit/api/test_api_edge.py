@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from fakes.api_server import KEY
 from fakes.session_service import FakeSessions
+from holdfast.api.patterns import WORDS
 
 pytestmark = pytest.mark.anyio
 BEARER = b"Bearer " + KEY.encode()
@@ -104,6 +105,23 @@ async def test_metrics(client: httpx2.AsyncClient, session_id: str, registry: Co
 
 async def test_health(stranger: httpx2.AsyncClient) -> None:
     assert (await stranger.get("/healthz")).json()["status"] == "ok"
+
+
+def patterns_in(schema: object) -> set[str]:
+    if isinstance(schema, list):
+        return set().union(*(patterns_in(one) for one in schema))
+    if not isinstance(schema, dict):
+        return set()
+    own = {schema["pattern"]} if isinstance(schema.get("pattern"), str) else set()
+    return own.union(*(patterns_in(one) for one in schema.values()))
+
+
+async def test_every_pattern_has_words(app: FastAPI, client: httpx2.AsyncClient) -> None:
+    checked_by_hand = {r"^/[^\x00]*$"}  # paths
+    found = patterns_in(app.openapi()) - checked_by_hand
+    assert found and found - set(WORDS) == set()
+    refused = (await client.post("/v1/sessions", json={"workspace": "a b"})).json()["error"]["message"]
+    assert refused == "workspace must be 1 to 63 letters, digits and . _ - (the first a letter or a digit)"
 
 
 async def test_openapi_is_complete(stranger: httpx2.AsyncClient) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from holdfast.cli.live_area import LiveArea, fitting
-from holdfast.cli.talk import place_of, with_files
+from holdfast.cli.named_files import named_files
+from holdfast.cli.talk import place_of
 from holdfast.cli.thread import event_line, row, said
 from holdfast.cli.thread_screen import Screen, chosen, harmless
 from holdfast.cli.typed_lines import TypedLines
@@ -198,9 +199,20 @@ def test_files_are_named_with_an_at(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     for name in ("a.txt", "b c.txt"):
         (tmp_path / name).write_text("x")
-    text, files = with_files('look at @a.txt and @"b c.txt", @ann, me@a.txt, @missing')
-    assert text == "look at a.txt and b c.txt, @ann, me@a.txt, @missing"
-    assert files == [Path("a.txt"), Path("b c.txt")]
+    named = named_files('look at @a.txt and @"b c.txt", @ann, me@a.txt, @missing')
+    assert named.text == "look at a.txt and b c.txt, @ann, me@a.txt, @missing"
+    assert (named.files, named.missing) == ([Path("a.txt"), Path("b c.txt")], [])
+
+
+@pytest.mark.parametrize("name", ["@missing.txt", "@sub/missing", "@~/x", '@"my notes.txt"'])
+def test_what_looks_like_a_file_and_is_none_is_told(name: str) -> None:
+    assert named_files(f"look at {name} now").missing == [name]
+    assert named_files(f"look at {name} now").text == f"look at {name} now"
+
+
+@pytest.mark.parametrize("name", ["@here", "@ada", "@ada.", "@v1.2", "@...", "@ada,"])
+def test_names_of_people_are_no_files(name: str) -> None:
+    assert named_files(f"ask {name} please").missing == []
 
 
 @pytest.mark.parametrize(

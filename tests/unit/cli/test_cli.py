@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from types import ModuleType
@@ -145,6 +146,10 @@ def test_ls_shows_what_is_used(cli: Cli, api: RunningApi) -> None:
 )
 def test_sizes(count: int | None, shown: str | None) -> None:
     assert ls.size(count) == shown
+
+
+def test_what_is_kept_for_a_thread_never_expires() -> None:
+    assert [ls.expiry(timedelta(days=days)) for days in (1, 50 * 365)] == ["1d0h", "never"]
 
 
 def test_exec_forwards_stdin_only_if_asked(cli: Cli, api: RunningApi, monkeypatch: pytest.MonkeyPatch) -> None:

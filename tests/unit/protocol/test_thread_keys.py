@@ -4,8 +4,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import BadInput
 from holdfast.protocol import thread_keys
-from holdfast.protocol.thread_keys import platform_of
-from holdfast.threads.keys import check_key
+from holdfast.protocol.thread_keys import check_key, platform_of
 
 IDS = st.text(min_size=1, max_size=20)
 

@@ -32,6 +32,12 @@ async def test_a_session_from_beginning_to_end(client: Client, api: RunningApi) 
         await session.exec("true")
 
 
+async def test_when_a_session_sleeps_by_itself_is_said_at_its_creation(client: Client) -> None:
+    assert (await client.create_session(sleep={"pause_after_seconds": 600})).status == "active"
+    with pytest.raises(errors.BadInput, match="sleep"):
+        await client.create_session(sleep={"nap_after_seconds": 600})
+
+
 async def test_stats(client: Client) -> None:
     async with client.create_session() as session:
         stats = await session.stats()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from holdfast.errors import ThreadNotFound, Unavailable
+from holdfast.errors import BadInput, ThreadNotFound, Unavailable
 from holdfast.sdk import Client, Thread
 
 pytestmark = pytest.mark.anyio
@@ -175,3 +175,9 @@ async def test_where_there_is_no_daemon_it_says_so() -> None:
         with pytest.raises(Unavailable):
             async with contextlib.aclosing(thread.events()) as events:
                 await anext(events)
+
+
+async def test_what_can_be_no_key_is_refused_before_anything_is_asked() -> None:
+    async with Client("http://127.0.0.1:9", "key", retries=0) as client:
+        with pytest.raises(BadInput, match="key: 1 to 512 letters"):
+            client.thread("bad/key")

@@ -74,7 +74,7 @@ class AcpAgent(Agent):
 
     async def health(self, place: Place) -> None:
         async with self._supervisor.soon():
-            await self._ping(place, await self._running(place))
+            await self._ping(place, await self._running(place), self._supervisor.patience.request)
 
     async def stop(self, place: Place) -> None:
         await self._supervisor.stop(place)
@@ -105,10 +105,10 @@ class AcpAgent(Agent):
             raise AgentFailed(f"{self.name} refuses to begin: {error}") from error
         await self._ping(place, found, self._supervisor.patience.start)  # some are busy for seconds after that
 
-    async def _ping(self, place: Place, found: Found, seconds: float | None = None) -> None:
+    async def _ping(self, place: Place, found: Found, seconds: float) -> None:
         """There is no such method in the protocol: so any agent that lives says at once that it does not know it."""
         with contextlib.suppress(AcpError):
-            await self._ask(place, found, "_holdfast/ping", {}, seconds or self._supervisor.patience.health)
+            await self._ask(place, found, "_holdfast/ping", {}, seconds)
 
     async def _ask(self, place: Place, found: Found, method: str, params: Json, seconds: float | None = None) -> Json:
         id = f"holdfast-{secrets.token_hex(8)}"
@@ -169,7 +169,7 @@ class AcpAgent(Agent):
             found = await self._running(place)
             note = await self._known(place, session, found)
             if note.process_id == found.view.process_id:
-                await self._ping(place, found)
+                await self._ping(place, found, self._supervisor.patience.request)
                 return
         await self._load(place, found, note)
 

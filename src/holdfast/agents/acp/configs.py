@@ -5,11 +5,9 @@ The only way to a model is the broker's, and what stands in for a key is worth n
 
 import json
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
 
 from holdfast.agents.acp.setting import Setting
-from holdfast.agents.opencode.settings import LOCK, modalities
+from holdfast.agents.opencode.settings import modalities
 from holdfast.agents.opencode.tools import permissions
 from holdfast.agents.pi.config import RETRY
 from holdfast.protocol.models import Model, Wire, url_of
@@ -40,24 +38,8 @@ def _only_ours(setting: Setting) -> Environment:
     return {"OPENCODE_DISABLE_PROJECT_CONFIG": "1"} if setting.asks else {}
 
 
-ASKED_AGAIN = "holdfast: the model is asked again"
-"""What our plugin says in the midst of an answer."""
-
-_RETRIES = "retries.js"
-
-
-@cache
-def _retries() -> bytes:
-    return (Path(__file__).parent / _RETRIES).read_bytes()
-
-
 def opencode_files(setting: Setting) -> Files:
-    return {
-        _RETRIES: _retries(),
-        "config/opencode/package-lock.json": json.dumps(LOCK).encode(),
-        "config/opencode/node_modules/.keep": b"",  # without that directory it would fetch them all the same
-        **_rules(setting, "RULES.md"),
-    }
+    return _rules(setting, "RULES.md")
 
 
 _OPENCODE_PACKAGES = {
@@ -77,7 +59,6 @@ def _opencode(setting: Setting) -> Mapping[str, object]:
         "provider": {name: _opencode_provider(setting, name, models) for name, models in setting.providers.items()},
         "enabled_providers": list(setting.providers),
         "permission": permissions(setting.brief.permissions),
-        "plugin": [f"file://{setting.home}/{_RETRIES}"],
         "instructions": [
             *([f"{setting.home}/RULES.md"] if setting.brief.system_prompt else []),
             *([f"{setting.brief.workdir}/AGENTS.md"] if setting.asks else []),  # which goes with the configuration

@@ -51,7 +51,6 @@ PRESETS: Final[Mapping[str, Preset]] = {
         wires=(Wire.CHAT, Wire.RESPONSES, Wire.MESSAGES, Wire.GEMINI),
         environment=configs.opencode_environment,
         files=configs.opencode_files,
-        quirks=Quirks(noise=re.compile(rf"\A{configs.ASKED_AGAIN}\Z"), again=re.compile(rf"\A{configs.ASKED_AGAIN}\Z")),
         several_providers=True,
         model_option=lambda model: model.id,
         resumes=True,

@@ -254,7 +254,7 @@ class Reader:
             return
         now = await self._turn.supervisor.find(self._turn.place)
         if now is None or not now.view.running or now.view.process_id == self._turn.delivery.process_id:
-            raise AgentDown("the agent died in the middle of the turn; start it")
+            raise AgentDown("the agent died in the middle of the turn; the next message starts it")
         async with contextlib.aclosing(self._closings(line, final=True)) as closings:
             async for told in closings:
                 yield told

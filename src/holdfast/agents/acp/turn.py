@@ -69,9 +69,9 @@ class Turn:
         try:
             view = await self.place.sandbox.processes.get(self.place.session_id, self.delivery.process_id)
         except ProcessNotFound:
-            raise AgentDown("the agent's process is not there any more; start it") from None
+            raise AgentDown("the agent's process is not there any more; the next message starts it") from None
         if not view.running:
-            raise AgentDown("the agent's process has ended; start it")
+            raise AgentDown("the agent's process has ended; the next message starts it")
         return view
 
     # -- answers -------------------------------------------------------------------------------------------------------

@@ -47,7 +47,9 @@ async def ask(
         async with asyncio.timeout(seconds), connected(place, server, method, path, content) as connection:
             return await connection.reply()
     except TimeoutError:
-        raise AgentDown(f"the agent did not answer {method} {path} within {seconds:.0f} s; start it again") from None
+        raise AgentDown(
+            f"the agent did not answer {method} {path} within {seconds:.0f} s; the next message starts it again"
+        ) from None
 
 
 @contextlib.asynccontextmanager
@@ -80,9 +82,9 @@ async def connected(
             await connection.send(server, method, path, content, headers)
             yield connection
     except NothingListens as error:
-        raise AgentDown("nobody listens at the agent's port; start it again") from error
+        raise AgentDown("nobody listens at the agent's port; the next message starts it again") from error
     except (OSError, ProtocolError, h11.ProtocolError) as error:
-        raise AgentDown(f"the connection to the agent broke: {error}; start it again") from error
+        raise AgentDown(f"the connection to the agent broke: {error}; the next message starts it again") from error
 
 
 class Connection:
@@ -136,7 +138,7 @@ class Connection:
             if event is h11.NEED_DATA:
                 self._http.receive_data(await self._reader.read(CHUNK))
             elif isinstance(event, h11.ConnectionClosed) or event is h11.PAUSED:
-                raise AgentDown("the agent hung up in the middle of an answer; start it again")
+                raise AgentDown("the agent hung up in the middle of an answer; the next message starts it again")
             elif isinstance(event, h11.Event) and not isinstance(event, h11.InformationalResponse):
                 return event
 

@@ -75,7 +75,9 @@ class OpenCodeAgent(Agent):
                 found = await self._supervisor.running(place, launch)
                 await self._servers.ask(place, found, "GET", path, seconds=seconds)
         except TimeoutError:
-            raise AgentDown(f"the agent did not answer within {seconds:.0f} s; start it again") from None
+            raise AgentDown(
+                f"the agent did not answer within {seconds:.0f} s; the next message starts it again"
+            ) from None
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 
@@ -120,7 +122,9 @@ class OpenCodeAgent(Agent):
         except (TimeoutError, AgentDown) as error:
             await self.stop(place)  # so that nobody is left who could still take it up
             if not await self.accepted(place, session, prompt.id):
-                raise AgentDown(f"the agent did not take the prompt ({error}); start it again") from error
+                raise AgentDown(
+                    f"the agent did not take the prompt ({error}); the next message starts it again"
+                ) from error
 
     async def accepted(self, place: Place, session: AgentSessionId, prompt_id: str) -> bool:
         check_session(session)
@@ -159,7 +163,7 @@ class OpenCodeAgent(Agent):
             if log.ended:
                 return
             if found is None or not found.view.running:
-                raise AgentDown("the agent died in the middle of the turn; start it")
+                raise AgentDown("the agent died in the middle of the turn; the next message starts it")
             async with contextlib.aclosing(self._follow(place, found, log, mapper)) as following:
                 async for told in following:
                     yield told
@@ -201,7 +205,7 @@ class OpenCodeAgent(Agent):
                     await self._servers.ask(place, found, "POST", f"/session/{session}/abort")
                     await self._wait_for_end(place, found, log)
         except TimeoutError:
-            raise AgentDown("the agent did not end the turn; start it again") from None
+            raise AgentDown("the agent did not end the turn; the next message starts it again") from None
 
     async def _wait_for_end(self, place: Place, found: Found, log: TurnLog) -> None:
         """For a while: what was aborted in the moment when it began may need to be told again."""

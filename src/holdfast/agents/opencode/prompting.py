@@ -89,7 +89,7 @@ async def deliver(servers: Servers, place: Place, found: Found, key: str, wanted
     output = follow_lines(place, found.view.process_id, found.view.written, quiet)
     try:
         if not isinstance(await anext(output, None), Attached):
-            raise AgentDown("the agent's process has ended; start it again")
+            raise AgentDown("the agent's process has ended; the next message starts it again")
         async with sent(place, server, wanted.path, wanted.content, lambda reply: check(reply, wanted.path)) as answer:
             await _taken(output, answer, key)
     finally:
@@ -120,4 +120,4 @@ async def _noted(output: Output, key: str) -> None:
             if _TAKEN in str(item.told.get("why")):
                 return
             raise AgentFailed(f"the agent does not take the prompt: {item.told.get('why')}")
-    raise AgentDown("the agent's process has ended; start it again")
+    raise AgentDown("the agent's process has ended; the next message starts it again")

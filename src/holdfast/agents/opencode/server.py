@@ -62,7 +62,7 @@ class Servers:
         try:
             password = await read_file(place, f"{await self._supervisor.directory(place)}/{PASSWORD_FILE}")
         except FileMissing:
-            raise AgentDown("the agent's password is gone; start it again") from None
+            raise AgentDown("the agent's password is gone; the next message starts it again") from None
         return Server(port, basic(password.decode(errors="replace").strip()))
 
     async def _port(self, place: Place, found: Found) -> int:
@@ -72,7 +72,7 @@ class Servers:
             return int(port)
         said = _PORT.search(await self._head(place, found))
         if said is None:
-            raise AgentDown("the agent has not said yet where it listens; start it")
+            raise AgentDown("the agent has not said yet where it listens; the next message starts it")
         return int(said[1])
 
     async def _port_file(self, place: Place) -> str:
@@ -85,7 +85,7 @@ class Servers:
                 place.session_id, found.view.process_id, offset=0, limit=_HEAD_BYTES
             )
         except ProcessNotFound:
-            raise AgentDown("the agent's process is not there; start it") from None
+            raise AgentDown("the agent's process is not there; the next message starts it") from None
         return b"".join(chunk.data for chunk in chunks if chunk.stream == STDOUT)
 
     async def _said(self, place: Place, found: Found, what: re.Pattern[bytes]) -> None:
@@ -115,7 +115,7 @@ def check(reply: Reply, path: str) -> None:
     if reply.status == 404 and "/session/" in path and told.get("name") == "NotFoundError":
         raise AgentSessionMissing(f"the agent does not know that session: {message}; make a new one")
     if reply.status == 401:
-        raise AgentDown("the agent does not take our password; start it again")
+        raise AgentDown("the agent does not take our password; the next message starts it again")
     raise AgentFailed(f"the agent answered {path} with status {reply.status}: {message or told.get('name') or ''}")
 
 

@@ -43,7 +43,7 @@ _START: Final = (
 )
 """For sh. A new password for each server; whoever can read the file may talk to it."""
 
-LOCK: Final = {"lockfileVersion": 3, "packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}}
+_LOCK: Final = {"lockfileVersion": 3, "packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}}
 """Says that its plugins' types are installed, or it would fetch them from the network before it takes a request."""
 
 
@@ -74,7 +74,7 @@ def launch(place: Place, directory: str) -> Launch:
     files = {
         _RECORDER: recorder(),
         _CATALOGUE: b"{}",
-        "xdg/config/opencode/package-lock.json": json.dumps(LOCK).encode(),
+        "xdg/config/opencode/package-lock.json": json.dumps(_LOCK).encode(),
     }
     if place.brief.system_prompt:
         files[_RULES] = place.brief.system_prompt.encode()

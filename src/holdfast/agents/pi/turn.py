@@ -89,8 +89,8 @@ class Turn:
                         if mapper.ended or holds(mapper):
                             return mapper
         except TimeoutError:
-            raise AgentDown(f"pi did not get on within {seconds:.0f} s; start it again") from None
-        raise AgentDown("pi's process has ended; start it again")
+            raise AgentDown(f"pi did not get on within {seconds:.0f} s; the next message starts it again") from None
+        raise AgentDown("pi's process has ended; the next message starts it again")
 
     async def recorded(self) -> list[Told] | None:
         return await record.load(self._place, await self._supervisor.directory(self._place), self._name)
@@ -116,7 +116,7 @@ class Turn:
         noticed."""
         found = await self._supervisor.find(self._place)
         if found is None or not found.view.running or found.view.process_id == self._delivery.process_id:
-            raise AgentDown("pi died in the middle of the turn; start it")
+            raise AgentDown("pi died in the middle of the turn; the next message starts it")
 
 
 class _Reader:

@@ -158,7 +158,7 @@ async def _retold(known: Sequence[Told], after: Cursor) -> AsyncGenerator[Told, 
     for told in remains.after(known, after):
         yield told
     if known[-1].event.kind is not Kind.FINALIZE:
-        raise AgentDown("the agent died in the middle of the turn; start it")
+        raise AgentDown("the agent died in the middle of the turn; the next message starts it")
 
 
 async def _process(turn: Turn) -> ProcessView | None:

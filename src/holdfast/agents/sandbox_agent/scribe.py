@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import contextvars
 from collections.abc import AsyncGenerator
 
 from holdfast.agents.base import Cursor, Place, Told
@@ -22,7 +23,8 @@ class Scribe:
         self._error: HoldfastError | None = None
         self._over = False
         self._changed = asyncio.Event()
-        self.task = asyncio.ensure_future(self._write_down(events))
+        # For all readers, and longer than whoever asked first: not under that request's id in the log.
+        self.task = asyncio.create_task(self._write_down(events), context=contextvars.Context())
         self.task.add_done_callback(lambda _task: self._end())
 
     async def _write_down(self, events: AsyncGenerator[Told, None]) -> None:

@@ -82,7 +82,7 @@ def check_reply(reply: Reply) -> None:
         return
     detail = str(told.get("detail") or told.get("title") or f"status {status}")[:1000]
     if status in (401, 403, 500, 502, 503, 504):
-        raise AgentDown(f"sandbox-agent cannot reach its agent: {detail}; start it again")
+        raise AgentDown(f"sandbox-agent cannot reach its agent: {detail}; the next message starts it again")
     raise AgentFailed(f"sandbox-agent refuses: {detail}")
 
 
@@ -91,7 +91,7 @@ async def locate(place: Place, view: ProcessView, directory: str) -> Server:
     while True:
         now = await place.sandbox.processes.get(place.session_id, view.process_id)
         if not now.running:
-            raise AgentDown("the process of sandbox-agent has ended; start it again")
+            raise AgentDown("the process of sandbox-agent has ended; the next message starts it again")
         for one in await place.sandbox.ports.list(place.session_id):
             if one.pid == view.pid:
                 token = (await find_file(place, f"{directory}/{TOKEN_FILE}") or b"").decode(errors="replace")

@@ -109,7 +109,7 @@ class HttpSupervisor(Supervisor):
                     if told is not None:
                         yield Line(number, number + 1, told)
             if fresh:
-                raise AgentDown(f"{self.agent} hung up; start it again")
+                raise AgentDown(f"{self.agent} hung up; the next message starts it again")
 
     async def read(self, place: Place, process_id: str, offset: int) -> Sequence[Line]:
         """Until the answer to a question that is asked now: what comes before it was there."""
@@ -144,8 +144,10 @@ class HttpSupervisor(Supervisor):
                         if is_answer(said.told):
                             return said.told
         except TimeoutError:
-            raise AgentDown(f"{self.agent} did not answer within {seconds:.0f} s; start it again") from None
-        raise AgentDown(f"{self.agent} hung up; start it again")
+            raise AgentDown(
+                f"{self.agent} did not answer within {seconds:.0f} s; the next message starts it again"
+            ) from None
+        raise AgentDown(f"{self.agent} hung up; the next message starts it again")
 
     async def _exchange_lines(
         self, place: Place, view: ProcessView, line: bytes, after: int
@@ -159,7 +161,9 @@ class HttpSupervisor(Supervisor):
                 async for item in items:
                     if isinstance(item, Line):
                         if item.told.get("method") == EXITED:
-                            raise AgentDown(f"the agent behind {self.agent} has ended; start it again")
+                            raise AgentDown(
+                                f"the agent behind {self.agent} has ended; the next message starts it again"
+                            )
                         yield item
 
     async def _wait_for_events(self, acp: AcpServer, replied: "asyncio.Future[None]") -> None:
@@ -184,7 +188,7 @@ class HttpSupervisor(Supervisor):
                             return line.start
         except TimeoutError:
             pass
-        raise AgentDown(f"{self.agent} does not answer; start it again")
+        raise AgentDown(f"{self.agent} does not answer; the next message starts it again")
 
     async def send(
         self, place: Place, view: ProcessView, line: bytes, name: str, heard: Callable[[], Awaitable[None]]
@@ -222,7 +226,7 @@ class HttpSupervisor(Supervisor):
     async def present(self, place: Place, process_id: str) -> ProcessView:
         view = await self._process(place, process_id)
         if view is None or not view.running:
-            raise AgentDown(f"the process of {self.agent} is not there; start it")
+            raise AgentDown(f"the process of {self.agent} is not there; the next message starts it")
         return view
 
     async def _process(self, place: Place, process_id: str) -> ProcessView | None:
@@ -239,7 +243,7 @@ class HttpSupervisor(Supervisor):
                 async with asyncio.timeout(self.patience.start):
                     server = await locate(place, view, await self.directory(place))
             except TimeoutError:
-                raise AgentDown(f"{self.agent} listens nowhere; start it again") from None
+                raise AgentDown(f"{self.agent} listens nowhere; the next message starts it again") from None
             if len(self._servers) >= _REMEMBERED:
                 self._servers.clear()
             self._servers[key] = server

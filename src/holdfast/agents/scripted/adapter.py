@@ -87,7 +87,9 @@ class ScriptedAgent(Agent):
             async with asyncio.timeout(self._patience.health):
                 await self._ask(place, op, fields, self._patience.health)
         except TimeoutError:
-            raise AgentDown(f"the agent did not answer within {self._patience.health:.0f} s; start it again") from None
+            raise AgentDown(
+                f"the agent did not answer within {self._patience.health:.0f} s; the next message starts it again"
+            ) from None
 
     async def stop(self, place: Place) -> None:
         view, _ = await process.find(place)
@@ -97,7 +99,7 @@ class ScriptedAgent(Agent):
     async def _ask(self, place: Place, op: str, fields: Json, seconds: float | None = None) -> None:
         view, _ = await process.find(place)
         if view is None or not view.running:
-            raise AgentDown("the agent's process is not there; start it")
+            raise AgentDown("the agent's process is not there; the next message starts it")
         await process.ask(place, view, op, fields, seconds or self._patience.request)
 
     async def _root(self, place: Place) -> str:
@@ -165,7 +167,7 @@ class ScriptedAgent(Agent):
             if log.ended:
                 return
             if view is None or not view.running:
-                raise AgentDown("the agent died in the middle of the turn; start it")
+                raise AgentDown("the agent died in the middle of the turn; the next message starts it")
             async with contextlib.aclosing(self._follow(place, view, log)) as following:
                 async for told in following:
                     yield told

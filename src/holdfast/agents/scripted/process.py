@@ -74,9 +74,11 @@ async def ask(place: Place, view: ProcessView, op: str, fields: Json, seconds: f
         async with asyncio.timeout(seconds):
             answer = await _exchange(place, view, nonce, line)
     except TimeoutError:
-        raise AgentDown(f"the agent did not answer {op} within {seconds:.0f} s; start it again") from None
+        raise AgentDown(
+            f"the agent did not answer {op} within {seconds:.0f} s; the next message starts it again"
+        ) from None
     except (ProcessNotFound, Conflict) as error:
-        raise AgentDown(f"the agent takes no requests: {error}; start it again") from error
+        raise AgentDown(f"the agent takes no requests: {error}; the next message starts it again") from error
     _check(op, answer)
 
 
@@ -92,7 +94,7 @@ async def _exchange(place: Place, view: ProcessView, nonce: str, line: bytes) ->
                 for said in lines.feed(item):
                     if said.told.get("re") == nonce:
                         return said.told
-    raise AgentDown("the agent's process has ended; start it again")
+    raise AgentDown("the agent's process has ended; the next message starts it again")
 
 
 def _check(op: str, answer: Json) -> None:

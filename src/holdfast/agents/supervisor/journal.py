@@ -148,7 +148,9 @@ class Journal:
             except (ProcessNotFound, Conflict) as error:
                 if await _has_arrived(place, delivery):
                     return self._remember(place, key, delivery)
-                raise AgentDown(f"the agent takes no input: {error.message}; start it again") from error
+                raise AgentDown(
+                    f"the agent takes no input: {error.message}; the next message starts it again"
+                ) from error
             except HoldfastError:
                 # It may wait in a pipe that nobody reads: whoever could still take it up is ended, so that the
                 # count says the last word.
@@ -167,7 +169,7 @@ async def write_line(agent: str, place: Place, process_id: str, line: bytes) -> 
         try:
             await place.sandbox.processes.write(place.session_id, process_id, line, close=False)
         except (ProcessNotFound, Conflict) as error:
-            raise AgentDown(f"the agent takes no input: {error.message}; start it again") from error
+            raise AgentDown(f"the agent takes no input: {error.message}; the next message starts it again") from error
 
 
 def stdin_lock(agent: str, place: Place) -> asyncio.Lock:
@@ -179,9 +181,9 @@ async def _present(place: Place, process_id: str) -> ProcessView:
     try:
         view = await place.sandbox.processes.get(place.session_id, process_id)
     except ProcessNotFound as error:
-        raise AgentDown("the agent's process is not there; start it") from error
+        raise AgentDown("the agent's process is not there; the next message starts it") from error
     if not view.running:
-        raise AgentDown("the agent's process has ended; start it")
+        raise AgentDown("the agent's process has ended; the next message starts it")
     return view
 
 

@@ -91,9 +91,16 @@ async def or_silence(output: AsyncGenerator[Item, None], seconds: float) -> Asyn
 
 
 async def let_go(coming: "asyncio.Future[Any]") -> None:
-    """Nobody waits for it any more, and nobody is to hear what it failed with, be it just now."""
-    if not coming.done():
-        coming.cancel()
-        await asyncio.wait([coming])
+    """Nobody waits for the next item any more. Two deadlines may come at once, and the second must not cut this short:
+    a generator that is still at work cannot be closed."""
+    coming.cancel()
+    canceled = False
+    while not coming.done():
+        try:
+            await asyncio.wait([coming])
+        except asyncio.CancelledError:
+            canceled = True
     if not coming.cancelled():
-        coming.exception()
+        coming.exception()  # be it just now: nobody is to hear of it
+    if canceled:
+        raise asyncio.CancelledError

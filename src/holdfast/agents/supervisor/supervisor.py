@@ -111,9 +111,9 @@ class Supervisor:
         """The one that runs; with ``launch``, only if it was started so, or is in the middle of a turn."""
         found = await self.find(place)
         if found is None or not found.view.running:
-            raise AgentDown(f"the process of {self.agent} is not there; start it")
+            raise AgentDown(f"the process of {self.agent} is not there; the next message starts it")
         if launch is not None and not _may_stay(found, place, launch):
-            raise AgentDown(f"the configuration of {self.agent} has changed; start it again")
+            raise AgentDown(f"the configuration of {self.agent} has changed; the next message starts it again")
         self._is_up(place, found)
         return found
 
@@ -125,7 +125,9 @@ class Supervisor:
             async with asyncio.timeout(seconds):
                 yield
         except TimeoutError:
-            raise AgentDown(f"{self.agent} did not answer within {seconds:.0f} s; start it again") from None
+            raise AgentDown(
+                f"{self.agent} did not answer within {seconds:.0f} s; the next message starts it again"
+            ) from None
 
     # -- start and stop ------------------------------------------------------------------------------------------------
 
@@ -216,7 +218,9 @@ class Supervisor:
                 raise problem
             said = await complaint(place, view)
             if not view.running:
-                why = f"{self.agent} ended as soon as it was started, with {view.exit_code}: {said}"
+                why = (
+                    f"{self.agent} ended as soon as it was started, with {view.exit_code}: {said or 'it said nothing'}"
+                )
                 if view.exit_code == _NOT_FOUND:
                     raise AgentNotInstalled(
                         f"{self.agent} is not in this sandbox ({said}); {how_to_install(self.agent)}"
@@ -226,7 +230,8 @@ class Supervisor:
             if isinstance(problem, AgentFailed):
                 raise problem
             waited = problem.message if problem is not None else f"not within {self.patience.start:.0f} s"
-            raise AgentDown(f"{self.agent} was started and did not get ready: {waited}. It said: {said}")
+            heard = f". It said: {said}" if said else "; it said nothing"
+            raise AgentDown(f"{self.agent} was started and did not get ready: {waited}{heard}")
         finally:
             for task in (handshake, ended):
                 task.cancel()
@@ -295,7 +300,9 @@ class Supervisor:
             async with asyncio.timeout(seconds):
                 return await self._exchange(place, found, line, is_answer)
         except TimeoutError:
-            raise AgentDown(f"{self.agent} did not answer within {seconds:.0f} s; start it again") from None
+            raise AgentDown(
+                f"{self.agent} did not answer within {seconds:.0f} s; the next message starts it again"
+            ) from None
 
     async def _exchange(self, place: Place, found: Found, line: bytes, is_answer: Callable[[Json], bool]) -> Json:
         view = found.view
@@ -306,7 +313,7 @@ class Supervisor:
                     await self.write(place, found, line)
                 elif isinstance(item, Line) and is_answer(item.told):
                     return item.told
-        raise AgentDown(f"the process of {self.agent} has ended; start it again")
+        raise AgentDown(f"the process of {self.agent} has ended; the next message starts it again")
 
 
 def _may_stay(found: Found, place: Place, launch: Launch) -> bool:

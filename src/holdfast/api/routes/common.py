@@ -50,7 +50,9 @@ def is_idempotency_key(text: str) -> bool:
 
 def checked_session_id(session_id: str) -> str:
     if not _ID.fullmatch(session_id):  # never reaches the store: no text that a database could choke on
-        raise SessionNotFound("there is no session with that id; GET /v1/sessions lists those there are")
+        raise SessionNotFound(
+            "there is no session with that id; `holdfast ls` (GET /v1/sessions) lists those there are"
+        )
     return session_id
 
 

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from holdfast.api.caller import CallerOf
 from holdfast.api.event_models import EventList, EventOut, in_stream
+from holdfast.api.patterns import GIVEN_ID
 from holdfast.api.ports import EventService
 from holdfast.api.routes.common import failures, reply
 from holdfast.api.settings import ApiSettings
@@ -39,9 +40,7 @@ def router(events: EventService, settings: ApiSettings) -> APIRouter:
         after: Annotated[
             int | None, Query(ge=0, le=MAX_SEQ, description="From the event after this one; without: the oldest kept")
         ] = None,
-        session_id: Annotated[
-            str | None, Query(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="Of this one only")
-        ] = None,
+        session_id: Annotated[str | None, Query(pattern=GIVEN_ID, description="Of this one only")] = None,
         kind: Annotated[
             list[str] | None,
             Query(description="Only these kinds; repeat it or separate them by commas: " + ", ".join(Kind)),

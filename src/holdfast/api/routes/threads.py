@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from holdfast.api.caller import CallerOf
+from holdfast.api.patterns import KEY_PREFIX, MESSAGE_CURSOR, THREAD_CURSOR
 from holdfast.api.routes.common import failures, reply
 from holdfast.api.routes.thread_common import BASE, MessageId, Owner, QuestionId, Thread, TurnId
 from holdfast.api.settings import ApiSettings
@@ -40,11 +41,9 @@ MAX_WAIT_SECONDS = 600.0
 _LOOK = failures(404, 422, 503)
 _WORK = failures(404, 409, 410, 413, 422, 429, 502, 503)
 
-Prefix = Annotated[
-    str | None, Query(pattern=r"^[A-Za-z0-9._:@+=~-]+$", max_length=512, description="Only keys that begin so")
-]
-ThreadCursor = Annotated[str | None, Query(pattern=r"^[0-9.e+-]{1,32}:[A-Za-z0-9_]{1,64}$")]
-MessageCursor = Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$", description="next_cursor of the page before")]
+Prefix = Annotated[str | None, Query(pattern=KEY_PREFIX, max_length=512, description="Only keys that begin so")]
+ThreadCursor = Annotated[str | None, Query(pattern=THREAD_CURSOR)]
+MessageCursor = Annotated[str | None, Query(pattern=MESSAGE_CURSOR, description="next_cursor of the page before")]
 Wait = Annotated[
     float, Query(ge=0, le=MAX_WAIT_SECONDS, description="Answer when its turn has ended, or after so many seconds")
 ]

@@ -7,18 +7,19 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from holdfast.api.caller import CallerOf
+from holdfast.api.patterns import THREAD_KEY
 from holdfast.api.routes.common import failures, reply
 from holdfast.api.routes.thread_common import Owner
 from holdfast.api.settings import ApiSettings
 from holdfast.api.usage_models import UsageReport
 from holdfast.errors import Forbidden
-from holdfast.protocol.thread_keys import KEY_PATTERN, MAX_KEY
+from holdfast.protocol.thread_keys import MAX_KEY
 from holdfast.store.usage import UsageBy
 from holdfast.threads.service import ThreadService
 
 _Key = Annotated[
     str | None,
-    Query(pattern=f"^{KEY_PATTERN}$", max_length=MAX_KEY, description="Only of threads of this key"),
+    Query(pattern=THREAD_KEY, max_length=MAX_KEY, description="Only of threads of this key"),
 ]
 
 

@@ -18,6 +18,7 @@ def talk(*said: tuple[Role, str]) -> Asked:
         ("say hello\n\n<environment_context>\n  <cwd>/w</cwd>\n</environment_context>", "say hello"),
         ("[Conversation so far]\nuser: say no\n[End of the conversation so far]\n\nsay hello", "say hello"),
         ("<system-reminder>only this</system-reminder>", ""),
+        ("say hello to a.txt\n\n<attachments>\n- /workspace/uploads/f1/a.txt\n</attachments>", "say hello to a.txt"),
         ("write page.html <b>bold</b>", "write page.html <b>bold</b>"),
     ],
 )

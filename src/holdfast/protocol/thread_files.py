@@ -1,0 +1,11 @@
+"""Where files of threads are in a sandbox: those that came with messages, and those that are to be shown."""
+
+from typing import Final
+
+UPLOADS: Final = "/workspace/uploads"
+DISPLAY: Final = "/workspace/output/display"
+
+
+def upload_path(file_id: str, name: str) -> str:
+    """Each in a folder of its own: two may have one name."""
+    return f"{UPLOADS}/{file_id}/{name}"
