@@ -100,5 +100,7 @@ async def let_go(coming: "asyncio.Future[Any]") -> None:
             await asyncio.wait([coming])
         except asyncio.CancelledError:
             canceled = True
+    if not coming.cancelled():
+        coming.exception()  # be it just now: nobody is to hear of it
     if canceled:
         raise asyncio.CancelledError
