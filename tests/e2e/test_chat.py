@@ -187,3 +187,27 @@ def test_ctrl_c_ends_the_turn_and_then_the_talk(terminal: Terminal) -> None:
         wait_for(lambda: keys.shown().endswith(b"> "), "the prompt", SECONDS)
         keys.program.send_signal(signal.SIGINT)
         assert keys.program.wait(SECONDS) == 0
+
+
+def test_a_chat_joins_the_turn_that_runs_and_answers_what_it_asks(terminal: Terminal) -> None:
+    with typing(terminal, "chat", "joined", "ask Which way? | left | right") as first:
+        first.sees(b"Which way?", "it asks")
+        first.program.kill()
+    with typing(terminal, "chat", "joined") as second:
+        second.sees(b"a turn is running: ask Which way?", "the turn is shown")
+        second.sees(b"2) right", "with what it asks")
+        second.type(b"2\n")
+        second.sees(b"= right", "it is answered")
+
+
+def test_a_turn_is_answered_and_aborted_from_elsewhere(terminal: Terminal) -> None:
+    script = "ask Which way? | left | right\nwait-for /workspace/never"
+    with typing(terminal, "chat", "elsewhere", script) as talk:
+        talk.sees(b"Which way?", "it asks")
+        events = terminal.run("--json", "thread", "log", "elsewhere", "--events").stdout.splitlines()
+        asked = next(event for event in map(json.loads, events) if event["kind"] == "question")
+        assert terminal.run("thread", "answer", "elsewhere", asked["data"]["question_id"], "left").returncode == 0
+        talk.sees(b"= left", "it is answered")
+        assert terminal.run("thread", "abort", "elsewhere").stdout.startswith("trn_")
+        talk.sees(b"(canceled)", "it is aborted")
+    assert terminal.run("thread", "abort", "elsewhere").stdout == "no turn is running\n"
