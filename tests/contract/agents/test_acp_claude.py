@@ -64,7 +64,7 @@ async def test_a_new_conversation_takes_the_place_of_the_one_before(harness: Har
 
 async def programs(place: Place) -> int:
     """How many of those that do an open conversation's work there are in the sandbox."""
-    request = ProcessRequest(cmd="pgrep -f 'claude-agent-sd[k]-linux' | wc -l")
+    request = ProcessRequest(cmd="pgrep -f 'claude-agent-sd[k]-linux.*stream-json' | wc -l")
     processes = place.sandbox.processes
     started = await processes.start(place.session_id, request, idempotency_key=None)
     assert not (await processes.get(place.session_id, started.process_id, wait_ms=30_000)).running

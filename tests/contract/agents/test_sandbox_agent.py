@@ -13,6 +13,7 @@ from holdfast.agents.conformance import AgentConformance
 from holdfast.agents.conformance.essentials import EssentialConformance
 from holdfast.agents.conformance.harness import eventually, talk, text_of
 from holdfast.agents.conformance.permissions import PermissionConformance
+from holdfast.agents.conformance.process import ProcessConformance
 from holdfast.agents.sandbox_agent.adapter import SandboxAgent, SandboxAgentPi
 from holdfast.protocol.turn_events import Kind
 from support.agent_harness import PATIENCE, AgentHarness, real_agent
@@ -101,3 +102,4 @@ else:
 
     class TestWithOpencodeEssentially(WithOpencode, EssentialConformance):
         test_an_abort_closes_the_question = PermissionConformance.test_an_abort_closes_the_question
+        test_one_that_hangs = ProcessConformance.test_one_that_hangs_is_found_out_and_replaced

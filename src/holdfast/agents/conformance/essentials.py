@@ -2,14 +2,13 @@
 
 from holdfast.agents.conformance.abilities import AbilityConformance
 from holdfast.agents.conformance.permissions import PermissionConformance
-from holdfast.agents.conformance.process import ProcessConformance
 from holdfast.agents.conformance.recovery import RecoveryConformance
 from holdfast.agents.conformance.streams import StreamConformance
 from holdfast.agents.conformance.turns import TurnConformance
 
 
 class EssentialConformance:
-    """Tools, order, abort, errors, permissions; what is left after a kill, a sleep, a hang and a loss of memory."""
+    """Tools, order, abort, errors, permissions; what is left after a kill, a sleep and a loss of memory."""
 
     test_an_answer = TurnConformance.test_an_answer
     test_a_tool_really_runs = TurnConformance.test_a_tool_really_runs
@@ -28,4 +27,3 @@ class EssentialConformance:
     test_a_lost_conversation = RecoveryConformance.test_a_lost_conversation_is_missing_and_history_makes_up_for_it
     test_files_that_come_along = AbilityConformance.test_files_that_come_with_a_message
     test_models_are_told = AbilityConformance.test_models_are_told_once
-    test_one_that_hangs = ProcessConformance.test_one_that_hangs_is_found_out_and_replaced
