@@ -147,7 +147,7 @@ async def test_the_daemon_is_killed_in_the_middle_of_a_turn(lab: Lab, agent: str
     async with Client(lab.daemon.url, lab.daemon.key) as client, asyncio.timeout(PATIENCE):
         thread = client.thread(f"lab:{agent}")
         await thread.send(TURN, id="m1", options={"agent": agent})
-        await _until_it_waits(thread)
+        await _until_it_waits(client, thread)
         await asyncio.to_thread(lab.daemon.kill)
         await asyncio.to_thread(lab.daemon.start)
         session = await client.get_session(str((await thread.info()).session_id))
@@ -197,12 +197,18 @@ async def _until_said(reply: Reply, word: str) -> None:
             return
 
 
-async def _until_it_waits(thread: Thread) -> None:
-    """The tool that waits is running, and the model is not being asked."""
+async def _until_it_waits(client: Client, thread: Thread) -> None:
+    """The tool that waits is running, and the model is not being asked. Some tell that only when it takes long."""
     async for event in thread.events():
         assert event.kind != Kind.FINALIZE, event
-        if event.kind == Kind.TOOL_UPDATE and GO in str(event.data) and event.data["state"] == "running":
-            return
+        if event.kind == Kind.TOOL_UPDATE and GO in str(event.data):
+            break
+    session = await client.get_session(str((await thread.info()).session_id))
+
+    async def waits() -> bool:
+        return (await session.exec(f"pgrep -f 'e {GO[:-1]}[{GO[-1]}] '")).ok
+
+    await until(waits, "the tool runs", every=0.05)
 
 
 async def _nothing_knows_a_secret(lab: Lab, client: Client, session_id: str) -> None:
