@@ -59,6 +59,7 @@ class Whisper:
                 await process.wait()
         if process.returncode:
             lines = err.decode("utf-8", "replace").strip().splitlines()
-            said = lines[-1][:_MOST_WORDS] if lines else f"it ended with {process.returncode}"
+            said = lines[-1] if lines else f"it ended with {process.returncode}"
+            said = said.replace(str(path), "the file")[:_MOST_WORDS]  # where it is on the host is nobody's business
             raise NotTranscribed(f"speech recognition failed: {said}")
         return out.decode("utf-8", "replace")

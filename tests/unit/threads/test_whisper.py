@@ -25,7 +25,7 @@ class WhisperModel:
     def transcribe(self, path, vad_filter):
         said = open(path).read()
         if said == "hang": time.sleep(600)
-        if said == "break": raise ValueError("this is no audio")
+        if said == "break": raise ValueError(f"this is no audio: {path}")
         if said == "env": said = " ".join(sorted(os.environ))
         return (Segment(" " + part) for part in said.split("|")), None
 """
@@ -69,8 +69,9 @@ async def test_it_does_not_have_the_daemons_keys(model: Path, tmp_path: Path, mo
 
 @pytest.mark.usefixtures("engine")
 async def test_a_file_that_is_no_audio(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(NotTranscribed, match="this is no audio"):
+    with pytest.raises(NotTranscribed, match="this is no audio: the file") as raised:
         await Whisper(model).transcribe(file(tmp_path, "break"))
+    assert str(tmp_path) not in raised.value.message
 
 
 @pytest.mark.usefixtures("engine")
