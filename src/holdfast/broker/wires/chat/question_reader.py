@@ -2,12 +2,10 @@
 
 from holdfast.broker.wires import hints, images
 from holdfast.broker.wires.lacks import Lacks
+from holdfast.broker.wires.openai_words import choice_of, form_of
 from holdfast.broker.wires.shape import Json, decimal, items, string, table, tables, texts, whole
 from holdfast.broker.wires.talk import (
     Call,
-    Choice,
-    Choosing,
-    Form,
     Image,
     LinkedImage,
     Message,
@@ -36,12 +34,12 @@ def read(data: Json) -> Talk:
     if data.get("modalities") not in (None, ["text"]):
         lacks.note("answers that are not text (modalities)")
     streamed = data.get("stream") is True
-    stop = data.get("stop")
+    stop, choice, form = data.get("stop"), data.get("tool_choice"), table(data.get("response_format"))
     return Talk(
         model=string(data.get("model")),
         messages=_messages(data, lacks),
         tools=[_tool(tool, lacks) for tool in tables(data.get("tools"))],
-        choice=_choice(data.get("tool_choice"), lacks),
+        choice=choice_of(choice, table(table(choice).get("function")), lacks),
         parallel=_said(data.get("parallel_tool_calls")),
         max_tokens=whole(data.get("max_completion_tokens")) or whole(data.get("max_tokens")),
         temperature=decimal(data.get("temperature")),
@@ -49,7 +47,7 @@ def read(data: Json) -> Talk:
         stop=tuple(string(one) for one in ([stop] if isinstance(stop, str) else items(stop))),
         streamed=streamed,
         usage_wanted=not streamed or table(data.get("stream_options")).get("include_usage") is True,
-        form=_form(table(data.get("response_format")), lacks),
+        form=form_of(form.get("type"), table(form.get("json_schema")), lacks, where="response_format"),
         lacks=lacks.all,
     )
 
@@ -104,32 +102,6 @@ def _tool(tool: Json, lacks: Lacks) -> Tool:
     name = string(function.get("name")) or kind
     strict = function.get("strict") is True
     return Tool(name, string(function.get("description")), table(function.get("parameters")), strict, kind)
-
-
-def _choice(given: object, lacks: Lacks) -> Choice:
-    if given in (None, "auto"):
-        return Choice()
-    if given == "none":
-        return Choice(Choosing.NONE)
-    if given == "required":
-        return Choice(Choosing.ANY)
-    if table(given).get("type") == "function":
-        return Choice(Choosing.ONE, string(table(table(given).get("function")).get("name")))
-    lacks.note("its tool_choice")
-    return Choice()
-
-
-def _form(given: Json, lacks: Lacks) -> Form | None:
-    match given.get("type"):
-        case None | "text":
-            return None
-        case "json_object":
-            return Form()
-        case "json_schema":
-            told = table(given.get("json_schema"))
-            return Form(table(told.get("schema")), string(told.get("name")), told.get("strict") is True)
-    lacks.note("its response_format")
-    return None
 
 
 def _said(value: object) -> bool | None:

@@ -2,12 +2,10 @@
 
 from holdfast.broker.wires import hints, images
 from holdfast.broker.wires.lacks import Lacks
+from holdfast.broker.wires.openai_words import choice_of, form_of
 from holdfast.broker.wires.shape import Json, decimal, dumped, items, string, table, tables, texts, whole
 from holdfast.broker.wires.talk import (
     Call,
-    Choice,
-    Choosing,
-    Form,
     Image,
     LinkedImage,
     Message,
@@ -36,18 +34,18 @@ def read(data: Json) -> Talk:
             lacks.note(f"include of {wanted}")
     text = table(data.get("text"))
     lacks.fields(text, {"format", "verbosity"}, "text.")
-    parallel = data.get("parallel_tool_calls")
+    parallel, choice, form = data.get("parallel_tool_calls"), data.get("tool_choice"), table(text.get("format"))
     return Talk(
         model=string(data.get("model")),
         messages=_messages(data, lacks),
         tools=[_tool(tool, lacks) for tool in tables(data.get("tools"))],
-        choice=_choice(data.get("tool_choice"), lacks),
+        choice=choice_of(choice, table(choice), lacks),
         parallel=parallel if isinstance(parallel, bool) else None,
         max_tokens=whole(data.get("max_output_tokens")),
         temperature=decimal(data.get("temperature")),
         top_p=decimal(data.get("top_p")),
         streamed=data.get("stream") is True,
-        form=_form(table(text.get("format")), lacks),
+        form=form_of(form.get("type"), form, lacks, where="text.format"),
         lacks=lacks.all,
     )
 
@@ -116,28 +114,3 @@ def _tool(tool: Json, lacks: Lacks) -> Tool:
         lacks.note(f"the tool {name}, which is OpenAI's own" if name == kind else f"the tool {name} ({kind})")
     strict = tool.get("strict") is True
     return Tool(name, string(tool.get("description")), table(tool.get("parameters")), strict, kind)
-
-
-def _choice(given: object, lacks: Lacks) -> Choice:
-    if given in (None, "auto"):
-        return Choice()
-    if given == "none":
-        return Choice(Choosing.NONE)
-    if given == "required":
-        return Choice(Choosing.ANY)
-    if table(given).get("type") == "function":
-        return Choice(Choosing.ONE, string(table(given).get("name")))
-    lacks.note("its tool_choice")
-    return Choice()
-
-
-def _form(given: Json, lacks: Lacks) -> Form | None:
-    match given.get("type"):
-        case None | "text":
-            return None
-        case "json_object":
-            return Form()
-        case "json_schema":
-            return Form(table(given.get("schema")), string(given.get("name")), given.get("strict") is True)
-    lacks.note("its text.format")
-    return None
