@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import signal
 import sys
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -249,15 +250,16 @@ class _Interrupt:
 
     def __init__(self) -> None:
         self._pressed = asyncio.Event()
+        # Only the main thread has signals. A program, or a test, that runs us in another keeps Ctrl-C to itself.
+        self._hears = threading.current_thread() is threading.main_thread()
 
     def __enter__(self) -> "_Interrupt":
-        # A loop outside the main thread, where a program or a test may run us, has no signals: Ctrl-C is theirs then.
-        with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
+        if self._hears:
             asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._pressed.set)
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):  # as above: there was none
+        if self._hears:
             asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
 
     async def or_left(self, line: Awaitable[str | None]) -> str | None:

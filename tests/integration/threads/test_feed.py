@@ -31,7 +31,7 @@ async def test_a_hundred_followers_cost_about_as_many_reads_as_one(street: Stree
         async def counting(*args: object, **more: object) -> object:
             nonlocal reads
             reads += 1
-            return await real(*args, **more)  # type: ignore[arg-type]
+            return await real(*args, **more)  # type: ignore[arg-type]  # passed on as they came
 
         street.store.thread_events.page = counting  # type: ignore[method-assign, assignment]
         start = await street.store.thread_events.newest((await desk.threads.get(REF)).id)

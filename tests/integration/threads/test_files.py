@@ -109,7 +109,7 @@ async def test_artifacts_of_a_turn_that_two_daemons_ended_are_kept_once(street: 
             return bool(await desk.threads.files(REF))
 
         await until(kept, "the file is kept")
-        street.store.turns.end = real  # type: ignore[method-assign]
+        street.store.turns.end = real  # type: ignore[method-assign]  # as it was
     async with street.daemon() as desk:
         turn = await desk.ended("m1")
         assert len(await desk.threads.files(REF)) == 1
@@ -142,7 +142,7 @@ async def test_files_fetched_before_the_time_was_up_are_kept(street: Street) -> 
         async def slow(session_id: str, path: str, *more: object) -> object:
             if path.endswith("/b"):
                 await asyncio.Event().wait()
-            return await real(session_id, path, *more)  # type: ignore[arg-type]
+            return await real(session_id, path, *more)  # type: ignore[arg-type]  # passed on as they came
 
         desk.threads._files._fetch = slow  # type: ignore[method-assign, assignment]
         turn = await desk.talk(f"write {display}/a 1\nwrite {display}/b 2", "m1")

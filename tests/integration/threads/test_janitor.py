@@ -290,7 +290,7 @@ async def test_work_of_other_hosts_does_not_hide_our_own(street: Street) -> None
     async with street.daemon() as desk:
         await desk.talk("say hello", "m1")
         await at_rest(desk)
-        desk.threads._office.ring = lambda thread_id: None  # type: ignore[method-assign]
+        desk.threads._office.ring = lambda thread_id: None  # type: ignore[method-assign]  # nobody hears of it
         await desk.say("say more", "m2")
         leases = street.store.leases
         assert len(await leases.abandoned(limit=1, nodes=[desk.tools.node])) == 1
