@@ -119,9 +119,10 @@ def test_activity_survives_a_kill(daemon: DaemonProcess) -> None:
 
 def test_what_expired_without_a_daemon_goes_when_there_is_one(daemon: DaemonProcess) -> None:
     with Api(daemon) as api:
-        session_id = api.create(ttl_seconds=1)["id"]
+        made = api.create(ttl_seconds=1)
+        session_id, ends = made["id"], datetime.fromisoformat(made["expires_at"])
     daemon.kill()
-    time.sleep(1.2)  # its time passes, and nobody is there to see it
+    wait_for(lambda: datetime.now(UTC) > ends, "its time passes, and nobody is there to see it")
     daemon.start()
     with Api(daemon) as api:
         wait_for(lambda: api.status(session_id) == "destroyed", "it has expired")

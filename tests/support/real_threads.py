@@ -190,10 +190,9 @@ async def only(town: Town, *sandboxes: str) -> None:
     """Until there are these, and no others. Asking the runtime takes a process, so it is not done all the time."""
 
     async def so() -> bool:
-        await asyncio.sleep(0.05)
         return await asyncio.to_thread(town.sandboxes) == list(sandboxes)
 
-    await until(so, f"the only sandboxes are {sandboxes}")
+    await until(so, f"the only sandboxes are {sandboxes}", every=0.05)
 
 
 async def forgotten(town: Town, desk: Desk) -> None:

@@ -22,6 +22,7 @@ from holdfast.protocol.models import Wire
 from support.house import until
 from support.model_door import ACCOUNT, PRICE, Door, MemoryBooks, Said, key_of, model_door, provider_at
 from support.model_server import Cut, Gated, ModelServer, Silent, Status, model_server
+from support.waiting import linger
 
 pytestmark = pytest.mark.anyio
 
@@ -214,7 +215,8 @@ async def test_the_only_one_who_can_be_asked_has_time() -> None:
         server.break_("one", silent, times=1)
         path, body = door.request("say hello")
         task = asyncio.create_task(door.send("POST", f"/llm/one{path}", json={**body, "previous_response_id": "r"}))
-        await asyncio.sleep(0.5)  # longer than it would have if another one could be asked
+        await until(lambda: len(server.asked("one")) == 1, "it is asked")
+        await linger(2 * quick.first_byte_seconds)  # longer than it would have if another one could be asked
         silent.gate.set()
         assert (await task).status == 200
         assert not server.asked("three")

@@ -15,6 +15,7 @@ from holdfast.runner import witness as witnesses
 from holdfast.runner.loop import Loop
 from holdfast.runner.pump import BUFFER, Pump
 from holdfast.runner.witness import Witness
+from support.waiting import wait_for
 
 
 class Room:
@@ -249,8 +250,12 @@ def test_an_end_that_nobody_confirms_is_a_reset(
     if how == "before it answers":
         witness.lost()
     if how == "it never answers":
-        time.sleep(0.05)
-        run(loop)
+
+        def given_up() -> bool:
+            run(loop)
+            return talk.pump.closed
+
+        wait_for(given_up, "it is waited for no longer")
     assert talk.pump.closed
     received = bytearray()
     with pytest.raises(ConnectionResetError):
