@@ -110,7 +110,7 @@ class Soak:
         await until(settled, f"no message of {ref.key} is stuck", _END_SECONDS)
         messages, _more = await desk.threads.messages(ref, limit=100_000)
         assert [message.id for message in messages] == self.sent[ref.key], "a message is lost, or there twice"
-        events = (await desk.threads.events(ref, limit=1_000_000)).events
+        events = await desk.events(ref)
         assert [event.seq for event in events] == list(range(1, len(events) + 1)), "events have a gap"
         finals = Counter(event.turn_id for event in events if event.kind == Kind.FINALIZE)
         assert set(finals.values()) <= {1}, "a turn has ended twice"
