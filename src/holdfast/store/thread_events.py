@@ -41,6 +41,24 @@ def _of_postgres(element: _stored_bytes, compiler: SQLCompiler, **more: Any) -> 
     return f"octet_length({compiler.process(element.clauses, **more)})"
 
 
+def _page(*more: sa.ColumnElement[bool]) -> sa.Select[tuple[object, ...]]:
+    """Made once: making it takes longer than asking it."""
+    wanted = (table.c.thread_id == sa.bindparam("thread"), table.c.seq > sa.bindparam("after"), *more)
+    size = _stored_bytes(table.c.data).label("size")
+    some = sa.select(table, size).where(*wanted).order_by(table.c.seq).limit(sa.bindparam("most")).subquery()
+    before = sa.func.sum(some.c.size).over(order_by=some.c.seq) - some.c.size
+    found = sa.select(some, before.label("before"), sa.func.count().over().label("whole")).subquery()
+    this = (threads.c.id == sa.bindparam("thread"), sa.text(NOT_DELETED))
+    counter = sa.select(threads.c.last_seq).where(*this).subquery()
+    # One statement: an event that is counted in ``newest`` is on the page, if there is room for it.
+    both = counter.outerjoin(found, found.c.before < sa.bindparam("bytes"))
+    return sa.select(counter.c.last_seq, found).select_from(both).order_by(found.c.seq)
+
+
+_PAGE = _page()
+_PAGE_OF_CHANNEL = _page(table.c.channel == sa.bindparam("channel"))
+
+
 class ThreadEvents:
     """The log of each thread. Raises what ``ThreadStore`` raises."""
 
@@ -70,20 +88,11 @@ class ThreadEvents:
 
         Fewer where they are big: a page ends with the event that makes it ``PAGE_BYTES`` or more.
         """
-        wanted = sa.select(table, _stored_bytes(table.c.data).label("size"))
-        wanted = wanted.where(table.c.thread_id == thread_id, table.c.seq > after)
-        if channel is not None:
-            wanted = wanted.where(table.c.channel == channel)
-        some = wanted.order_by(table.c.seq).limit(limit).subquery()
-        before = sa.func.sum(some.c.size).over(order_by=some.c.seq) - some.c.size
-        found = sa.select(some, before.label("before"), sa.func.count().over().label("whole")).subquery()
-        counter = sa.select(threads.c.last_seq).where(threads.c.id == thread_id, sa.text(NOT_DELETED)).subquery()
-        # One statement: an event that is counted in ``newest`` is on the page, if there is room for it.
-        fits = found.c.before < PAGE_BYTES
-        both = sa.select(counter.c.last_seq, found).select_from(counter.outerjoin(found, fits))
+        values = {"thread": thread_id, "after": after, "most": limit, "bytes": PAGE_BYTES}
+        query, values = (_PAGE, values) if channel is None else (_PAGE_OF_CHANNEL, {**values, "channel": channel})
 
         def work(connection: sa.Connection) -> ThreadEventPage:
-            rows = connection.execute(both.order_by(found.c.seq)).all()
+            rows = connection.execute(query, values).all()
             if not rows:
                 raise no_thread(thread_id)
             events = [_row(row) for row in rows if row.seq is not None]
