@@ -9,8 +9,10 @@ from holdfast.keys.types import ROOT
 from holdfast.sessions.machine import Reason, Status
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.sleep import PausedAs
+from holdfast.store import SessionRow
 from integration.sessions.test_snapshots import read, write
 from support.house import House, new, run, tick, until
+from support.waiting import linger
 
 pytestmark = pytest.mark.anyio
 
@@ -62,6 +64,47 @@ async def test_what_fails_is_as_dead_as_before(house: House) -> None:
         assert "not today" in (row.error or "")
         await service.revive(session_id)
         assert await read(service, session_id, "/workspace/a") == b"x"
+
+
+async def test_one_that_dies_as_it_comes_back_is_found_dead_without_a_tick(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with house.daemon() as service:
+        session_id = await dead(house, service)
+        real = service._sleep._awake
+
+        async def dying(row: SessionRow) -> SessionRow:
+            await house.driver.kill(session_id)
+            await linger(0.2)  # whoever looks finds it neither there nor gone
+            return await real(row)
+
+        monkeypatch.setattr(service._sleep, "_awake", dying)
+        await service.revive(session_id)
+        monkeypatch.undo()
+        await until(lambda: house.is_in(session_id, Status.ERROR), "it is dead again")
+        await service.revive(session_id)
+        assert await read(service, session_id, "/workspace/a") == b"x"
+
+
+async def test_one_that_dies_again_while_its_first_death_is_looked_into_is_found_dead_without_a_tick(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        real = service._reconciler._found_dead
+
+        async def slow(id: str) -> bool:
+            found = await real(id)
+            monkeypatch.undo()
+            await service.revive(id)
+            await house.driver.kill(id)
+            await linger(0.2)  # its link is cut
+            return found
+
+        monkeypatch.setattr(service._reconciler, "_found_dead", slow)
+        await house.driver.kill(session_id)
+        await until(lambda: house.driver.calls.count(("start", session_id)) == 1, "brought back once")
+        await until(lambda: house.is_in(session_id, Status.ERROR), "it is dead again")
 
 
 async def test_nothing_left_to_revive(house: House) -> None:
