@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from holdfast.drivers.fake_faults import Moment
 from holdfast.errors import AgentDown, AgentFailed, HoldfastError, SandboxLost
 from holdfast.sessions.sleep import PausedAs
-from holdfast.store.thread_rows import Mode
+from holdfast.store.thread_rows import MessageStatus, Mode
 from holdfast.threads.keys import ThreadRef
 from support.crash_points import CuttingFuse
 from support.doomed import mortal
@@ -38,7 +38,9 @@ nth = st.integers(0, 3)
 """Which one of many, from the newest on."""
 modes = st.sampled_from([Mode.QUEUE, Mode.QUEUE, Mode.STEER, Mode.COLLECT])
 begun = precondition(lambda self: any(talk.said for talk in self.talks.values()))
-_METHODS = ["health", "resume_session", "prompt", "events", "steer", "accepted", "create_session", "revert", "abort"]
+_OVER = (MessageStatus.DONE, MessageStatus.FAILED, MessageStatus.CANCELED)
+_METHODS = ["health", "resume_session", "prompt", "events", "steer", "accepted", "create_session", "revert"]
+_METHODS += ["abort", "answer"]
 
 
 class Threads(RuleBasedStateMachine):
@@ -124,16 +126,44 @@ class Threads(RuleBasedStateMachine):
     def send(self, ref: ThreadRef, channel: str, mode: Mode, attach: bool, makes_file: bool, wait: bool) -> None:
         said = self._send(ref, channel, mode, attach, makes_file)
         if wait and said.name not in self.talks[ref.key].given_up:
-            self._do(lambda desk: desk.ended(said.name, ref))
+            self._do(lambda desk: self._ended(desk, ref, said.name))
 
-    def _send(self, ref: ThreadRef, channel: str, mode: Mode, attach: bool, makes_file: bool) -> Said:
+    async def _ended(self, desk: Desk, ref: ThreadRef, name: str) -> None:
+        """Who waits answers what is asked meanwhile."""
+
+        async def over() -> bool:
+            await self._answer_all(desk, ref)
+            return (await self.street.store.messages.get(await self._id(ref), name)).status in _OVER
+
+        await until(over, f"{name} is answered", every=0.02)
+
+    async def _id(self, ref: ThreadRef) -> str:
+        return (await self.street.store.threads.by_key(ref.owner, ref.key)).id
+
+    async def _answer_all(self, desk: Desk, ref: ThreadRef, answer: str = "yes") -> None:
+        kept = await self.promises.kept(ref)
+        for question in kept.questions if kept is not None else []:
+            await self._quietly(desk.threads.answer(ref, question, answer))
+
+    @begun
+    @rule(ref=threads, answer=st.sampled_from(["yes", "no"]))
+    def answer(self, ref: ThreadRef, answer: str) -> None:
+        self._do(lambda desk: self._answer_all(desk, ref, answer))
+
+    def _send(
+        self, ref: ThreadRef, channel: str, mode: Mode, attach: bool, makes_file: bool, asks: bool = False
+    ) -> Said:
         talk = self.talks[ref.key]
         attached = tuple(talk.uploads[-2:]) if attach else ()
-        said = talk.said[f"m{len(talk.said)}"] = Said(f"m{len(talk.said)}", mode, channel, attached, makes_file)
+        said = talk.said[f"m{len(talk.said)}"] = Said(f"m{len(talk.said)}", mode, channel, attached, makes_file, asks)
         if any(not task.done() for task in self._begun):
             talk.given_up.add(said.name)  # an abort may be on its way
         self._do(lambda desk: self._say(desk, ref, said))
         return said
+
+    @rule(ref=threads, channel=channels)
+    def send_what_asks(self, ref: ThreadRef, channel: str) -> None:
+        self._send(ref, channel, Mode.QUEUE, False, False, asks=True)
 
     @rule(ref=threads, channel=channels, some=st.lists(st.tuples(modes, st.booleans(), st.booleans()), max_size=3))
     def send_some(self, ref: ThreadRef, channel: str, some: list[tuple[Mode, bool, bool]]) -> None:
@@ -302,7 +332,7 @@ class Threads(RuleBasedStateMachine):
         await asyncio.gather(*self._begun)
         for ref in REFS:
             talk = self.talks[ref.key]
-            await until(lambda ref=ref: self.promises.at_rest(ref), f"{ref.key} is at rest", every=0.02)  # type: ignore[misc]
+            await self._at_rest(ref)
             await self.promises.hold(ref, talk)
             for channel in sorted({said.channel for said in talk.said.values()}):
                 last = Said(f"m{len(talk.said)}", channel=channel)
@@ -318,6 +348,13 @@ class Threads(RuleBasedStateMachine):
         needed = {one.row.session_id for ref, one in kept if one is not None and self.talks[ref.key].said}
         await until(lambda: needed <= set(self.street.sandboxes()) <= owned, "P1: one sandbox each")
 
+    async def _at_rest(self, ref: ThreadRef) -> None:
+        async def so() -> bool:
+            await self._answer_all(self.desk, ref)
+            return await self.promises.at_rest(ref)
+
+        await until(so, f"{ref.key} is at rest", every=0.02)
+
 
 async def _sync(work: Callable[[], None]) -> None:
     work()
@@ -326,6 +363,6 @@ async def _sync(work: Callable[[], None]) -> None:
 TestThreads = Threads.TestCase
 TestThreads.settings = settings(
     settings.get_profile("steady"),
-    max_examples=int(os.environ.get("TEST_SEQUENCES", "20")),
+    max_examples=int(os.environ.get("TEST_SEQUENCES", "12")),
     stateful_step_count=int(os.environ.get("TEST_STEPS", "15")),
 )

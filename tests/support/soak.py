@@ -93,9 +93,9 @@ class Soak:
         assert code == -signal.SIGKILL, told.read_text(errors="replace")[-5000:]
         self.journal.read()
         self.journal.note("fault", "killed while it started" if starting else "killed")
-        for session in self.town.sandboxes():  # who had stopped a runner cannot let it go on any more
-            with contextlib.suppress(OSError, ValueError):
-                self.town.signal_runner(session, signal.SIGCONT)
+        if self.journal.stopped is not None:  # who had stopped it cannot let it go on any more
+            with contextlib.suppress(OSError):
+                os.kill(self.journal.stopped, signal.SIGCONT)
 
     async def _step(self, desk: RealDesk) -> bool:
         """A message or two, and a fault in the middle of them; False if the daemon is to be replaced."""
@@ -140,9 +140,13 @@ class Soak:
         if fault == "runner killed":
             self.town.signal_runner(session, signal.SIGKILL)
         elif fault == "runner stopped":
-            self.town.signal_runner(session, signal.SIGSTOP)
-            await asyncio.sleep(self.random.uniform(0.5, 4.0))
-            self.town.signal_runner(session, signal.SIGCONT)
+            pid = self.town.runner_pid(session)
+            self.journal.note("stops", str(pid))
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                await asyncio.sleep(self.random.uniform(0.5, 4.0))
+            finally:
+                os.kill(pid, signal.SIGCONT)  # that one: the runtime may not know it any more, or another
         elif fault == "link cut":
             await asyncio.to_thread(self.town.cut_link, session)
         elif fault == "agent killed":

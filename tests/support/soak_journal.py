@@ -22,6 +22,8 @@ class Journal:
         self.unanswered: list[tuple[str, str]] = []
         self.faults: Counter[str] = Counter()
         self.marks: Counter[str] = Counter()
+        self.stopped: int | None = None
+        """The process that was last made to stand still."""
         for line in self._path.read_text().splitlines():
             self._take(*json.loads(line))
 
@@ -35,6 +37,8 @@ class Journal:
             self.unanswered = [one for one in self.unanswered if one != (key, name)]
         elif what == "fault":
             self.faults[rest[0]] += 1
+        elif what == "stops":
+            self.stopped = int(rest[0])
         else:
             self.marks[what] += 1
 

@@ -5,7 +5,7 @@ transcript, events and the agent's memory tell the same story, also after someth
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -29,6 +29,7 @@ CHANNELS = ("default", "review")
 _MANY = 10_000
 _AGAIN = "+again"
 _STEERED = "steered: "
+_QUESTIONS = (Kind.QUESTION, Kind.QUESTION_CLOSED)
 _USABLE = [status for status in Status if status not in (Status.DESTROYING, Status.DESTROYED, Status.ERROR)]
 
 
@@ -52,12 +53,14 @@ class Said:
     channel: str = CHANNELS[0]
     attachments: tuple[Upload, ...] = ()
     makes_file: bool = False
+    asks: bool = False
 
     @property
     def text(self) -> str:
         lines = [f"say {self.name} one", "sleep 0.02"]
         lines += ["attachments"] * bool(self.attachments)
         lines += [f"write {DISPLAY}/{self.file} by {self.name}"] * self.makes_file
+        lines += ["ask sure? | yes | no"] * self.asks
         return "\n".join([*lines, "say two"])
 
     @property
@@ -90,6 +93,8 @@ class Kept:
     """The transcripts, by channel."""
     sessions: Mapping[str, str]
     """Those of the agents, by channel."""
+    asked_for: list[str]
+    """What is still to be done by whoever has the thread, such as ``revert``."""
     sandboxes: list[str]
     """Those that could be used: made for the thread, and not known to be gone or going."""
 
@@ -98,6 +103,18 @@ class Kept:
         """As it was told to whoever follows the events."""
         told = (event.data["turn_ids"] for event in self.events if event.kind == Kind.REVERTED)
         return {str(id) for ids in told if isinstance(ids, list) for id in ids}
+
+    @property
+    def questions(self) -> list[str]:
+        """What the agents have asked and nobody has answered."""
+        told = {str(event.data["question_id"]): event for event in self.events if event.kind in _QUESTIONS}
+        open = {turn.id for turn in self.turns if turn.state != "ended"}
+        return [id for id, last in told.items() if last.kind == Kind.QUESTION and last.turn_id in open]
+
+    def answers_of(self, turn: TurnRow) -> list[str]:
+        closed = [one for one in self.events if one.kind == Kind.QUESTION_CLOSED and one.turn_id == turn.id]
+        assert len({str(one.data["question_id"]) for one in closed}) == len(closed), "P2: a question is closed twice"
+        return [str(one.data["answer"]) for one in closed]
 
     def words_of(self, turn_id: str, *, steered: bool = True) -> str:
         pieces = [
@@ -140,7 +157,10 @@ class Promises:
         self._messages(kept, talk)
         self._runs(kept)
         self._transcript(kept)
-        self._memory(kept)
+        remembered = self._remembered(kept)
+        again = await self.kept(ref)
+        if again is not None and again.row == kept.row:  # else a revert may have come in between
+            self._memory(kept, remembered)
         self._attachments(talk)
 
     def _events(self, kept: Kept) -> None:
@@ -188,22 +208,26 @@ class Promises:
                 heard = kept.words_of(turn.id)
                 assert answer.split() == heard.split(), "P3: the transcript has other words than the events"
 
-    def _memory(self, kept: Kept) -> None:
-        """The agent remembers what the transcript has, and nothing that was taken back."""
+    def _remembered(self, kept: Kept) -> dict[str, str]:
+        """What the agents know, by channel: of those who have nothing to do, and a session."""
+        if "revert" in kept.asked_for or kept.row.session_id not in self._street.house.world.sandboxes:
+            return {}  # the agent and the store do it one after the other
         busy = {turn.channel for turn in kept.turns if turn.state != "ended"}
-        home_of = self._street.agents.home
+        found: dict[str, str] = {}
         for channel, session in kept.sessions.items():
-            if channel in busy or kept.row.session_id not in self._street.house.world.sandboxes:
-                continue
-            known = home_of(str(kept.row.session_id), channel).sessions.get(AgentSessionId(session))
-            if known is None:
-                continue  # it is replaced before the next turn
-            memory = "\n".join(text for _role, text in known.memory())
-            for turn in kept.turns:
-                for message in kept.asked(turn) if turn.channel == channel else []:
-                    there = f"say {_name(message.id)} one\n" in memory
-                    assert not (there and turn.reverted), f"P3: the agent remembers {message.id}, which was taken back"
-                    assert there or turn.reverted or turn.stop_reason != "end_turn", f"P3: it forgot {message.id}"
+            home = self._street.agents.home(str(kept.row.session_id), channel)
+            known = home.sessions.get(AgentSessionId(session))
+            if channel not in busy and known is not None:  # one that is lost is replaced before the next turn
+                found[channel] = "\n".join(text for _role, text in known.memory())
+        return found
+
+    def _memory(self, kept: Kept, remembered: Mapping[str, str]) -> None:
+        """The agent remembers what the transcript has, and nothing that was taken back."""
+        for turn in (turn for turn in kept.turns if turn.channel in remembered):
+            for message in kept.asked(turn):
+                there = f"say {_name(message.id)} one\n" in remembered[turn.channel]
+                assert not (there and turn.reverted), f"P3: the agent remembers {message.id}, which was taken back"
+                assert there or turn.reverted or turn.stop_reason != "end_turn", f"P3: it forgot {message.id}"
 
     def _attachments(self, talk: Talk) -> None:
         """What an agent was told to be there is there."""
@@ -219,10 +243,8 @@ class Promises:
 
     async def at_rest(self, ref: ThreadRef) -> bool:
         kept = await self.kept(ref)
-        return kept is None or not (
-            any(message.status in (MessageStatus.QUEUED, MessageStatus.IN_TURN) for message in kept.messages)
-            or await self._store.thread_requests.open(kept.row.id)
-        )
+        waiting = (MessageStatus.QUEUED, MessageStatus.IN_TURN)
+        return kept is None or not (kept.asked_for or any(message.status in waiting for message in kept.messages))
 
     async def settled(self, ref: ThreadRef, talk: Talk) -> None:
         """Of a thread at rest: every message has its answer, or a reason why not."""
@@ -235,7 +257,8 @@ class Promises:
             trouble = [event for event in kept.events if event.kind == Kind.ERROR and event.turn_id == turn.id]
             if turn.stop_reason == "end_turn" and asked:
                 paths = [upload.path for one in asked for upload in one.attachments]
-                words = [word for one in asked for word in _answer(one, paths)]
+                answers = iter(kept.answers_of(turn))
+                words = [word for one in asked for word in _answer(one, paths, answers)]
                 assert kept.words_of(turn.id, steered=False).split() == words, "P3: words are lost, or there twice"
                 assert trouble or {one.file for one in asked if one.makes_file} <= told, "P2: an artifact is lost"
             elif not talk.struck:
@@ -276,6 +299,7 @@ def _read(connection: sa.Connection, owner: str, key: str) -> Kept | None:
         events=[ThreadEventRow(**row) for row in rows(tables.thread_events, "seq")],
         lines={name: transcript.read(connection, id, channel=name, limit=_MANY, before_turn=None) for name in CHANNELS},
         sessions={row["channel"]: row["agent_session_id"] for row in channels if row["agent_session_id"] is not None},
+        asked_for=[row["kind"] for row in rows(tables.thread_requests, "at") if row["done_at"] is None],
         sandboxes=[session for session, thread in made if thread is not None and thread[0] == id],
     )
 
@@ -284,5 +308,6 @@ def _name(message_id: str) -> str:
     return message_id.removesuffix(_AGAIN)
 
 
-def _answer(said: Said, paths: Sequence[str]) -> list[str]:
-    return [said.name, "one", *(paths if said.attachments else []), "two"]
+def _answer(said: Said, paths: Sequence[str], answers: Iterator[str]) -> list[str]:
+    heard = ["answer:", next(answers)] if said.asks else []
+    return [said.name, "one", *(paths if said.attachments else []), *heard, "two"]
