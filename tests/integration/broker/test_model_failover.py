@@ -149,6 +149,15 @@ async def test_what_is_wrong_with_the_question_itself_is_nobody_elses_to_answer(
         assert not server.asked("two")
 
 
+async def test_an_error_that_is_too_long_to_be_passed_on_is_told_in_our_own_words_only() -> None:
+    long = b'{"error": {"message": "' + b"x" * (200 << 10) + b'"}}'
+    async with model_server() as server, model_door(server) as door:
+        server.break_("one", Garbage(long, "application/json", 400))
+        said = await door.ask()
+        assert said.status == 400
+        assert "no words that could be passed on" in json.loads(said.body)["error"]["message"]
+
+
 def _event(data: object) -> bytes:
     return f"data: {json.dumps(data)}\n\n".encode()
 
