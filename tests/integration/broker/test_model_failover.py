@@ -205,6 +205,19 @@ async def test_streams_that_fail_for_one_thread_only_do_not_close_the_provider_f
         assert len(server.asked("one")) == 5, "now a second one has seen it"
 
 
+async def test_a_probe_about_one_model_only_does_not_keep_others_from_the_provider() -> None:
+    settings = ProxySettings(breaker=BreakerSettings(failures=1, open_seconds=0.2))
+    alone = MemoryBooks(replace(ACCOUNT, preferences=()))
+    async with model_server() as server, model_door(server, settings=settings, books=alone) as door:
+        server.break_("one", Status(500), times=1)
+        assert (await door.ask()).status == 500
+        door.proxy._breakers["one"]._settings = BreakerSettings(failures=1, open_seconds=600.0)
+        await until(lambda: not door.proxy._breakers["one"].seconds_left(), "it may be tried again")
+        server.break_("one", Status(429), times=1)
+        assert (await door.ask()).status == 429
+        assert (await door.ask()).status == 200
+
+
 _INVALID = {"reason": "API_KEY_INVALID", "domain": "googleapis.com"}
 _KEY_INVALID = {"code": 400, "message": f"not {key_of('one')}", "status": "INVALID_ARGUMENT", "details": [_INVALID]}
 _NO_CREDIT = {"type": "invalid_request_error", "message": "Your credit balance is too low to access the Anthropic API."}
