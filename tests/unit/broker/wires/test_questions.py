@@ -368,6 +368,20 @@ def test_a_model_that_cannot_be_shown_images_is_not_asked_about_them(wire: Wire)
             TONGUES[wire].write(Talk("", [Message(Role.MODEL, (CALL,)), message]), replace(TARGET, sees_images=False))
 
 
+@pytest.mark.parametrize("to", [Wire.MESSAGES, Wire.GEMINI])
+def test_halves_of_characters_in_arguments_are_carried(to: Wire) -> None:
+    call = Call("call_1", "say", '{"text": "\ud800"}')
+    talk = Talk("m", [Message(Role.USER, (Text("hi"),)), Message(Role.MODEL, (call,))])
+    assert r"{'text': '\ud800'}" in repr(TONGUES[to].write(talk, TARGET))
+
+
+@each_wire
+def test_a_number_that_is_none_is_left_out(wire: Wire) -> None:
+    inner = {"temperature": 10**400}
+    given = {"generationConfig": inner} if wire is Wire.GEMINI else {"model": "m", **inner}
+    assert TONGUES[wire].read(given).temperature is None
+
+
 def test_tools_that_are_not_shown_yet_are_not_shown_to_others() -> None:
     hidden = {"name": "far", "input_schema": SCHEMA, "defer_loading": True}
     asked = {**ASKED[Wire.MESSAGES], "tools": [{"name": "near", "input_schema": SCHEMA}, hidden]}
