@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.broker.wires import TONGUES
 from holdfast.broker.wires.lacks import CannotCarry
+from holdfast.broker.wires.schemas import from_openapi
 from holdfast.broker.wires.shape import dumped
 from holdfast.broker.wires.talk import (
     Call,
@@ -373,6 +374,11 @@ def test_halves_of_characters_in_arguments_are_carried(to: Wire) -> None:
     call = Call("call_1", "say", '{"text": "\ud800"}')
     talk = Talk("m", [Message(Role.USER, (Text("hi"),)), Message(Role.MODEL, (call,))])
     assert r"{'text': '\ud800'}" in repr(TONGUES[to].write(talk, TARGET))
+
+
+@pytest.mark.parametrize(("told", "meant"), [("12", 12), ("²", "²"), ("9" * 5000, "9" * 5000)])
+def test_numbers_that_google_writes_as_text(told: str, meant: object) -> None:
+    assert from_openapi({"minItems": told}) == {"minItems": meant}
 
 
 @each_wire
