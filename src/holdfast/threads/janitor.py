@@ -192,9 +192,11 @@ class Janitor:
                 continue
             try:
                 taken = await store.leases.take(row.id, owner=self._owner, ttl=_HOLD_SECONDS)
-                await destroy(self._tools, row.session_id)
-                await store.threads.set_session(taken.lease, None)
-                await store.leases.release(taken.lease, if_done=False)
+                try:
+                    await destroy(self._tools, row.session_id)
+                    await store.threads.set_session(taken.lease, None)
+                finally:
+                    await store.leases.release(taken.lease, if_done=False)
             except HoldfastError as error:
                 log.warning("thread.delete.failed", thread_id=row.id, code=error.code, error=error.message)
 
@@ -266,8 +268,10 @@ class Janitor:
             taken = await store.leases.take(row.id, owner=self._owner, ttl=_HOLD_SECONDS)
         except Conflict:
             return
-        await store.threads.note_error(taken.lease, trouble)
-        await store.leases.release(taken.lease, if_done=False)
+        try:
+            await store.threads.note_error(taken.lease, trouble)
+        finally:
+            await store.leases.release(taken.lease, if_done=False)
 
     async def forget(self) -> None:
         """Rows and files of deleted threads, uploads that no message ever named, and requests that are done."""
