@@ -1,17 +1,19 @@
 """Sessions whose sandbox has died, brought back from their files: only on request, and never half."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from holdfast.errors import DriverTransient, WrongState
+from holdfast.drivers.fake_runner import FakeRunner
+from holdfast.errors import DriverTransient, SandboxLost, WrongState
 from holdfast.keys.types import ROOT
 from holdfast.sessions.machine import Reason, Status
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.sleep import PausedAs
 from holdfast.store import SessionRow
 from integration.sessions.test_snapshots import read, write
-from support.house import House, new, run, tick, until
+from support.house import DEFAULTS, House, new, run, tick, until
 from support.waiting import linger
 
 pytestmark = pytest.mark.anyio
@@ -105,6 +107,23 @@ async def test_one_that_dies_again_while_its_first_death_is_looked_into_is_found
         await house.driver.kill(session_id)
         await until(lambda: house.driver.calls.count(("start", session_id)) == 1, "brought back once")
         await until(lambda: house.is_in(session_id, Status.ERROR), "it is dead again")
+
+
+async def test_one_that_was_started_and_never_spoke_is_started_anew(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def mute(_runner: FakeRunner) -> None:
+        await asyncio.Event().wait()
+
+    async with house.daemon(replace(DEFAULTS, connect_seconds=0.5)) as service:
+        session_id = await dead(house, service)
+        with monkeypatch.context() as patch:
+            patch.setattr(FakeRunner, "_dial_for_ever", mute)
+            with pytest.raises(SandboxLost):
+                await service.revive(session_id)
+        assert (await house.row(session_id)).status == Status.ERROR
+        await service.revive(session_id)
+        assert await read(service, session_id, "/workspace/a") == b"x"
 
 
 async def test_nothing_left_to_revive(house: House) -> None:
