@@ -23,7 +23,8 @@ from holdfast.store.thread_rows import MessageStatus, Mode
 from holdfast.threads.keys import ThreadRef
 from support.crash_points import CuttingFuse
 from support.doomed import mortal
-from support.thread_promises import CHANNELS, Promises, Said, Talk, Upload
+from support.house import tick
+from support.thread_promises import CHANNELS, Kept, Promises, Said, Talk, Upload
 from support.threads import Desk, Street, open_street, pieces
 from support.waiting import until
 
@@ -132,18 +133,16 @@ class Threads(RuleBasedStateMachine):
         """Who waits answers what is asked meanwhile."""
 
         async def over() -> bool:
-            await self._answer_all(desk, ref)
-            return (await self.street.store.messages.get(await self._id(ref), name)).status in _OVER
+            kept = await self._answer_all(desk, ref)
+            return kept is not None and any(one.id == name and one.status in _OVER for one in kept.messages)
 
-        await until(over, f"{name} is answered", every=0.02)
+        await until(over, f"{name} is answered", every=0.05)
 
-    async def _id(self, ref: ThreadRef) -> str:
-        return (await self.street.store.threads.by_key(ref.owner, ref.key)).id
-
-    async def _answer_all(self, desk: Desk, ref: ThreadRef, answer: str = "yes") -> None:
+    async def _answer_all(self, desk: Desk, ref: ThreadRef, answer: str = "yes") -> Kept | None:
         kept = await self.promises.kept(ref)
         for question in kept.questions if kept is not None else []:
             await self._quietly(desk.threads.answer(ref, question, answer))
+        return kept
 
     @begun
     @rule(ref=threads, answer=st.sampled_from(["yes", "no"]))
@@ -187,6 +186,7 @@ class Threads(RuleBasedStateMachine):
         found = self._do(lambda desk: desk.threads.upload(ref, "data.bin", pieces(content)))
         self.talks[ref.key].uploads.append(Upload(found.id, found.name, content))
 
+    @begun
     @rule(ref=threads, channel=channels)
     def resolve(self, ref: ThreadRef, channel: str) -> None:
         found = self._do(lambda desk: desk.threads.resolve(ref, channel=channel))
@@ -297,6 +297,7 @@ class Threads(RuleBasedStateMachine):
     @rule()
     def janitor(self) -> None:
         self._do(lambda desk: desk.threads.janitor.tick())
+        self._do(lambda desk: tick(desk.sessions))
 
     def _with_sandbox(self, ref: ThreadRef, strike: Callable[[Desk, str], Coroutine[None, None, object]]) -> None:
         kept = self._run(self.promises.kept(ref))
@@ -330,6 +331,7 @@ class Threads(RuleBasedStateMachine):
         for method in _METHODS:
             self.desk.agent.release(method)
         await asyncio.gather(*self._begun)
+        await tick(self.desk.sessions)  # who died in its sleep is found by that
         for ref in REFS:
             talk = self.talks[ref.key]
             await self._at_rest(ref)
@@ -350,10 +352,10 @@ class Threads(RuleBasedStateMachine):
 
     async def _at_rest(self, ref: ThreadRef) -> None:
         async def so() -> bool:
-            await self._answer_all(self.desk, ref)
-            return await self.promises.at_rest(ref)
+            kept = await self._answer_all(self.desk, ref)
+            return kept is None or kept.at_rest
 
-        await until(so, f"{ref.key} is at rest", every=0.02)
+        await until(so, f"{ref.key} is at rest", every=0.05)
 
 
 async def _sync(work: Callable[[], None]) -> None:
@@ -363,6 +365,6 @@ async def _sync(work: Callable[[], None]) -> None:
 TestThreads = Threads.TestCase
 TestThreads.settings = settings(
     settings.get_profile("steady"),
-    max_examples=int(os.environ.get("TEST_SEQUENCES", "12")),
+    max_examples=int(os.environ.get("TEST_SEQUENCES", "10")),
     stateful_step_count=int(os.environ.get("TEST_STEPS", "15")),
 )

@@ -105,6 +105,12 @@ class Kept:
         return {str(id) for ids in told if isinstance(ids, list) for id in ids}
 
     @property
+    def at_rest(self) -> bool:
+        """Nothing waits, and nothing is being done."""
+        waiting = (MessageStatus.QUEUED, MessageStatus.IN_TURN)
+        return not self.asked_for and not any(message.status in waiting for message in self.messages)
+
+    @property
     def questions(self) -> list[str]:
         """What the agents have asked and nobody has answered."""
         told = {str(event.data["question_id"]): event for event in self.events if event.kind in _QUESTIONS}
@@ -240,11 +246,6 @@ class Promises:
                         assert files.get(path) == content[path], "P2: an attachment is not there"
 
     # -- at the end ----------------------------------------------------------------------------------------------------
-
-    async def at_rest(self, ref: ThreadRef) -> bool:
-        kept = await self.kept(ref)
-        waiting = (MessageStatus.QUEUED, MessageStatus.IN_TURN)
-        return kept is None or not (kept.asked_for or any(message.status in waiting for message in kept.messages))
 
     async def settled(self, ref: ThreadRef, talk: Talk) -> None:
         """Of a thread at rest: every message has its answer, or a reason why not."""

@@ -211,13 +211,15 @@ class FakeDriver(Faulty, Driver):
     async def pause(self, handle: Handle) -> None:
         session_id = _session_of(handle)
         await self._strike("pause", "before", session_id)
-        self._existing(session_id).paused = self._runner(session_id).frozen = True
+        self._existing(session_id).paused = True
+        self._runner(session_id).going.clear()
         await self._strike("pause", "after", session_id)
 
     async def resume(self, handle: Handle) -> None:
         session_id = _session_of(handle)
         await self._strike("resume", "before", session_id)
-        self._existing(session_id).paused = self._runner(session_id).frozen = False
+        self._existing(session_id).paused = False
+        self._runner(session_id).going.set()
         await self._strike("resume", "after", session_id)
 
     async def stop(self, handle: Handle) -> None:

@@ -50,6 +50,9 @@ class FakeRunner:
 
     def __init__(self, spec: SandboxSpec, files: dict[str, bytes] | None = None) -> None:
         self.frozen = self.full = False
+        self.going = asyncio.Event()
+        """Not set while its processes are kept from running: what it is asked meanwhile is answered later."""
+        self.going.set()
         self.asleep = False
         """In a checkpoint: it does not dial."""
         self.files: dict[str, bytes] = {} if files is None else files
@@ -136,6 +139,7 @@ class FakeRunner:
         """Take calls until the connection is cut or the host says "end"."""
         decoder = frames.Decoder()
         while data := await reader.read(_CHUNK):
+            await self.going.wait()
             for header, body in decoder.feed(data):
                 op = header.get("op")
                 if op in ("replaced", "refused"):
@@ -163,6 +167,7 @@ class FakeRunner:
             header, reply_body = {"error": {"code": "protocol_error", "message": f"{call.get('op')}: {error!r}"}}, b""
         except HoldfastError as error:
             header, reply_body = {"error": {"code": error.code, "message": error.message}}, b""
+        await self.going.wait()
         if not writer.is_closing() and not self.frozen:
             writer.write(frames.encode({**header, "id": call["id"]}, reply_body))
 
