@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Iterator
 
-import httpx2
 import pytest
 
 from support.daemon import DaemonProcess, unusable_driver
@@ -30,7 +29,7 @@ def shared_daemon(usable: None) -> Iterator[DaemonProcess]:
 def daemon(shared_daemon: DaemonProcess) -> Iterator[DaemonProcess]:
     """Up and without sessions, whatever the test before has done to it."""
     yield shared_daemon
-    _clear(shared_daemon)
+    shared_daemon.clear()
 
 
 @pytest.fixture(scope="module")
@@ -45,21 +44,7 @@ def held(shared_held: Held) -> Iterator[Held]:
     yield shared_held
     daemon, runtime = shared_held
     runtime.let_go()
-    _clear(daemon)
-
-
-def _clear(daemon: DaemonProcess) -> None:
-    if not _is_up(daemon):
-        daemon.start()
-    daemon.destroy_everything()
-
-
-def _is_up(daemon: DaemonProcess) -> bool:
-    try:
-        with daemon.client() as client:
-            return client.get("/healthz").status_code == 200
-    except httpx2.HTTPError:
-        return False
+    daemon.clear()
 
 
 @pytest.fixture(scope="module")

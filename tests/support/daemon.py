@@ -147,6 +147,19 @@ class DaemonProcess:
             for session in client.get("/v1/sessions", params={"limit": 1000}).json()["sessions"]:
                 client.delete(f"/v1/sessions/{session['id']}")
 
+    def clear(self) -> None:
+        """Up and without sessions, whatever a test has done to it."""
+        if not self._answers():
+            self.start()
+        self.destroy_everything()
+
+    def _answers(self) -> bool:
+        try:
+            with self.client() as client:
+                return client.get("/healthz").status_code == 200
+        except httpx2.HTTPError:
+            return False
+
     def __enter__(self) -> Self:
         try:
             self.start()
