@@ -38,6 +38,7 @@ class OciObserver(SpaceDriver):
         self._runtime_root = self._home / "runtime"
         self._machine: Machine | None = None
         self._host: Host | None = None
+        self._lists: set[asyncio.Task[Outcome]] = set()
 
     @property
     def root_id(self) -> int | None:
@@ -151,7 +152,10 @@ class OciObserver(SpaceDriver):
 
     async def _containers(self) -> Sequence[SandboxInfo]:
         """What the runtime itself knows."""
-        done = await self._runtime("list", "--format", "json")
+        asked = asyncio.create_task(self._runtime("list", "--format", "json"))
+        self._lists.add(asked)
+        asked.add_done_callback(self._lists.discard)
+        done = await asked
         if not done.ok:
             raise DriverTransient(f"cannot list containers: {done.complaint()}")
         try:
