@@ -29,7 +29,7 @@ from holdfast.errors import (
 )
 from holdfast.protocol.turn_events import Kind, StopReason
 from holdfast.store.thread_rows import Lease, MessageRow, TurnRow, TurnState
-from holdfast.threads import options
+from holdfast.threads import options, tool_pace
 from holdfast.threads.attachments import Attachments
 from holdfast.threads.batches import batches
 from holdfast.threads.files import ThreadFileService
@@ -286,7 +286,8 @@ class TurnRun:
 
     async def _read(self, found: Attached) -> None:
         source = found.agent.events(found.place, found.session, self._turn.id, Cursor(self._turn.cursor))
-        async with contextlib.aclosing(batches(source)) as stream:
+        paced = batches(source, may_wait=tool_pace.may_wait, seconds=tool_pace.SECONDS)
+        async with contextlib.aclosing(paced) as stream:
             async for batch in stream:
                 last = await self._keep(batch)
                 if last is not None:
@@ -296,7 +297,7 @@ class TurnRun:
 
     async def _keep(self, batch: Sequence[Told]) -> Told | None:
         """Store what was told, with the cursor behind it; returns the finalizing one, which is stored at the end."""
-        news = [told for told in batch if told.event.kind is not Kind.FINALIZE]
+        news = tool_pace.condensed([told for told in batch if told.event.kind is not Kind.FINALIZE])
         if news:
             self._stuck = 0
             events = [self.questions.complete(told.event) for told in news]
