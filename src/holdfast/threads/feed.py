@@ -8,12 +8,13 @@ import asyncio
 import contextlib
 import contextvars
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator
 from itertools import islice
 
 import structlog
 
 from holdfast.errors import BadInput, HoldfastError, ThreadNotFound
+from holdfast.protocol.turn_events import characters
 from holdfast.store import Store
 from holdfast.store.thread_rows import ThreadEventRow
 from holdfast.threads.types import EventsPage, EventView
@@ -44,11 +45,11 @@ class _Tail:
         for event in events:
             self.events.append(event)
             self.end = event.seq
-            self._chars += _chars(event.data)
+            self._chars += characters(event.data)
         while len(self.events) > _KEPT or self._chars > _KEPT_CHARS:
             oldest = self.events.popleft()
             self.start = oldest.seq
-            self._chars -= _chars(oldest.data)
+            self._chars -= characters(oldest.data)
         self.poke()
 
     def poke(self) -> None:
@@ -144,15 +145,6 @@ class Feed:
                 tail.add([event_view(row) for row in page.events])
             if len(page.events) < PAGE:
                 return
-
-
-def _chars(value: object) -> int:
-    """How much text there is in what an event tells."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, Mapping):
-        return sum(map(_chars, value.values()))
-    return sum(map(_chars, value)) if isinstance(value, list | tuple) else 0
 
 
 def event_view(row: ThreadEventRow) -> EventView:
