@@ -65,6 +65,13 @@ class Janitor:
         """An earlier daemon may have died with a thread in its hands."""
         await self._tools.store.leases.release_all(self._owner)
 
+    async def close(self) -> None:
+        """When no tick runs any more. One that was cut off may have threads in its hands, which others wait for."""
+        try:
+            await self._tools.store.leases.release_all(self._owner)
+        except HoldfastError as error:
+            log.warning("thread.leases.kept", error=error.message, next="they run out by themselves")
+
     async def tick(self) -> None:
         """Agents that are slow to stop keep nobody else waiting."""
         parts = (self.put_to_sleep, self.finish_deletes, self.sweep, self.report_silent_hosts, self.forget)
@@ -265,7 +272,7 @@ class Janitor:
         if row.last_error == trouble:
             return
         try:
-            taken = await store.leases.take(row.id, owner=self._owner, ttl=_HOLD_SECONDS)
+            taken = await store.leases.take(row.id, owner=self._owner, ttl=self._tools.settings.lease_seconds)
         except Conflict:
             return
         try:

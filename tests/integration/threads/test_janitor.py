@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.errors import DriverTransient, ThreadNotFound
+from holdfast.errors import DriverTransient, ThreadNotFound, Unavailable
 from holdfast.protocol.turn_events import Kind
 from holdfast.sessions.machine import Status
 from holdfast.store.thread_rows import SleepState
@@ -298,3 +298,23 @@ async def test_work_of_other_hosts_does_not_hide_our_own(street: Street) -> None
         assert len(await leases.abandoned(limit=1, nodes=[desk.tools.node])) == 1
         assert await leases.abandoned(limit=1, nodes=["node_other"]) == []
         assert len(await leases.abandoned(limit=1, nodes=["node_other", desk.tools.node])) == 1
+
+
+async def test_a_tick_that_fails_or_is_cut_off_holds_no_thread(street: Street) -> None:
+    """Another host could not go on with it until the lease has run out."""
+    async with street.daemon() as desk:
+        await desk.talk("say hello", "m1")
+        await at_rest(desk)
+        threads, keeper = desk.tools.store.threads, desk.threads.janitor
+        row = await threads.get((await desk.threads.get(REF)).id)
+
+        async def away(*_: object) -> None:
+            raise Unavailable("the database is away")
+
+        note_error, threads.note_error = threads.note_error, away  # type: ignore[method-assign, assignment]  # a fault
+        with pytest.raises(Unavailable):
+            await keeper._report(row, "trouble")
+        threads.note_error = note_error  # type: ignore[method-assign]  # as it was
+        assert (await threads.get(row.id)).lease_owner is None
+        await desk.tools.store.leases.take(row.id, owner=keeper._owner, ttl=120.0)  # and now the daemon is stopped
+    assert (await street.store.threads.get(row.id)).lease_owner is None
