@@ -36,6 +36,8 @@ class _Tail:
         self.events: deque[EventView] = deque()
         self.followers = 0
         self.over = False
+        self.broken = False
+        """Nobody reads on for its followers: they must not wait for what never comes."""
         self.bell = asyncio.Event()
         self.pump: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
@@ -100,6 +102,8 @@ class Feed:
                 if not events:
                     if tail.over:
                         return
+                    if tail.broken:
+                        raise HoldfastError("the thread's events cannot be read; the daemon's log says why")
                     await news.wait()
 
     @contextlib.asynccontextmanager
@@ -136,6 +140,11 @@ class Feed:
                     log.warning("thread.feed.waits", thread_id=thread_id, error=error.message)
                     await asyncio.sleep(_AGAIN_SECONDS)
                     continue
+                except Exception:
+                    log.exception("thread.feed.failed", thread_id=thread_id)
+                    tail.broken = True
+                    tail.poke()
+                    return
                 await tail.bell.wait()
 
     async def _catch_up(self, thread_id: str, tail: _Tail) -> None:
