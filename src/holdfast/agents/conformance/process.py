@@ -1,6 +1,7 @@
 """The agent's process: started, found healthy or not, stopped."""
 
 import asyncio
+from dataclasses import replace
 
 from holdfast.agents.conformance.harness import Harness, raises, reason_of, talk
 from holdfast.errors import AgentDown
@@ -50,18 +51,20 @@ class ProcessConformance:
         async with talk(harness) as one:
             prompt_id = await one.hangs(harness.wishes.say("begun"))
             await one.read_until(prompt_id, Kind.TEXT_DELTA)
+            impatient = replace(one, agent=harness.make_impatient_agent())
             loop = asyncio.get_running_loop()
             begun = loop.time()
 
             async def until_down() -> None:
                 while True:  # it may answer for a moment before it hangs
-                    await one.agent.health(one.place)
+                    await impatient.agent.health(one.place)
 
             await raises(AgentDown, until_down())
             assert loop.time() - begun < HEALTH_SECONDS + 1, "a hanging agent was waited for too long"
-            _seen, error = await one.breaks(prompt_id)
+            _seen, error = await impatient.breaks(prompt_id)
             assert isinstance(error, AgentDown), error
-            await one.agent.start(one.place)
+            await impatient.agent.start(one.place)
+            one = one.another_daemon()
             await one.agent.health(one.place)
             assert reason_of(await one.read(prompt_id)) is StopReason.ERROR
             assert reason_of(await one.turn(harness.wishes.say("and on"))) is StopReason.END_TURN
