@@ -279,7 +279,7 @@ async def eventually(condition: Callable[[], Awaitable[bool]], what: str) -> Non
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not await condition():  # noqa: ASYNC110 - what is waited for is outside this process
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.03)
     except TimeoutError:
         raise AssertionError(f"this never came true: {what}") from None
 

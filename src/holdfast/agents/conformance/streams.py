@@ -79,12 +79,3 @@ class StreamConformance:
                     if text.strip() == "before":  # only now: had it been told late, we would wait for ever
                         await one.touch("go")
             assert text.split() == ["before", "after"]
-
-    async def test_it_goes_on_while_nobody_reads(self, harness: Harness) -> None:
-        async with talk(harness, free=True) as one:
-            prompt_id = await one.prompt(harness.wishes.write(one.path("done"), "yes"), harness.wishes.say("done"))
-
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while await harness.read_file(one.place, one.path("done")) is None:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
-            assert reason_of(await one.another_daemon().read(prompt_id)) is StopReason.END_TURN
