@@ -14,16 +14,6 @@ HEALTH_SECONDS = 8.0
 class ProcessConformance:
     """start, health, stop."""
 
-    async def test_nothing_is_healthy_before_it_is_started(self, harness: Harness) -> None:
-        place, agent = await harness.new_session(), harness.make_agent()
-        await agent.stop(place)  # of an earlier test, where agents are left running
-        await raises(AgentDown, agent.health(place))
-        await agent.stop(place)
-        await agent.start(place)
-        await agent.health(place)
-        if not harness.leaves_running:
-            await agent.stop(place)
-
     async def test_start_and_stop_may_be_repeated(self, harness: Harness) -> None:
         async with talk(harness) as one:
             prompt_id = await one.prompt(harness.wishes.wait_for(one.path("go")), harness.wishes.say("still here"))
@@ -47,6 +37,17 @@ class ProcessConformance:
             except AgentDown:
                 return
             assert reason_of(turn) in (StopReason.CANCELED, StopReason.ERROR)  # it took its leave
+
+    async def test_nothing_is_healthy_before_it_is_started(self, harness: Harness) -> None:
+        """After a test that leaves no agent, and before one that wants it: so none is ended for this one alone."""
+        place, agent = await harness.new_session(), harness.make_agent()
+        await agent.stop(place)  # of an earlier test, where agents are left running
+        await raises(AgentDown, agent.health(place))
+        await agent.stop(place)
+        await agent.start(place)
+        await agent.health(place)
+        if not harness.leaves_running:
+            await agent.stop(place)
 
     async def test_one_that_hangs_is_found_out_and_replaced(self, harness: Harness) -> None:
         async with talk(harness) as one:
