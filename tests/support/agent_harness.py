@@ -18,7 +18,7 @@ from holdfast.agents.conformance import Harness
 from holdfast.agents.conformance.harness import Wishes, talk
 from holdfast.agents.conformance.permissions import RULES
 from holdfast.agents.permissions import parse
-from holdfast.agents.supervisor import Patience, Supervisor, supervisor
+from holdfast.agents.supervisor import Patience, Supervisor, breaker, supervisor
 from holdfast.broker.models.broker import ModelBroker
 from holdfast.broker.models.visit import Visit
 from holdfast.drivers.base import Limits
@@ -41,6 +41,7 @@ PATIENCE = Patience(start=90, health=5, request=60, quiet=1.0, hung=12)
 IMPATIENCE = replace(PATIENCE, health=1.0, quiet=0.5, hung=1.0)
 TERM_MS = 1000
 """For agents that are made to hang: five seconds each time would add up."""
+NO_PAUSES = (0.0, 0.0, 0.0)
 DEMO = Model("demo", "demo-1", tuple(Wire))
 OTHER = Model("demo", "demo-2", tuple(Wire))
 Make = Callable[[Patience], Agent]
@@ -135,12 +136,14 @@ class AgentHarness(Harness):
 
     @contextlib.asynccontextmanager
     async def ended(self) -> AsyncIterator[None]:
-        """Around all tests: its sandbox is destroyed after them."""
+        """Around all tests: its sandbox is destroyed after them. Nobody waits before an agent that was killed is
+        started again; ``test_supervisor.py`` is about such pauses."""
         usual, supervisor.TERM_MS = supervisor.TERM_MS, TERM_MS
+        pauses, breaker.PAUSES = breaker.PAUSES, NO_PAUSES
         try:
             yield
         finally:
-            supervisor.TERM_MS = usual
+            supervisor.TERM_MS, breaker.PAUSES = usual, pauses
             for session_id in self.sessions:
                 with contextlib.suppress(HoldfastError):
                     await self.service.destroy(session_id)
