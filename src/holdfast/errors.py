@@ -53,7 +53,8 @@
     │   ├── AgentDown                  agent_down           503
     │   ├── AgentSessionMissing        agent_session_missing 404
     │   ├── AgentFailed                agent_failed         502
-    │   │   └── AgentNotInstalled      agent_not_installed  502
+    │   │   ├── AgentNotInstalled      agent_not_installed  502
+    │   │   └── AgentWithoutModel      agent_without_model  502
     │   └── AgentUnsupported           agent_unsupported    409
     └── DriverError                    driver_error         503
         ├── SandboxNotFound            sandbox_not_found    404
@@ -374,6 +375,12 @@ class AgentNotInstalled(AgentFailed):
     """The sandbox's image does not have the agent's program; another image is the remedy."""
 
     code = "agent_not_installed"
+
+
+class AgentWithoutModel(AgentFailed):
+    """None that the thread may use is one that the agent can talk to; another provider or allow-list is the remedy."""
+
+    code = "agent_without_model"
 
 
 class AgentUnsupported(AgentError):

@@ -33,10 +33,8 @@ MADE = "/workspace/made"
 HALF = "all before halfway"
 WHOLE = f"{HALF} and all behind"
 SPEECH = f"say {WHOLE}"
-ALWAYS = ("pi", "opencode", "claude")
+ALWAYS = ("pi", "opencode", "sandbox-agent", "claude")
 """Each is told of the cut in another way; the others are like one of them, and tried with ``TEST_WHOLE_SUITE=1``."""
-UNTOLD = ("sandbox-agent",)
-"""Nobody tells where it begins its answer anew: what was said before stays in front of it."""
 GIT_HOST = "git.example.com"
 HEADS = "/workspace/heads"
 USED = f"run git ls-remote https://{GIT_HOST}/acme/tool.git > {HEADS}"
@@ -180,9 +178,6 @@ async def test_the_daemon_is_killed_while_the_model_speaks(lab: Lab, agent: str)
         await asyncio.to_thread(lab.daemon.start)
         result = await thread.send(SPEECH, id="m2").result()
         assert (result.reason, result.error) == ("end_turn", None), lab.daemon.tail()
-        if agent in UNTOLD:
-            assert result.text.strip().endswith(WHOLE)
-            return
         assert result.text.strip() == WHOLE
         events = [event async for event in thread.events(follow=False) if event.turn_id == result.turn_id]
         assert [event.kind for event in events].count(Kind.FINALIZE) == 1

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 import support
 from holdfast.errors import Unavailable
+from holdfast.keys.types import ROOT
 from holdfast.protocol.turn_events import Kind
 from holdfast.store import Store
 from holdfast.store.engine import parse_url, postgres_engine
@@ -137,6 +138,27 @@ async def test_a_daemon_with_real_sandboxes_stopped_past_its_lease(town: Town, u
             await forgotten(town, desk)
     assert (cut.reason, (cut.error or {})["code"], turn.answer) == ("error", "sandbox_lost", "yes\n")
     assert [event.data["how"] for event in before if event.kind == Kind.RESOLVED][:2] == [How.CREATED, How.RECREATED]
+
+
+async def test_a_host_that_is_gone_leaves_its_snapshots_where_the_others_can_reach_them(
+    town: Town, tmp_path: Path, url: str
+) -> None:
+    settings = replace(REAL, node_silent_seconds=0.5, node_grace_seconds=2.0)
+    town.shared = tmp_path
+    with open_town("node_gone", tmp_path) as theirs:
+        async with theirs.daemon(REAL, await Store.open(url)) as desk:
+            await opened(desk)
+            before = await sandbox_of(desk)
+            await desk.sessions.snapshots.create(before, "one", idempotency_key=None, caller=ROOT)
+        theirs.delete(before)
+        async with town.daemon(settings, await Store.open(url)) as desk:
+            found = await desk.threads.resolve(REF)
+            assert (found.how, "node_gone" in str(found.why)) == (How.RECREATED, True), found
+            await remembers(desk, town, file=True)
+            await desk.sessions.snapshots.delete("one", caller=ROOT)
+            assert list((tmp_path / "node_gone").iterdir()) == []
+            await forgotten(town, desk)
+    town.shared = None
 
 
 @contextlib.asynccontextmanager

@@ -18,18 +18,19 @@ from support.threads import QUICK, Desk, registry
 
 
 class Host:
-    """A machine of its own; ``daemon`` runs on it."""
+    """A machine of its own; ``daemon`` runs on it. ``shared`` is where hosts keep their snapshots for each other."""
 
-    def __init__(self, name: str, root: Path, url: str) -> None:
+    def __init__(self, name: str, root: Path, url: str, shared: Path | None = None) -> None:
         self.name = name
         self.root = root
         self.url = url
+        self.shared = shared
         root.mkdir(exist_ok=True)
 
     @contextlib.asynccontextmanager
     async def up(self) -> AsyncIterator[None]:
         self.store = await Store.open(self.url)
-        self.house = House(self.root, self.store, node=self.name)
+        self.house = House(self.root, self.store, node=self.name, shared=self.shared)
         self.agents = FakeAgentWorld(self.house.world)
         try:
             yield

@@ -82,10 +82,14 @@ class Clock:
 
 
 class House:
-    """What stays when a daemon goes: the machine, the database, the links' directory, the time."""
+    """What stays when a daemon goes: the machine, the database, the links' directory, the time.
 
-    def __init__(self, root: Path, whole: Store, *, node: str = NODE) -> None:
+    ``shared`` is where hosts keep their snapshots for each other.
+    """
+
+    def __init__(self, root: Path, whole: Store, *, node: str = NODE, shared: Path | None = None) -> None:
         self.root = root
+        self.shared = shared
         self.node = node
         self.whole = whole
         self.store = whole.sessions
@@ -106,7 +110,7 @@ class House:
             cast(ImageStore, self.images),
             LinkHub(self.root / "link"),
             SavedShells(self.root / "asleep"),
-            Kept(self.whole.snapshots, self.whole.workspaces, self.root),
+            Kept(self.whole.snapshots, self.whole.workspaces, self.root, self.shared),
             settings,
             node=self.node,
             link_key=b"key",
@@ -168,8 +172,8 @@ class House:
 async def tick(service: SessionService) -> None:
     """What the watcher does, now, to its end."""
     await service._tick()
-    for task in list(service._operations._tasks.values()):
-        await asyncio.wait([task])
+    while tasks := list(service._operations._tasks.values()):
+        await asyncio.wait(tasks)
 
 
 async def run(service: SessionService, session_id: str, cmd: str, key: str | None = None) -> ExecResult:

@@ -61,8 +61,9 @@ class RealDesk(Desk):
 class Town:
     """What stays when daemons go: the state directory, and the machine."""
 
-    def __init__(self, root: Path, node: str = NODE) -> None:
+    def __init__(self, root: Path, node: str = NODE, shared: Path | None = None) -> None:
         self.root = root
+        self.shared = shared
         self.node = node
         self.state_dir = root / "s"
         self.state_dir.mkdir(0o711, exist_ok=True)
@@ -87,7 +88,7 @@ class Town:
             ImageStore(self.root / "images", id_base=ID_BASE if os.geteuid() == 0 else None),
             LinkHub(self.root / "l"),
             SavedShells(self.root / "asleep"),
-            Kept(opened.snapshots, opened.workspaces, self.root),
+            Kept(opened.snapshots, opened.workspaces, self.root, self.shared),
             SESSIONS,
             node=self.node,
             link_key=b"key",
@@ -217,7 +218,7 @@ async def remembers(desk: Desk, town: Town, *, file: bool, name: str = "after") 
 
 
 @contextlib.contextmanager
-def open_town(node: str = NODE) -> Iterator[Town]:
+def open_town(node: str = NODE, shared: Path | None = None) -> Iterator[Town]:
     runtime()  # found out now: later there is an event loop
     with open_state_dir() as root:
-        yield Town(root, node)
+        yield Town(root, node, shared)

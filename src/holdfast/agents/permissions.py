@@ -17,6 +17,8 @@ KINDS: Final = ("bash", "read", "edit", "search", "webfetch", "task", "other")
 """bash: a command line. read, edit: a path. search: a pattern. webfetch: a URL. task: a sub-agent. other: its name."""
 
 MOST_RULES = 200
+_SHOWN_BEGINNING, _SHOWN_END = 3000, 1000
+"""Characters of an argument that who is asked gets to see, if it has more."""
 
 
 class Action(StrEnum):
@@ -76,3 +78,11 @@ def decide(rules: Sequence[Rule], tool: str, argument: str) -> Action:
     """What is to be done when an agent wants to use a tool."""
     rule = find(rules, tool, argument)
     return Action.ALLOW if rule is None else rule.action
+
+
+def shown(argument: str) -> str:
+    """As it is shown to who is asked. What is left out is said: nothing hides behind a long and harmless beginning."""
+    hidden = len(argument) - _SHOWN_BEGINNING - _SHOWN_END
+    if hidden <= 0:
+        return argument
+    return f"{argument[:_SHOWN_BEGINNING]} … ({hidden} characters are not shown) … {argument[-_SHOWN_END:]}"

@@ -108,7 +108,7 @@ def event_line(event: "ThreadEvent") -> str:
     import json
 
     words = (str(event.seq), event.at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"), event.kind, event.turn_id or "-")
-    return "\t".join((*words, json.dumps(plain(event.data), ensure_ascii=False)))
+    return "\t".join((*words, harmless(json.dumps(plain(event.data), ensure_ascii=False))))
 
 
 @command.command("abort")

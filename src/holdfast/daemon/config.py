@@ -43,8 +43,8 @@ from holdfast.daemon.model_config import (
 )
 from holdfast.daemon.pool_setting import PoolSizes
 from holdfast.daemon.provider_config import Providers
-from holdfast.daemon.setting_types import Float, Int, Name, split
-from holdfast.daemon.thread_config import AgentNames, FilesDir, ThreadIdle
+from holdfast.daemon.setting_types import AbsolutePath, Float, Int, Name, split
+from holdfast.daemon.thread_config import AgentNames, ThreadIdle
 from holdfast.daemon.webhook_setting import MIN_KEY_LENGTH, WebhookConfig, from_json
 from holdfast.errors import BadInput, ConfigError
 from holdfast.sessions.network import NetworkPolicy
@@ -111,6 +111,7 @@ class Config(BaseModel):
     max_sessions: Annotated[Int, Field(ge=1)] = 256
     max_sessions_per_key: Annotated[Int, Field(ge=0)] | None = None
     max_snapshots: Annotated[Int, Field(ge=0)] = 100
+    snapshot_dir: AbsolutePath | None = None
     max_workspaces: Annotated[Int, Field(ge=0)] = 100
     reap_interval_seconds: Annotated[Float, Field(gt=0)] = 30.0
 
@@ -149,7 +150,7 @@ class Config(BaseModel):
     persona_dir: RulesDir | None = None
     persona: Names = ()
     thread_idle: ThreadIdle = Field(default_factory=dict)
-    thread_files_dir: FilesDir | None = None
+    thread_files_dir: AbsolutePath | None = None
     thread_file_bytes: Annotated[Int, Field(ge=1024)] = 1 << 30
     thread_retry_seconds: Annotated[Float, Field(gt=0)] = 2.0
     thread_resolve_seconds: Annotated[Float, Field(gt=0)] = 60.0
@@ -158,7 +159,7 @@ class Config(BaseModel):
     turn_seconds: Annotated[Float, Field(gt=0)] = 6 * 3600.0
     question_seconds: Annotated[Float, Field(gt=0)] = 15 * 60.0
     node_grace_seconds: Annotated[Float, Field(ge=15)] = 600.0
-    transcription_model: FilesDir | None = None
+    transcription_model: AbsolutePath | None = None
     git_credentials: GitCredentials = Field(default_factory=dict)
     git_user_name: str = "Holdfast"
     git_user_email: str = "holdfast@localhost"

@@ -1,9 +1,10 @@
 """Types of settings that several parts of the configuration use."""
 
 import json
+from pathlib import Path
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 
 def no_bool(value: object) -> object:
@@ -39,6 +40,14 @@ def json_such_as(example: str) -> BeforeValidator:
     return BeforeValidator(read)
 
 
+def _absolute(path: Path) -> Path:
+    path = path.expanduser()
+    if not path.is_absolute():
+        raise ValueError("must be an absolute path (or begin with ~)")
+    return path
+
+
 Int = Annotated[int, BeforeValidator(no_bool)]
 Float = Annotated[float, BeforeValidator(no_bool), Field(allow_inf_nan=False)]
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]

@@ -1,10 +1,9 @@
-"""Types of the settings of threads: which agents there are, when threads go to sleep, where their files are."""
+"""Types of the settings of threads: which agents there are, and when threads go to sleep."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from holdfast.daemon.setting_types import Float, Name, json_such_as, split
 
@@ -25,13 +24,5 @@ class IdleConfig(BaseModel):
     destroy_after_seconds: _Seconds = 7 * 24 * 3600.0
 
 
-def _absolute(path: Path) -> Path:
-    path = path.expanduser()
-    if not path.is_absolute():
-        raise ValueError("must be an absolute path (or begin with ~)")
-    return path
-
-
 AgentNames = Annotated[tuple[Name, ...], BeforeValidator(split)]
 ThreadIdle = Annotated[Mapping[str, IdleConfig], json_such_as('{"default": {"pause_after_seconds": 1800}}')]
-FilesDir = Annotated[Path, AfterValidator(_absolute)]

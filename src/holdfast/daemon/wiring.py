@@ -105,7 +105,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             images,
             LinkHub(config.state_dir / "link"),
             SavedShells(config.state_dir / "asleep"),
-            Kept(store.snapshots, store.workspaces, config.state_dir),
+            Kept(store.snapshots, store.workspaces, config.state_dir, config.snapshot_dir),
             session_settings(config),
             node=node.node_id(config.state_dir),
             link_key=node.link_key(config.state_dir),

@@ -21,7 +21,8 @@ from holdfast.errors import DriverQuota, DriverTransient
 _SECONDS = 60.0
 _RESERVE = 64 << 20
 """What the host's disk keeps free beside the image."""
-_AND_RENAME = 'from=$1 to=$2; shift 2; "$@" && exec mv -T "$from" "$to"'
+_AND_RENAME = 'from=$1 to=$2; shift 2; "$@" && mv -T "$from" "$to"; exit $?'
+"""The shell stays until it is done: who is in the middle of an ``exec`` has no command line to be known by."""
 
 
 class MemoryImage:
@@ -37,7 +38,10 @@ class MemoryImage:
         return self.path.is_dir()
 
     def is_being_written(self) -> bool:
-        """Whether somebody is at it, be it on behalf of a daemon that is dead by now."""
+        """Whether somebody is at it, be it on behalf of a daemon that is dead by now.
+
+        Who wants to know what came of it asks this first: it may be complete by the time this has been found out.
+        """
         return self.half.is_dir() and bool(mentioning(str(self.half)))
 
     async def save(self, command: Sequence[str], name: str, needed: int) -> str:

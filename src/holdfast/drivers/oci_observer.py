@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -115,25 +115,35 @@ class OciObserver(SpaceDriver):
         return cgroup_stats.CgroupOomCounter.of(handle) if self._ready()[0].cgroups else None
 
     async def list(self) -> Sequence[SandboxInfo]:
+        if not self._ready()[0].gvisor:
+            return await self._states()
+        # First: whoever is not busy now has come to rest, and what is seen after that is how it ended.
+        busy = await self._look(self._busy)
+        return await asyncio.to_thread(self._with_memory, await self._states(), busy)
+
+    async def _states(self) -> Sequence[SandboxInfo]:
         containers = {found.handle: found for found in await self._containers()}
-        try:
-            names = await asyncio.to_thread(self._session_directories)
-        except OSError as error:
-            raise DriverTransient(f"cannot read {self._home}: {error.strerror}") from error
-        for name in names:
+        for name in await self._look(self._session_directories):
             handle = Handle(name)
             if handle not in containers:
                 containers[handle] = SandboxInfo(handle=handle, session_id=name, state=SandboxState.STOPPED)
-        if self._ready()[0].gvisor:
-            return await asyncio.to_thread(self._with_memory, list(containers.values()))
         return list(containers.values())
 
-    def _with_memory(self, found: Sequence[SandboxInfo]) -> Sequence[SandboxInfo]:
-        """Who has kept its memory, and where that is still being written."""
-        images = [MemoryImage(self._directory(info.handle)) for info in found]
+    async def _look(self, look: Callable[[], Sequence[str]]) -> Sequence[str]:
+        try:
+            return await asyncio.to_thread(look)
+        except OSError as error:
+            raise DriverTransient(f"cannot read {self._home}: {error.strerror}") from error
+
+    def _busy(self) -> Sequence[str]:
+        """Whose memory is being written."""
+        return [name for name in self._session_directories() if MemoryImage(self._home / name).is_being_written()]
+
+    def _with_memory(self, found: Sequence[SandboxInfo], busy: Sequence[str]) -> Sequence[SandboxInfo]:
+        """Who has kept its memory, and where that was still being written."""
         return [
-            replace(info, memory=image.exists(), busy=image.is_being_written())
-            for info, image in zip(found, images, strict=True)
+            replace(info, memory=MemoryImage(self._directory(info.handle)).exists(), busy=info.session_id in busy)
+            for info in found
         ]
 
     def _session_directories(self) -> Sequence[str]:

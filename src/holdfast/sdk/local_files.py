@@ -22,7 +22,7 @@ async def read_file(path: Path) -> AsyncIterator[bytes]:
 
 async def write_file(path: Path, pieces: AsyncIterator[bytes]) -> int:
     """Create or replace a file when all of it has come; until then, and after a failure, it is as it was."""
-    scratch = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}")
+    scratch = path.with_name(f".{secrets.token_hex(12)}")  # not longer than any name may be, whatever is in ``path``
     size = 0
     try:
         with await asyncio.to_thread(scratch.open, "xb", buffering=0) as file:

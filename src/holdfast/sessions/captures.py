@@ -6,16 +6,21 @@
     <root>/snp_….new        half of it
     <root>/snp_….shells     directories, variables, functions and options of its shells, and its kind
 
+Where hosts share a directory, each has its root in it and can read the others': ids are unique, so a snapshot is where
+it is found.
+
 The session goes on as before: one that sleeps is not woken, and a command that runs is not disturbed. Of a shell that
 is busy, the state before its command is kept.
 """
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from holdfast.drivers.base import Driver
 from holdfast.drivers.snapshot_facts import SnapshotFacts
-from holdfast.errors import DriverUnsupported, WrongState
+from holdfast.errors import DriverUnsupported, Unavailable, WrongState
 from holdfast.link.hub import LinkHub
 from holdfast.protocol import frames
 from holdfast.sessions.lifecycle import Lifecycle
@@ -27,14 +32,27 @@ from holdfast.sessions.sleep import SHELL_SECONDS
 from holdfast.sessions.types import SnapshotKind
 from holdfast.store import SessionRow
 
+T = TypeVar("T")
+
 USABLE = (Status.ACTIVE, Status.PAUSED)
+_ENDS = ("", ".new", ".shells")
 
 
 class Captures:
-    """All of one node, by the id of a snapshot, below ``root``. ``asleep`` are the shells of sleeping sessions."""
+    """All that a node can reach, by the id of a snapshot: its own below ``root``, those of others in ``shared``.
+
+    ``asleep`` are the shells of sleeping sessions.
+    """
 
     def __init__(
-        self, driver: Driver, hub: LinkHub, lifecycle: Lifecycle, rows: RowSteps, asleep: SavedShells, root: Path
+        self,
+        driver: Driver,
+        hub: LinkHub,
+        lifecycle: Lifecycle,
+        rows: RowSteps,
+        asleep: SavedShells,
+        root: Path,
+        shared: Path | None = None,
     ) -> None:
         self._driver = driver
         self._hub = hub
@@ -42,14 +60,37 @@ class Captures:
         self._rows = rows
         self._asleep = asleep
         self._root = root
-        self._shells = SavedShells(root)
+        self._shared = shared
 
     def check_ability(self) -> None:
         if not self._driver.capabilities.snapshot:
             raise DriverUnsupported(f"the {self._driver.name} driver takes no snapshots here")
 
-    def path(self, id: str) -> Path:
-        return self._root / id
+    async def path(self, id: str) -> Path:
+        """Where it is; where there is nothing of it, where it would be. Raises ``Unavailable``."""
+        return (await self._root_of(id) or self._root) / id
+
+    async def reaches(self, id: str) -> bool:
+        """Whether it is complete, and can be read from here. Raises ``Unavailable``, which says neither yes nor no."""
+        place = await self.path(id)
+        return await self._blocking(place.is_dir)
+
+    async def _root_of(self, id: str) -> Path | None:
+        """Where there is anything of it."""
+        return await self._blocking(lambda: self._find_root(id))
+
+    async def _blocking(self, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.to_thread(work)
+        except OSError as error:
+            why = f"the directory of snapshots cannot be used: {error.strerror} ({error.filename})"
+            raise Unavailable(f"{why}; see to it, and try again") from error
+
+    def _find_root(self, id: str) -> Path | None:
+        roots = [self._root]
+        if self._shared is not None and self._shared.exists():
+            roots += sorted(self._shared.iterdir())
+        return next((root for root in roots if any((root / f"{id}{end}").exists() for end in _ENDS)), None)
 
     async def take(self, id: str, session_id: str, *, memory: bool = False, lasting: bool = True) -> SnapshotKind:
         """Write down this session as ``id``; raises the error that its state calls for.
@@ -58,7 +99,7 @@ class Captures:
         destroys it.
         """
         self.check_ability()
-        await asyncio.to_thread(self._root.mkdir, mode=0o700, parents=True, exist_ok=True)
+        await self._blocking(lambda: self._root.mkdir(mode=0o700, parents=True, exist_ok=True))
         async with self._lifecycle.alone(session_id):
             row = await self._rows.lease(session_id)
             try:
@@ -66,14 +107,14 @@ class Captures:
                     raise unusable(row)
                 header, body = await self._shells_of(row)
                 kind = await self._write(id, session_id, memory and self._driver.capabilities.memory_copies, lasting)
-                await self._shells.write(id, ({**header, "kind": kind}, body), lasting=lasting)
+                await SavedShells(self._root).write(id, ({**header, "kind": kind}, body), lasting=lasting)
             finally:
                 await self._rows.release(row)
         return kind
 
     async def _write(self, id: str, session_id: str, memory: bool, lasting: bool) -> SnapshotKind:
         """What was written, as the snapshot itself says: keeping memory for one sandbox is not giving it to another."""
-        handle, path = self._driver.handle_for(session_id), self.path(id)
+        handle, path = self._driver.handle_for(session_id), self._root / id
         try:
             await self._driver.snapshot(handle, path, memory=memory, lasting=lasting)
         except DriverUnsupported:
@@ -93,21 +134,22 @@ class Captures:
 
     async def beside(self, id: str) -> tuple[SnapshotKind, frames.Frame]:
         """What kind of snapshot it is, and its shells, if it has any."""
-        header, body = await self._shells.find(id) or ({}, b"")
+        header, body = await SavedShells((await self.path(id)).parent).find(id) or ({}, b"")
         return SnapshotKind(str(header.pop("kind", SnapshotKind.FILES))), (header, body)
 
     async def size(self, id: str) -> int:
-        return await self._driver.measure(self.path(id))
+        return await self._driver.measure(await self.path(id))
 
     async def forget(self, id: str) -> None:
-        """All of it, whole or half; what is gone already is success."""
-        if id in await self.ids():
-            await self._driver.forget_snapshot(self.path(id))
-            await self._shells.remove(id)
+        """All of it, whole or half, whoever wrote it; what is gone already is success."""
+        root = await self._root_of(id)
+        if root is not None:
+            await self._driver.forget_snapshot(root / id)
+            await SavedShells(root).remove(id)
 
-    async def ids(self) -> set[str]:
-        """Of which there is anything on disk."""
-        return await asyncio.to_thread(self._ids)
+    async def own_ids(self) -> set[str]:
+        """Of which this node has written anything."""
+        return await self._blocking(self._ids)
 
     def _ids(self) -> set[str]:
         try:

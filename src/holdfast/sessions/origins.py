@@ -33,9 +33,15 @@ class KeptOrigins:
     """An ``Origins`` of the life cycle."""
 
     def __init__(
-        self, captures: Captures, operations: Operations, sleep: Sleep, copies_memory: Callable[[], bool]
+        self,
+        snapshots: Captures,
+        forks: Captures,
+        operations: Operations,
+        sleep: Sleep,
+        copies_memory: Callable[[], bool],
     ) -> None:
-        self._captures = captures
+        self._snapshots = snapshots
+        self._forks = forks
         self._operations = operations
         self._sleep = sleep
         self._copies_memory = copies_memory
@@ -44,11 +50,11 @@ class KeptOrigins:
         fork_of = SessionSpec.from_json(row.spec).fork_of
         if fork_of is not None:
             id = fork_id_for(row.id)
-            await self._captures.forget(id)
+            await self._forks.forget(id)
             await self._take(id, fork_of)
-            return Origin(self._captures.path(id), consume=True)
+            return Origin(await self._forks.path(id), consume=True)
         if row.snapshot_id is not None:
-            return Origin(self._captures.path(row.snapshot_id), consume=False)
+            return Origin(await self._snapshots.path(row.snapshot_id), consume=False)
         return None
 
     async def _take(self, id: str, fork_of: str) -> None:
@@ -58,7 +64,7 @@ class KeptOrigins:
         """
         slept = self._copies_memory() and await self._put_to_sleep(fork_of)
         try:
-            await self._captures.take(id, fork_of, memory=True, lasting=False)
+            await self._forks.take(id, fork_of, memory=True, lasting=False)
         finally:
             if slept:
                 await self._wake(fork_of)
@@ -78,10 +84,12 @@ class KeptOrigins:
             log.warning("fork.wake.failed", session_id=session_id, error=error.message, next="its next use wakes it")
 
     async def complete(self, row: SessionRow, link: Link, /) -> Restored | None:
-        id = self._id(row)
-        if id is None:
+        if SessionSpec.from_json(row.spec).fork_of is not None:
+            kind, (header, body) = await self._forks.beside(fork_id_for(row.id))
+        elif row.snapshot_id is not None:
+            kind, (header, body) = await self._snapshots.beside(row.snapshot_id)
+        else:
             return None
-        kind, (header, body) = await self._captures.beside(id)
         if kind is SnapshotKind.MEMORY:  # its shells are among the processes that came back
             await link.call("ping", {}, timeout=SHELL_SECONDS)  # by now the runner knows who it is
             return Restored(kind, _directory(header) or link.home)
@@ -91,20 +99,17 @@ class KeptOrigins:
         await link.call("shells.load", {**header, "renew": renew}, body, timeout=SHELL_SECONDS)
         return Restored(kind, _directory(header) or link.home)
 
-    def _id(self, row: SessionRow) -> str | None:
-        return fork_id_for(row.id) if SessionSpec.from_json(row.spec).fork_of else row.snapshot_id
-
     def done(self, row: SessionRow, /) -> None:
         if SessionSpec.from_json(row.spec).fork_of is not None:
             id = fork_id_for(row.id)
             self._operations.spawn(
-                FORGET + id, reporting("fork.forget", lambda: self._captures.forget(id), snapshot_id=id)
+                FORGET + id, reporting("fork.forget", lambda: self._forks.forget(id), snapshot_id=id)
             )
 
     async def forget(self, session_id: str) -> None:
         """When the session is destroyed, however far it had come."""
         await self._operations.wait(FORGET + fork_id_for(session_id))
-        await self._captures.forget(fork_id_for(session_id))
+        await self._forks.forget(fork_id_for(session_id))
 
 
 def _directory(header: frames.Header) -> str | None:

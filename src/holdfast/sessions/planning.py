@@ -9,6 +9,7 @@ from holdfast.drivers.base import Driver
 from holdfast.errors import BadInput, DriverUnsupported
 from holdfast.images.store import ImageStore
 from holdfast.keys.types import ROOT
+from holdfast.sessions.captures import Captures
 from holdfast.sessions.ids import new_session_id, new_workspace_id
 from holdfast.sessions.live import Clock
 from holdfast.sessions.machine import Status
@@ -30,10 +31,19 @@ class Planning:
     """Rows for sessions of this node."""
 
     def __init__(
-        self, driver: Driver, images: ImageStore, settings: SessionSettings, *, node: str, clock: Clock, way_out: WayOut
+        self,
+        driver: Driver,
+        images: ImageStore,
+        captures: Captures,
+        settings: SessionSettings,
+        *,
+        node: str,
+        clock: Clock,
+        way_out: WayOut,
     ) -> None:
         self._driver = driver
         self._images = images
+        self._captures = captures
         self._settings = settings
         self._node = node
         self._clock = clock
@@ -49,7 +59,7 @@ class Planning:
         hash = _hash(req)
         renewed: Sequence[str] = ()
         if snapshot is not None:
-            self._check_place(snapshot)
+            await self._check_place(snapshot)
             base = SessionSpec.from_json(snapshot.spec)
             renewed = [*req.env, *self._proxies(base.network, req.network)]
             req = continued(req, base, snapshot.image)
@@ -106,9 +116,12 @@ class Planning:
             updated_at=now,
         )
 
-    def _check_place(self, snapshot: SnapshotRow) -> None:
-        if snapshot.node != self._node:
-            raise BadInput(f"snapshot: {snapshot.name} is on another machine, {snapshot.node}; make the session there")
+    async def _check_place(self, snapshot: SnapshotRow) -> None:
+        if snapshot.node != self._node and not await self._captures.reaches(snapshot.id):
+            raise BadInput(
+                f"snapshot: {snapshot.name} is on another machine, {snapshot.node}, and cannot be read from here; "
+                "make the session there, or have the hosts share a snapshot_dir"
+            )
         if snapshot.driver != self._driver.name:
             raise BadInput(f"snapshot: {snapshot.name} was taken with driver {snapshot.driver}; this is another one")
 

@@ -125,11 +125,15 @@ class SessionService:
             clock=clock,
             connect_seconds=settings.connect_seconds,
         )
-        captures = Captures(driver, hub, self._lifecycle, rows, shells, kept.snapshot_dir)
-        self._origins = KeptOrigins(captures, self._operations, self._sleep, lambda: driver.capabilities.memory_copies)
+        own = kept.snapshot_dir(node)
+        captures = Captures(driver, hub, self._lifecycle, rows, shells, own, kept.shared)
+        forks = Captures(driver, hub, self._lifecycle, rows, shells, kept.fork_dir)
+        self._origins = KeptOrigins(
+            captures, forks, self._operations, self._sleep, lambda: driver.capabilities.memory_copies
+        )
         self._lifecycle.origins = self._origins
         self._lifecycle.forget = self._forget
-        self._planning = Planning(driver, images, settings, node=node, clock=clock, way_out=out)
+        self._planning = Planning(driver, images, captures, settings, node=node, clock=clock, way_out=out)
         pool = Pool(settings.pool)
         self._pool = PoolKeeper(
             pool,
@@ -164,7 +168,7 @@ class SessionService:
         self.processes = Processes(self._usable, clock)
         self.ports = Ports(self._usable, clock)
         self.snapshots = Snapshots(
-            store, kept.snapshots, driver, captures, self._operations, settings, node=node, clock=clock
+            store, kept.snapshots, driver, captures, forks, self._operations, settings, node=node, clock=clock
         )
         self.workspaces = Workspaces(kept.workspaces, driver, self._operations, kept.workspace_dir, node=node)
 
@@ -217,7 +221,7 @@ class SessionService:
 
     async def _clean_kept(self) -> None:
         """What an earlier daemon, or a failure, has left half done."""
-        await self.snapshots.tick()
+        self.snapshots.tick()
         await self.workspaces.tick()
 
     async def _forget(self, session_id: str) -> None:

@@ -363,7 +363,7 @@ class Sleep:
 
 
 def _is_ending(fact: SandboxInfo) -> bool:
-    """Its state was asked for before its memory was complete."""
+    """Its memory is complete; the host has not taken note of its end yet."""
     return fact.memory and fact.state is SandboxState.RUNNING
 
 

@@ -31,6 +31,7 @@ from holdfast.store import Note, SessionRow, SessionStore, SnapshotRow, Snapshot
 
 log = structlog.get_logger(__name__)
 
+_SWEEP = "sweep:snapshots"
 _ON_THE_WAY = (Status.CREATING, Status.PAUSING, Status.RESUMING)
 
 
@@ -43,6 +44,7 @@ class Snapshots:
         store: SnapshotStore,
         driver: Driver,
         captures: Captures,
+        forks: Captures,
         operations: Operations,
         settings: SessionSettings,
         *,
@@ -53,6 +55,7 @@ class Snapshots:
         self._store = store
         self._driver = driver
         self._captures = captures
+        self._forks = forks
         self._operations = operations
         self._settings = settings
         self._node = node
@@ -130,6 +133,16 @@ class Snapshots:
     async def get(self, reference: str, /, *, caller: Caller) -> SnapshotView:
         return _view(await self._store.get(reference, owner=caller.owner, everybodys=caller.sees_all))
 
+    async def within_reach(self, session_id: str, *, owner: str) -> Sequence[str]:
+        """Those of a session that another can be made from on this node, newest first."""
+        ready = [
+            row
+            for row in await self._store.all(owner=owner)
+            if row.session_id == session_id and row.status == SnapshotStatus.READY
+        ]
+        ready.sort(key=lambda row: row.created_at, reverse=True)
+        return [row.id for row in ready if row.node == self._node or await self._captures.reaches(row.id)]
+
     async def delete(self, reference: str, /, *, caller: Caller) -> None:
         """Refused while a session is being made from it. Sessions that were made from it do not need it any more."""
         row = await self._store.get(reference, owner=caller.owner, everybodys=caller.sees_all)
@@ -143,25 +156,28 @@ class Snapshots:
         await self._store.remove(id)
         log.info("snapshot.removed", snapshot_id=id)
 
-    async def tick(self) -> None:
+    def tick(self) -> None:
+        """In the background: a directory that hosts share may take its time, and nothing else must wait for it."""
+        if self._driver.capabilities.snapshot:
+            self._operations.spawn(_SWEEP, reporting("snapshot.sweep", self._sweep))
+
+    async def _sweep(self) -> None:
         """Remove what nobody is working on and nobody can use.
 
         The directory is read before the rows: whatever is in it had its row by then.
         """
-        if not self._driver.capabilities.snapshot:
-            return
-        found = await self._captures.ids()
+        found = {id: captures for captures in (self._captures, self._forks) for id in await captures.own_ids()}
         rows = await self._store.all(node=self._node)
         for row in rows:
             if row.status != SnapshotStatus.READY:
                 self._spawn(row.id, row.id, partial(self._remove, row.id))
         creating = await self._sessions.by_status([Status.CREATING], node=self._node)
         known = {row.id for row in rows} | {fork_id_for(row.id) for row in creating}
-        for id in found - known:
+        for id in found.keys() - known:
             busy = (id, session_of_fork(id), FORGET + id)
             if not any(self._operations.running(key) for key in busy):
                 log.warning("snapshot.stray.removed", snapshot_id=id)
-                self._spawn(FORGET + id, id, partial(self._captures.forget, id))
+                self._spawn(FORGET + id, id, partial(found[id].forget, id))
 
     def _spawn(self, key: str, id: str, work: Callable[[], Coroutine[object, object, None]]) -> None:
         self._operations.spawn(key, reporting("snapshot.remove", work, snapshot_id=id))

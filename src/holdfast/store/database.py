@@ -16,8 +16,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
 from holdfast.errors import Unavailable
-from holdfast.store.engine import is_sqlite, place, postgres_engine, sqlite_engine
+from holdfast.store.engine import is_sqlite, longest_pause, place, postgres_engine, sqlite_engine
 from holdfast.store.foreign import translated
+from holdfast.store.standing_still import StandingStill
 
 T = TypeVar("T")
 Work = Callable[[sa.Connection], T]
@@ -121,16 +122,19 @@ class PostgresDatabase(Database):
         # A single SELECT needs no BEGIN and COMMIT around it, which are round trips.
         self._engine = postgres_engine(url, timeout=STATEMENT_TIMEOUT, autocommit=True)
         self._writer = self._engine.execution_options(isolation_level="READ COMMITTED")
+        self._standing_still = StandingStill(url, seconds=longest_pause(STATEMENT_TIMEOUT))
 
     async def _read(self, work: Work[T]) -> T:
         async with self._engine.connect() as connection:
             return await connection.run_sync(work)
 
     async def _write(self, work: Work[T]) -> T:
-        async with self._writer.begin() as connection:
-            return await connection.run_sync(work)
+        with self._standing_still.waiting():
+            async with self._writer.begin() as connection:
+                return await connection.run_sync(work)
 
     async def _dispose(self) -> None:
+        await self._standing_still.close()
         await self._engine.dispose()
 
 

@@ -22,6 +22,8 @@ _DRIVERS = {
     "postgresql+asyncpg": "postgresql+asyncpg",
 }
 _EXAMPLES = "use sqlite:////var/lib/holdfast/holdfast.db or postgresql://user:password@host:5432/holdfast"
+APPLICATION = "holdfast"
+"""What connections of ours are called at the server."""
 _PAUSES = 5
 """Several connections of one that stands still may wait for the same lock, and hold it one after the other."""
 _CONNECT_TIMEOUT = 10.0
@@ -102,7 +104,7 @@ def postgres_engine(url: URL, *, timeout: float, autocommit: bool = False) -> As
     takes one round trip then, and not three: SQLAlchemy's ping begins a transaction otherwise.
 
     A part of it bounds the pauses inside a transaction, which the server ends then: a daemon that stands still
-    (SIGSTOP, a machine that is asleep) would hold its locks on rows that others wait for.
+    (SIGSTOP, a machine that is asleep) would hold its locks on rows that others wait for. → standing_still.py
     """
     try:
         engine = create_async_engine(
@@ -113,19 +115,28 @@ def postgres_engine(url: URL, *, timeout: float, autocommit: bool = False) -> As
             pool_timeout=timeout,
             isolation_level="AUTOCOMMIT" if autocommit else "READ COMMITTED",
             pool_pre_ping=True,  # a restarted server costs nobody an error
-            connect_args={"timeout": _CONNECT_TIMEOUT, "command_timeout": timeout},
+            connect_args={
+                "timeout": _CONNECT_TIMEOUT,
+                "command_timeout": timeout,
+                "server_settings": {"application_name": APPLICATION},
+            },
         )
     except ImportError as error:
         raise ConfigError("database_url names Postgres; install it with: pip install 'holdfast[postgres]'") from error
 
     def limit_pauses(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
         cursor = connection.cursor()
-        cursor.execute(f"SET idle_in_transaction_session_timeout = {int(timeout * 1000 / _PAUSES)}")
+        cursor.execute(f"SET idle_in_transaction_session_timeout = {int(longest_pause(timeout) * 1000)}")
         cursor.close()
         connection.commit()  # a rollback would undo it
 
     sa.event.listen(engine.sync_engine, "connect", limit_pauses)
     return engine
+
+
+def longest_pause(timeout: float) -> float:
+    """How long a transaction may stand still, in seconds, where statements may take so long."""
+    return timeout / _PAUSES
 
 
 def _create_private(path: Path) -> None:

@@ -38,13 +38,22 @@ class JsonText(sa.TypeDecorator[Mapping[str, str]]):
 
 
 class JsonObject(sa.TypeDecorator[Mapping[str, object]]):
-    """Any JSON object, kept as text: the same bytes in every database."""
+    """Any JSON object, kept as text: the same bytes in every database.
+
+    Agents tell halves of characters (an emoji that was cut through). JSON can spell them, but no reply can be written
+    with them: one such event would end every stream of its thread, again and again. They become U+FFFD.
+    """
 
     impl = sa.Text
     cache_ok = True
 
     def process_bind_param(self, value: Mapping[str, object] | None, dialect: Dialect) -> str | None:
-        return None if value is None else json.dumps(dict(value))
+        if value is None:
+            return None
+        text = json.dumps(dict(value))
+        if r"\ud" not in text:
+            return text
+        return json.dumps(json.loads(_whole_characters(json.dumps(dict(value), ensure_ascii=False))))
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Mapping[str, object] | None:
         if value is None:
@@ -66,7 +75,11 @@ class ForeignText(sa.TypeDecorator[str]):
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         if value is None or (value.isascii() and "\0" not in value):
             return value
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
+        return _whole_characters(value).replace("\0", "\ufffd")
+
+
+def _whole_characters(text: str) -> str:
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 # Ids must sort by byte in every database: pages depend on it, and Postgres otherwise sorts by the locale.

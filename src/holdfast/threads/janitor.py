@@ -65,6 +65,13 @@ class Janitor:
         """An earlier daemon may have died with a thread in its hands."""
         await self._tools.store.leases.release_all(self._owner)
 
+    async def close(self) -> None:
+        """When no tick runs any more. One that was cut off may have threads in its hands, which others wait for."""
+        try:
+            await self._tools.store.leases.release_all(self._owner)
+        except HoldfastError as error:
+            log.warning("thread.leases.kept", error=error.message, next="they run out by themselves")
+
     async def tick(self) -> None:
         """Agents that are slow to stop keep nobody else waiting."""
         parts = (self.put_to_sleep, self.finish_deletes, self.sweep, self.report_silent_hosts, self.forget)
@@ -192,9 +199,11 @@ class Janitor:
                 continue
             try:
                 taken = await store.leases.take(row.id, owner=self._owner, ttl=_HOLD_SECONDS)
-                await destroy(self._tools, row.session_id)
-                await store.threads.set_session(taken.lease, None)
-                await store.leases.release(taken.lease, if_done=False)
+                try:
+                    await destroy(self._tools, row.session_id)
+                    await store.threads.set_session(taken.lease, None)
+                finally:
+                    await store.leases.release(taken.lease, if_done=False)
             except HoldfastError as error:
                 log.warning("thread.delete.failed", thread_id=row.id, code=error.code, error=error.message)
 
@@ -263,11 +272,13 @@ class Janitor:
         if row.last_error == trouble:
             return
         try:
-            taken = await store.leases.take(row.id, owner=self._owner, ttl=_HOLD_SECONDS)
+            taken = await store.leases.take(row.id, owner=self._owner, ttl=self._tools.settings.lease_seconds)
         except Conflict:
             return
-        await store.threads.note_error(taken.lease, trouble)
-        await store.leases.release(taken.lease, if_done=False)
+        try:
+            await store.threads.note_error(taken.lease, trouble)
+        finally:
+            await store.leases.release(taken.lease, if_done=False)
 
     async def forget(self) -> None:
         """Rows and files of deleted threads, uploads that no message ever named, and requests that are done."""

@@ -24,6 +24,7 @@ from holdfast.errors import (
     AgentNotInstalled,
     AgentSessionMissing,
     AgentUnsupported,
+    AgentWithoutModel,
     BadInput,
     ConfigError,
     HoldfastError,
@@ -45,7 +46,10 @@ from holdfast.threads.workspaces import Workspaces
 
 log = structlog.get_logger(__name__)
 
-_HOPELESS = (BadInput, ConfigError, StaleRow, ThreadNotFound, AgentUnsupported, AgentNotInstalled, RepoFailed)
+_HOPELESS = (
+    *(BadInput, ConfigError, StaleRow, ThreadNotFound, RepoFailed),
+    *(AgentUnsupported, AgentNotInstalled, AgentWithoutModel),
+)
 """Trying again changes nothing."""
 _RANK = [How.REUSED, How.RESUMED, How.SESSION_REPLACED, How.RECREATED, How.CREATED]
 

@@ -32,7 +32,7 @@ from holdfast.keys.types import Caller, Scope
 from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.sessions.machine import Status
 from holdfast.sessions.spec import KEPT_SECONDS
-from holdfast.sessions.types import SessionView, SnapshotStatus
+from holdfast.sessions.types import SessionView
 from holdfast.store import SessionRow
 from holdfast.store.thread_rows import Lease, ThreadRow
 from holdfast.threads import options
@@ -146,8 +146,10 @@ class Sandboxes:
         return Ready(row, session.id, how, why, told=True)
 
     async def _create_from_snapshot(self, lease: Lease, row: ThreadRow) -> SessionView | None:
-        """From the newest good snapshot of the old one that is on this host. The agent in it has an older memory."""
-        snapshots = await self._snapshots(row)
+        """From the newest good snapshot of the old one that this host can read. The agent in it has an older memory."""
+        if row.session_id is None:
+            return None
+        snapshots = await self._tools.sessions.snapshots.within_reach(row.session_id, owner=row.owner)
         if not snapshots:
             return None
         for channel in await self._tools.store.threads.channels(row.id):
@@ -158,12 +160,6 @@ class Sandboxes:
             except _UNUSABLE as error:
                 log.warning("sandbox.snapshot.unusable", thread_id=row.id, snapshot_id=snapshot, error=error.message)
         return None
-
-    async def _snapshots(self, row: ThreadRow) -> list[str]:
-        """Newest first."""
-        found = await self._tools.store.snapshots.all(owner=row.owner, node=self._tools.node)
-        mine = [one for one in found if one.session_id == row.session_id and one.status == SnapshotStatus.READY]
-        return [one.id for one in sorted(mine, key=lambda one: one.created_at, reverse=True)]
 
     async def _create(self, row: ThreadRow, snapshot: str | None = None) -> SessionView:
         """With a key whose create has not failed for good. Who crashes with a key of chance leaves it to the sweep."""

@@ -97,6 +97,7 @@ class ThreadService:
                 watcher.cancel()
             await asyncio.gather(*watchers, return_exceptions=True)
             self._feed.close()
+            await self.janitor.close()
             await self._office.close()
             await self._previews.close()
 

@@ -7,6 +7,7 @@ its own. Where nobody can tell, that is reported. So nothing said is lost in sil
 
 import asyncio
 import contextlib
+import hashlib
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
@@ -134,9 +135,7 @@ class Steering:
             log.error("turn.steer.unknown", turn_id=self._turn.id, message_id=message.id)
             text = f"it is not known whether the agent has read message {message.id}; send it again if it has not"
             return [error_event("agent_failed", text)]
-        if not taken:
-            await self._send_again(message)
-        return []
+        return [] if taken else await self._send_again(message)
 
     async def _was_taken(self, found: Attached | None, message: MessageRow) -> bool | None:
         """None where nobody can tell: also where the agent session that had the turn is gone."""
@@ -149,9 +148,9 @@ class Steering:
         except (HoldfastError, TimeoutError):
             return None
 
-    async def _send_again(self, message: MessageRow) -> None:
+    async def _send_again(self, message: MessageRow) -> Sequence[TurnEvent]:
         again = NewMessage(
-            id=f"{message.id[: MAX_MESSAGE_ID - len(_AGAIN)]}{_AGAIN}",
+            id=id_again(message.id),
             text=message.text,
             channel=message.channel,
             author=message.author,
@@ -163,3 +162,13 @@ class Steering:
             await patiently(partial(self._tools.store.messages.put, self._turn.thread_id, again), self._tools.sleep)
         except (IdempotencyMismatch, BadInput, FileMissing) as error:
             log.error("turn.steer.lost", turn_id=self._turn.id, message_id=message.id, error=error.message)
+            text = f"the agent has not read message {message.id}, and it could not be sent again: {error.message}"
+            return [error_event("agent_failed", f"{text}; send it once more, with another id")]
+        return []
+
+
+def id_again(message_id: str) -> str:
+    """The same each time, and no other message's: one that is too long is not just cut."""
+    if len(message_id) + len(_AGAIN) <= MAX_MESSAGE_ID:
+        return f"{message_id}{_AGAIN}"
+    return f"{message_id[:100]}~{hashlib.sha256(message_id.encode()).hexdigest()[:32]}{_AGAIN}"

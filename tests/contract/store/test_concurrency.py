@@ -12,8 +12,9 @@ import sqlalchemy as sa
 from contract.store.rows import NODE, NOW, a_row
 from holdfast.errors import Conflict, TooManySessions
 from holdfast.store import SessionChange, SessionRow, Store
+from holdfast.store.engine import parse_url, postgres_engine
 from holdfast.store.tables import LIVE
-from support.waiting import linger
+from support.waiting import linger, until
 
 pytestmark = pytest.mark.anyio
 
@@ -171,7 +172,29 @@ async def test_a_caller_cancelled_behind_a_lock_goes_within_the_grace(
     with anyio.fail_after(30):  # and the store works again
         await store.sessions.touch([("ses_0001", NOW + 1, NOW + 601, "/y")])
     assert (await store.sessions.get("ses_0001")).cwd == "/y"
-    assert _checked_out(store) == 0
+    await until(lambda: _checked_out(store) == 0, "what was torn down has let go of its connection")
+
+
+async def test_who_stands_still_in_the_middle_of_a_statement_holds_nobody_up(url: str, store: Store) -> None:
+    """A daemon that is stopped when its statement was prepared, and not executed: the server would wait for ever."""
+    if url.startswith("sqlite"):
+        pytest.skip("SQLite has no server that waits for its clients")
+    store._database._standing_still._seconds = 0.2  # type: ignore[attr-defined]  # only this kind of database has it
+    await store.sessions.insert(a_row(), max_live=None)
+    stopped = postgres_engine(parse_url(url), timeout=60.0)
+    try:
+        connection = await stopped.connect()
+        await connection.execute(sa.text("UPDATE sessions SET cwd = '/held'"))
+        raw = await connection.get_raw_connection()
+        assert raw.driver_connection is not None
+        await raw.driver_connection.prepare("SELECT 1 FROM sessions")
+        await store.sessions.touch([("ses_0001", NOW + 1, NOW + 601, "/y")])
+        assert (await store.sessions.get("ses_0001")).cwd == "/y"
+        with pytest.raises(sa.exc.DBAPIError):  # when it goes on, it has done nothing
+            await connection.commit()
+        await connection.invalidate()
+    finally:
+        await stopped.dispose()
 
 
 def _checked_out(store: Store) -> int:

@@ -149,6 +149,15 @@ async def test_what_is_wrong_with_the_question_itself_is_nobody_elses_to_answer(
         assert not server.asked("two")
 
 
+async def test_an_error_that_is_too_long_to_be_passed_on_is_told_in_our_own_words_only() -> None:
+    long = b'{"error": {"message": "' + b"x" * (200 << 10) + b'"}}'
+    async with model_server() as server, model_door(server) as door:
+        server.break_("one", Garbage(long, "application/json", 400))
+        said = await door.ask()
+        assert said.status == 400
+        assert "no words that could be passed on" in json.loads(said.body)["error"]["message"]
+
+
 def _event(data: object) -> bytes:
     return f"data: {json.dumps(data)}\n\n".encode()
 
@@ -194,6 +203,19 @@ async def test_streams_that_fail_for_one_thread_only_do_not_close_the_provider_f
         for _ in range(3):
             assert (await door.ask()).status == 200
         assert len(server.asked("one")) == 5, "now a second one has seen it"
+
+
+async def test_a_probe_about_one_model_only_does_not_keep_others_from_the_provider() -> None:
+    settings = ProxySettings(breaker=BreakerSettings(failures=1, open_seconds=0.2))
+    alone = MemoryBooks(replace(ACCOUNT, preferences=()))
+    async with model_server() as server, model_door(server, settings=settings, books=alone) as door:
+        server.break_("one", Status(500), times=1)
+        assert (await door.ask()).status == 500
+        door.proxy._breakers["one"]._settings = BreakerSettings(failures=1, open_seconds=600.0)
+        await until(lambda: not door.proxy._breakers["one"].seconds_left(), "it may be tried again")
+        server.break_("one", Status(429), times=1)
+        assert (await door.ask()).status == 429
+        assert (await door.ask()).status == 200
 
 
 _INVALID = {"reason": "API_KEY_INVALID", "domain": "googleapis.com"}

@@ -150,6 +150,8 @@ async def test_books_that_cannot_be_looked_into() -> None:
         (b"{", "no JSON"),
         (b"[]", "no JSON object"),
         (b'{"a": 1}', "names no model"),
+        (b'{"model": "' + b"m" * 201 + b'"}', "is no model"),
+        (b'{"model": "m\\u0000"}', "is no model"),
         (b'{"model": NaN}', "no JSON"),
         (b'{"model": "m1", "background": true}', "background"),
     ],

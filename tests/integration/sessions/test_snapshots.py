@@ -3,6 +3,7 @@
 import asyncio
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from holdfast.errors import (
     SessionGone,
     SnapshotNotFound,
     TooManySnapshots,
+    Unavailable,
     WrongState,
 )
 from holdfast.keys.types import ROOT, Caller, Scope
@@ -24,7 +26,7 @@ from holdfast.sessions.machine import Status
 from holdfast.sessions.network import NetworkPolicy
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.sleep import PausedAs
-from holdfast.sessions.types import CreateRequest, SnapshotKind, SnapshotStatus, SnapshotView
+from holdfast.sessions.types import CreateRequest, ForkRequest, SnapshotKind, SnapshotStatus, SnapshotView
 from holdfast.store import SnapshotRow
 from support.house import DEFAULTS, House, new, run, tick, until
 
@@ -259,3 +261,45 @@ async def test_images_of_snapshots_stay(house: House) -> None:
         await service.destroy(session_id)
         await tick(service)
     assert await house.store.referenced_images(node="node_test") == {"empty"}
+
+
+async def test_hosts_that_share_a_directory_start_from_each_others(house: House, tmp_path: Path) -> None:
+    there = House(tmp_path / "there", house.whole, node="node_there", shared=tmp_path / "common")
+    here = House(tmp_path / "here", house.whole, node="node_here", shared=tmp_path / "common")
+    async with there.daemon() as service:
+        session_id = await new(service)
+        await write(service, session_id, "/workspace/a", b"then")
+        await run(service, session_id, "cd /tmp")
+        view = await take(service, session_id, "base")
+    (tmp_path / "common" / "node_there" / "snp_stray").mkdir()
+    async with here.daemon() as service:
+        copy = await start(service, "base")
+        assert await read(service, copy, "/workspace/a") == b"then"
+        fork, _kind = await service.fork(copy, ForkRequest(), idempotency_key=None, caller=ROOT)
+        assert await read(service, fork.id, "/workspace/a") == b"then"
+        await tick(service)
+        kept = [f"{view.id}", f"{view.id}.shells", "snp_stray"]
+        assert sorted(path.name for path in (tmp_path / "common").glob("*/*")) == kept  # another's are not swept
+        await service.snapshots.delete("base", caller=ROOT)
+    async with there.daemon() as service:
+        await tick(service)
+        await until(lambda: list((tmp_path / "common").glob("*/*")) == [], "its own stray is swept")
+    for one in (here, there):
+        await one.world.close()
+
+
+async def test_a_snapshot_that_cannot_be_reached_is_refused(house: House, tmp_path: Path) -> None:
+    common = tmp_path / "common"
+    there = House(tmp_path / "there", house.whole, node="node_there", shared=common)
+    async with there.daemon() as service:
+        await take(service, await new(service), "base")
+    async with house.daemon() as service:
+        with pytest.raises(BadInput, match=r"node_there.*snapshot_dir"):
+            await start(service, "base")
+    house.shared = common
+    common.rename(tmp_path / "moved")
+    common.write_text("no directory")  # whoever mounted it made a mistake: that says nothing of what is in it
+    async with house.daemon() as service:
+        with pytest.raises(Unavailable, match="cannot be used: Not a directory"):
+            await start(service, "base")
+    await there.world.close()

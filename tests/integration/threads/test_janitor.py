@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.errors import DriverTransient, ThreadNotFound
+from holdfast.errors import DriverTransient, ThreadNotFound, Unavailable
 from holdfast.protocol.turn_events import Kind
 from holdfast.sessions.machine import Status
 from holdfast.store.thread_rows import SleepState
@@ -215,7 +215,7 @@ async def test_delete_removes_everything(street: Street) -> None:
 async def test_a_delete_whose_sandbox_cannot_be_destroyed_is_finished_later(street: Street) -> None:
     async with street.daemon() as desk:
         await desk.talk("say hello", "m1")
-        desk.driver.inject("destroy", error=DriverTransient("busy"), times=1)
+        desk.driver.inject("destroy", error=DriverTransient("busy"), times=2)
         old = await desk.threads.get(REF)
         await desk.threads.delete(REF)
         with pytest.raises(ThreadNotFound):
@@ -223,7 +223,9 @@ async def test_a_delete_whose_sandbox_cannot_be_destroyed_is_finished_later(stre
         assert street.sandboxes() == [old.session_id]
         await until(lambda: not desk.threads._office.works_on(old.id), "at rest")
         await desk.threads.janitor.tick()
-        assert street.sandboxes() == []
+        assert street.sandboxes() == [old.session_id]
+        await desk.threads.janitor.tick()
+        assert street.sandboxes() == [], "who could not do it has let go of it"
 
 
 async def test_a_follower_of_a_deleted_thread_is_let_go(street: Street) -> None:
@@ -296,3 +298,23 @@ async def test_work_of_other_hosts_does_not_hide_our_own(street: Street) -> None
         assert len(await leases.abandoned(limit=1, nodes=[desk.tools.node])) == 1
         assert await leases.abandoned(limit=1, nodes=["node_other"]) == []
         assert len(await leases.abandoned(limit=1, nodes=["node_other", desk.tools.node])) == 1
+
+
+async def test_a_tick_that_fails_or_is_cut_off_holds_no_thread(street: Street) -> None:
+    """Another host could not go on with it until the lease has run out."""
+    async with street.daemon() as desk:
+        await desk.talk("say hello", "m1")
+        await at_rest(desk)
+        threads, keeper = desk.tools.store.threads, desk.threads.janitor
+        row = await threads.get((await desk.threads.get(REF)).id)
+
+        async def away(*_: object) -> None:
+            raise Unavailable("the database is away")
+
+        note_error, threads.note_error = threads.note_error, away  # type: ignore[method-assign, assignment]  # a fault
+        with pytest.raises(Unavailable):
+            await keeper._report(row, "trouble")
+        threads.note_error = note_error  # type: ignore[method-assign]  # as it was
+        assert (await threads.get(row.id)).lease_owner is None
+        await desk.tools.store.leases.take(row.id, owner=keeper._owner, ttl=120.0)  # and now the daemon is stopped
+    assert (await street.store.threads.get(row.id)).lease_owner is None

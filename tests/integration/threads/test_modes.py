@@ -11,6 +11,8 @@ from holdfast.agents.base import Abilities
 from holdfast.errors import AgentDown, AgentUnsupported, Conflict, NotFound, SandboxLost, TurnNotFound, WrongState
 from holdfast.protocol.turn_events import Kind
 from holdfast.store.thread_rows import MessageRow
+from holdfast.threads.keys import MAX_MESSAGE_ID, check_message_id
+from holdfast.threads.steering import id_again
 from holdfast.threads.types import MessageStatus, Mode
 from support.house import until
 from support.threads import REF, Desk, Street, text_of
@@ -91,6 +93,26 @@ async def test_a_steering_message_that_the_agent_never_took_is_sent_again(street
         await desk.ended("m2")
         again = await desk.ended("m2+again")
     assert again.answer == "do not lose me\n"
+
+
+async def test_a_steering_message_that_cannot_be_sent_again_is_told_of(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("say I have that id", "m2+again")
+        await begin(desk, street)
+        desk.agent.inject("steer", error=AgentDown("gone"), times=None)
+        await desk.say("say do not lose me", "m2", mode=Mode.STEER)
+        await until(lambda: any(call == "steer" for call, _ in desk.agent.calls), "tried")
+        go(street)
+        await desk.ended("m2")
+        errors = [event.data["message"] for event in await desk.events() if event.kind == Kind.ERROR]
+    assert len(errors) == 1 and "has not read message m2" in str(errors[0])
+
+
+@pytest.mark.parametrize("length", [1, MAX_MESSAGE_ID])
+def test_what_is_sent_again_has_an_id_of_its_own(length: int) -> None:
+    ids = [f"{'x' * (length - 1)}{last}" for last in "abc"]
+    again = [check_message_id(id_again(one)) for one in ids]
+    assert len({*ids, *again}) == 6
 
 
 async def test_a_steering_message_is_known_by_its_place_and_not_by_a_clock_that_was_set_back(

@@ -7,6 +7,8 @@ import pytest
 from holdfast.errors import (
     AgentDown,
     AgentFailed,
+    AgentNotInstalled,
+    AgentWithoutModel,
     DriverTransient,
     DriverUnsupported,
     HoldfastError,
@@ -287,6 +289,16 @@ async def test_what_hangs_is_reported_in_time(street: Street, first: HoldfastErr
     async with street.daemon() as desk:
         assert (await desk.talk("recall hello", "m2")).answer == "yes\n"
     assert street.sandboxes() == [before]
+
+
+@pytest.mark.parametrize("error", [AgentNotInstalled, AgentWithoutModel])
+async def test_what_no_second_try_can_mend_is_reported_at_once(street: Street, error: type[HoldfastError]) -> None:
+    async with street.daemon(resolve_seconds=600.0, retry_seconds=600.0) as desk:
+        desk.agent.inject("start", error=error("it is so"), times=None)
+        async with asyncio.timeout(PATIENCE):
+            with pytest.raises(error):
+                await desk.threads.resolve(REF)
+        assert (await desk.threads.get(REF)).last_error == f"{error.code}: it is so"
 
 
 async def test_all_tries_to_clone_share_their_time(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:

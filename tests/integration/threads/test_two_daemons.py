@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.keys.types import ROOT
 from holdfast.protocol.turn_events import Kind
 from holdfast.sessions.machine import Status
 from holdfast.sessions.sleep import PausedAs
@@ -132,6 +133,25 @@ async def test_a_host_that_is_gone_is_reported_then_given_up_and_kept_aside_when
             await first.threads.janitor.tick()
             await until(lambda: one.house.world.sandboxes == {}, "the old sandbox is removed")
     assert sandboxes(one, two) == [thread.session_id]
+
+
+@pytest.mark.parametrize(("shared", "found"), [(True, b"kelp"), (False, None)])
+async def test_what_a_host_that_is_gone_had_is_made_anew_from_a_snapshot_within_reach(
+    tmp_path: Path, url: str, shared: bool, found: bytes | None
+) -> None:
+    common = tmp_path / "common" if shared else None
+    one, two = Host("node_one", tmp_path / "one", url, common), Host("node_two", tmp_path / "two", url, common)
+    async with one.up(), two.up():
+        async with one.daemon() as first:
+            await first.talk("write /workspace/a kelp", "m1")
+            before = str((await first.threads.get(REF)).session_id)
+            await first.sessions.snapshots.create(before, "one", idempotency_key=None, caller=ROOT)
+            await first.talk("write /workspace/a newer\nsay after the snapshot", "m2")
+        async with two.daemon(replace(QUICK, node_silent_seconds=0.3, node_grace_seconds=1.0)) as second:
+            turn = await second.talk("recall after the snapshot", "m3")
+            session_id = str((await second.threads.get(REF)).session_id)
+        assert two.house.world.sandboxes[session_id].files.get("/workspace/a") == found
+        assert turn.answer == "yes\n"
 
 
 async def test_a_thread_without_a_sandbox_is_taken_over_when_its_lease_has_run_out(hosts: tuple[Host, Host]) -> None:

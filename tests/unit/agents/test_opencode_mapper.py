@@ -134,6 +134,13 @@ def test_a_permission_that_a_person_gives() -> None:
     assert of(Kind.QUESTION_CLOSED, told) == [{"question_id": "per_1", "answer": "allow"}]
 
 
+def test_a_person_sees_all_that_is_asked_for() -> None:
+    parts = {**ASKED, "patterns": ["echo hi", "git push"], "metadata": {}}
+    whole = {**parts, "metadata": {"command": "echo hi && git push"}}
+    told = [of(Kind.QUESTION, events(PROMPT, one, rules=["ask bash"]))[0]["text"] for one in (parts, whole)]
+    assert told == ["May I use bash: echo hi, git push?", "May I use bash: echo hi && git push?"]
+
+
 RULES = ["deny bash:*--force*", "ask bash:git push*", "ask bash:rm *"]
 
 

@@ -10,7 +10,7 @@ from holdfast.agents.base import Brief, Place, Sandbox
 from holdfast.agents.opencode.settings import config, launch, model_fields
 from holdfast.agents.opencode.tools import permissions
 from holdfast.agents.permissions import parse
-from holdfast.errors import AgentFailed
+from holdfast.errors import AgentFailed, AgentWithoutModel
 from holdfast.protocol.models import Model, Wire, channel_tag, placeholder
 
 CLAUDE = Model("anthropic", "claude-x", (Wire.CHAT, Wire.MESSAGES))
@@ -39,7 +39,7 @@ def test_a_prompt_names_its_model() -> None:
 
 
 def test_without_a_model_it_says_what_to_do() -> None:
-    with pytest.raises(AgentFailed, match="providers"):
+    with pytest.raises(AgentWithoutModel, match="providers"):
         launch(replace(PLACE, brief=Brief()), "/home/.x")
 
 

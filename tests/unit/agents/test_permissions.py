@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.agents.known import KNOWN
-from holdfast.agents.permissions import KINDS, check, parse
+from holdfast.agents.permissions import KINDS, check, parse, shown
 from holdfast.agents.registry import AgentRegistry
 from holdfast.errors import AgentUnsupported
 
@@ -27,3 +27,11 @@ def test_every_agent_says_what_it_asks_for(name: str) -> None:
     for line in [f"deny {kind}:x" for kind in KINDS if kind not in kept] + ([] if kept else ["ask *"]):
         with pytest.raises(AgentUnsupported, match=f"^{name} cannot keep the rule '{line.replace('*', '.*')}'"):
             check(name, kept, parse([line]))
+
+
+def test_nothing_hides_behind_a_long_beginning() -> None:
+    command = f"echo {'a' * 5000}; rm -rf /"
+    assert shown(command).endswith("a; rm -rf /") and f"({len(command) - 4000} characters are not shown)" in shown(
+        command
+    )
+    assert shown("x" * 4000) == "x" * 4000

@@ -294,5 +294,5 @@ def test_rows_and_lines() -> None:
     )
     assert row(info, NOW) == ("dm:U1", "ann", "scripted", "none", "-", "0s", "7", "bad thing")
     assert said(Line("user", "hi\n", "default", "trn_1", "ann", NOW)) == "2026-01-02 03:04 ann: hi"
-    event = ThreadEvent(3, "title", None, "default", NOW, {"title": "ü"})
-    assert event_line(event) == '3\t2026-01-02T03:04:05.000000Z\ttitle\t-\t{"title": "ü"}'
+    event = ThreadEvent(3, "title", None, "default", NOW, {"title": "\x9b31mü"})
+    assert event_line(event) == '3\t2026-01-02T03:04:05.000000Z\ttitle\t-\t{"title": "31mü"}'

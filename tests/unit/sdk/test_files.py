@@ -21,6 +21,13 @@ async def session(client: Client) -> Session:
     return await client.create_session()
 
 
+async def test_a_local_file_with_the_longest_name(session: Session, tmp_path: Path) -> None:
+    name = "長" * 85
+    await session.files.upload(b"bytes", "/w/a")
+    await session.files.download("/w/a", tmp_path / name)
+    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [(name, b"bytes")]
+
+
 async def test_content(session: Session, tmp_path: Path) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         yield b"from "

@@ -13,7 +13,7 @@ from holdfast.agents.acp.permission import ALLOW, CANCELED, DENY, Asked
 from holdfast.agents.acp.position import BEGINNING, END, Position, position_of
 from holdfast.agents.acp.turn import Turn
 from holdfast.agents.base import Cursor, Told
-from holdfast.agents.permissions import Action, decide
+from holdfast.agents.permissions import Action, decide, shown
 from holdfast.agents.supervisor.lines import Line
 from holdfast.agents.supervisor.output import Said, let_go
 from holdfast.errors import AgentDown, HoldfastError
@@ -170,7 +170,7 @@ class Reader:
             return []
         data = {
             "question_id": self._turn.question_id(asked.number),
-            "text": f"May I use {asked.tool}? {asked.argument}"[:2000],
+            "text": f"May I use {asked.tool}? {shown(asked.argument)}",
             "options": asked.event_options(),
             "default": DENY,
             "tool_id": asked.tool_id,

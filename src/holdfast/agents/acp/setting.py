@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from holdfast.agents.base import Brief
 from holdfast.agents.permissions import Action
-from holdfast.errors import AgentFailed
+from holdfast.errors import AgentWithoutModel
 from holdfast.protocol.models import Model, Wire, placeholder, url_of
 
 
@@ -55,7 +55,7 @@ def choose(agent: str, home: str, tag: str, brief: Brief, wires: Sequence[Wire],
     usable = [model for model in brief.models if model.wires]
     if not usable:
         offered = ", ".join(model.id for model in brief.models) or "none"
-        raise AgentFailed(
+        raise AgentWithoutModel(
             f"{agent} speaks {', '.join(wires)}, and there is no model that this thread may use. Offered: {offered}. "
             f"Add a provider to the setting providers, or allow one of its models"
         )

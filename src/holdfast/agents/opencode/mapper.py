@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.agents.opencode.tools import kind_of
-from holdfast.agents.permissions import Action, Rule, decide, find
+from holdfast.agents.permissions import Action, Rule, decide, find, shown
 from holdfast.agents.supervisor.offers import offer_events
 from holdfast.protocol.turn_events import AgentStatus, Kind, StopReason, ToolState, TurnEvent
 
@@ -146,7 +146,8 @@ class Mapper:
         if action is not Action.ASK:
             self.decided[request] = action
             return []
-        text = f"May I use {permission}: {arguments[0]}?" if arguments else f"May I use {permission}?"
+        about = ", ".join(_named(record) or arguments)
+        text = f"May I use {permission}: {shown(about)}?" if about else f"May I use {permission}?"
         asked = {"question_id": request, "text": text, "options": list(_OPTIONS), "default": DENY}
         self.asked[request] = {**asked, "permission": True}
         return [TurnEvent(Kind.QUESTION, asked)]
@@ -232,11 +233,15 @@ def wanted_by(record: Json) -> tuple[str, list[str]]:
 
 
 def _arguments(record: Json) -> list[str]:
-    metadata = _object(record.get("metadata")) or {}
-    named = [value for value in (metadata.get(key) for key in ("command", "filepath", "url")) if isinstance(value, str)]
     patterns = record.get("patterns")
     listed = [one for one in patterns if isinstance(one, str)] if isinstance(patterns, list) else []
-    return list(dict.fromkeys([*named, *listed]))
+    return list(dict.fromkeys([*_named(record), *listed]))
+
+
+def _named(record: Json) -> list[str]:
+    """All of it in one; ``patterns`` has the parts, each command of a line, say."""
+    metadata = _object(record.get("metadata")) or {}
+    return [value for value in (metadata.get(key) for key in ("command", "filepath", "url")) if isinstance(value, str)]
 
 
 def _failure(error: Json) -> dict[str, object]:

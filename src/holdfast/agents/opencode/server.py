@@ -67,8 +67,9 @@ class Servers:
 
     async def _port(self, place: Place, found: Found) -> int:
         """As it was noted when it got ready: what it said then is not kept for ever. Before, it is still there."""
-        noted, _, port = (await find_file(place, await self._port_file(place)) or b"").decode().partition(" ")
-        if noted == found.view.process_id and port.isdigit():
+        data = await find_file(place, await self._port_file(place)) or b""
+        noted, _, port = data.decode(errors="replace").partition(" ")
+        if noted == found.view.process_id and port.isdecimal():
             return int(port)
         said = _PORT.search(await self._head(place, found))
         if said is None:

@@ -13,7 +13,7 @@ from typing import Final
 from holdfast.agents.base import Brief, Place
 from holdfast.agents.opencode.tools import permissions
 from holdfast.agents.supervisor import Launch
-from holdfast.errors import AgentFailed
+from holdfast.errors import AgentFailed, AgentWithoutModel
 from holdfast.protocol.models import Model, Wire, channel_tag, placeholder, url_of
 
 NAME: Final = "opencode"
@@ -53,7 +53,7 @@ def recorder() -> bytes:
 
 
 def launch(place: Place, directory: str) -> Launch:
-    """How to start it in this channel. ``AgentFailed`` if there is no model that it can talk to."""
+    """How to start it in this channel. ``AgentWithoutModel`` if there is no model that it can talk to."""
     xdg = f"{directory}/xdg"
     env = {
         **place.brief.environment,
@@ -148,7 +148,10 @@ def model_of(brief: Brief, wanted: str | None) -> Model:
     """The one of this id, or the first that it can talk to."""
     offered = usable(brief)
     if not offered:
-        raise AgentFailed("there is no model that OpenCode can talk to; configure one of the providers")
+        raise AgentWithoutModel(
+            "there is no model that OpenCode can talk to and this thread may use; see the settings providers and "
+            "allowed_models, and that driver is not process, whose sandboxes reach no model"
+        )
     if wanted is None:
         return offered[0]
     for model in offered:

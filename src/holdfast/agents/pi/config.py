@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from holdfast.agents.base import Brief
 from holdfast.agents.pi import extension
-from holdfast.errors import AgentFailed
+from holdfast.errors import AgentWithoutModel
 from holdfast.protocol.models import Model, Wire, placeholder, url_of
 
 MODELS = "models.json"
@@ -68,7 +68,7 @@ def spoken(models: Sequence[Model]) -> list[tuple[Model, Wire]]:
     """The models that pi can speak to, each with a dialect."""
     found = [(model, wire) for model in models if (wire := _wire(model)) is not None]
     if not found:
-        raise AgentFailed(
+        raise AgentWithoutModel(
             "pi has no model to work with: configure a provider that speaks one of "
             f"{', '.join(wire.value for wire in _APIS)} (the setting providers)"
         )

@@ -66,6 +66,13 @@ export function described(name, input, cwd) {
   return [kind, String(argument(input ?? {}, cwd) ?? "")];
 }
 
+// As ``permissions.shown`` has it.
+export function shown(argument) {
+  const hidden = argument.length - 4000;
+  if (hidden <= 0) return argument;
+  return `${argument.slice(0, 3000)} … (${hidden} characters are not shown) … ${argument.slice(-1000)}`;
+}
+
 const rules = RULES.map(([action, tool, argument]) => ({ action, tool: matcher(tool), argument: matcher(argument) }));
 
 const always = new Set(); // rules that were answered for good, each for one kind of tool: `ask *` is about many
@@ -82,7 +89,7 @@ export default function (pi) {
     if (!rule || rule.action === "allow" || (rule.action === "ask" && always.has(wish))) return undefined;
     if (rule.action === "deny") return { block: true, reason: "Not allowed here, by the rules of this conversation." };
     const call = event.toolCallId;
-    const about = { call, tool: kind, text: `May I use ${kind}: ${argument.slice(0, 2000)}` };
+    const about = { call, tool: kind, text: `May I use ${kind}: ${shown(argument)}` };
     const answer = await ctx.ui.select(%(asked)s + JSON.stringify(about), OPTIONS, { signal: ctx.signal });
     ctx.ui.notify(%(closed)s + JSON.stringify({ call, answer: answer ?? "deny" }));
     if (answer === "allow_always") always.add(wish);

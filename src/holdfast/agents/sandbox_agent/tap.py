@@ -1,16 +1,20 @@
 """What sandbox-agent says while no daemon listens: a small process beside it reads along, and the runner keeps that.
 
 The server itself has only its newest events. A daemon that comes back late finds the others in the tap's output. It
-needs nothing but bash, ends with the server, and has the token from the server's own file.
+needs nothing but bash, ends with the server, and has the token from the server's own file. On its stderr there is
+nothing but what the runner tells (``cuts``).
 """
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Final
 
 from holdfast.agents.base import Place
-from holdfast.agents.http.events import Parser
+from holdfast.agents.http.events import Event, Parser
 from holdfast.agents.supervisor import Line, parse
 from holdfast.errors import ProcessNotFound
+from holdfast.protocol.messages import STDOUT
+from holdfast.sessions.follow import Chunk
 from holdfast.sessions.processes import ProcessRequest, ProcessView
 
 KEEP_BYTES: Final = 8 << 20
@@ -29,34 +33,56 @@ _SCRIPT: Final = (
 async def open_tap(place: Place, server: ProcessView, token_file: str, port: int, path: str) -> None:
     """One for each server, whoever asks for it."""
     argv = ["bash", "-c", _SCRIPT, _mark(server.process_id), token_file, str(port), path]
-    request = ProcessRequest(argv=argv, output_bytes=KEEP_BYTES)
+    request = ProcessRequest(argv=argv, output_bytes=KEEP_BYTES, told_of_cuts=True)
     await place.sandbox.processes.start(place.session_id, request, idempotency_key=_mark(server.process_id))
+
+
+async def find_tap(place: Place, server_process_id: str) -> ProcessView | None:
+    for view in await place.sandbox.processes.list(place.session_id):
+        if _mark(server_process_id) in view.cmd:
+            return view
+    return None
+
+
+async def output(place: Place, tap: ProcessView, offset: int) -> AsyncGenerator[Chunk, None]:
+    """From there on, all that is there now. Nothing of one that is forgotten."""
+    while True:
+        try:
+            chunks, view = await place.sandbox.processes.read(
+                place.session_id, tap.process_id, offset=offset, limit=_READ_BYTES
+            )
+        except ProcessNotFound:
+            return
+        for chunk in chunks:
+            offset = chunk.end
+            yield chunk
+        if not chunks or offset >= view.written:
+            return
 
 
 async def tapped(place: Place, server_process_id: str, after: int, before: int) -> Sequence[Line]:
     """Events of that server between these two, neither included, as far as they are kept."""
-    processes = place.sandbox.processes
+    tap = await find_tap(place, server_process_id)
+    if tap is None:
+        return []
     found: dict[int, Line] = {}
-    for view in await processes.list(place.session_id):
-        if _mark(server_process_id) not in view.cmd:
-            continue
-        parser, offset = Parser(), view.kept_from
-        while offset < view.written:
-            try:
-                chunks, _ = await processes.read(place.session_id, view.process_id, offset=offset, limit=_READ_BYTES)
-            except ProcessNotFound:
-                break
-            for chunk in chunks:
-                offset = chunk.end
-                parser = Parser() if chunk.dropped else parser  # or one event's data would go by another's id
-                for event in parser.feed(chunk.data):
-                    number = int(event.id) if event.id.isascii() and event.id.isdigit() else 0
-                    told = parse(event.data.encode()) if after < number < before else None
-                    if told is not None:
-                        found.setdefault(number, Line(number, number + 1, told))
-            if not chunks:
-                break
+    parser = Parser()
+    async with contextlib.aclosing(output(place, tap, tap.kept_from)) as chunks:
+        async for chunk in chunks:
+            if chunk.stream != STDOUT:
+                continue
+            parser = Parser() if chunk.dropped else parser  # or one event's data would go by another's id
+            for event in parser.feed(chunk.data):
+                number = number_of(event)
+                told = parse(event.data.encode()) if after < number < before else None
+                if told is not None:
+                    found.setdefault(number, Line(number, number + 1, told))
     return [found[number] for number in sorted(found)]
+
+
+def number_of(event: Event) -> int:
+    """They are counted from 1."""
+    return int(event.id) if event.id.isascii() and event.id.isdigit() else 0
 
 
 def with_gaps(lines: Sequence[Line], after: int, before: int) -> Iterator[Line | int]:

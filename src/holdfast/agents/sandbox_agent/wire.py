@@ -13,12 +13,14 @@ from dataclasses import replace
 
 from holdfast.agents.acp.words import is_answer, request
 from holdfast.agents.base import Place
-from holdfast.agents.http import Event, Server
+from holdfast.agents.http import Server
+from holdfast.agents.sandbox_agent.cuts import Cuts
 from holdfast.agents.sandbox_agent.server import TOKEN_FILE, AcpServer, locate, message_of
-from holdfast.agents.sandbox_agent.tap import open_tap, tapped, with_gaps
+from holdfast.agents.sandbox_agent.tap import number_of, open_tap, tapped, with_gaps
 from holdfast.agents.supervisor import Delivery, Found, Journal, Json, Line, Patience, Supervisor, parse
 from holdfast.agents.supervisor.home import write_file
 from holdfast.agents.supervisor.journal import stdin_lock
+from holdfast.agents.supervisor.lines import CUT
 from holdfast.agents.supervisor.output import Said, let_go
 from holdfast.errors import AgentDown, AgentError, FileMissing, HoldfastError, ProcessNotFound
 from holdfast.sessions.follow import Attached
@@ -47,6 +49,8 @@ class HttpSupervisor(Supervisor):
         self._behind = behind
         self._servers: dict[Key, Server] = {}
         self._seen: dict[Key, int] = {}
+        self._uncut_since: dict[Key, int] = {}
+        """What came after that event, we heard ourselves as it was said: no daemon has died."""
         self._held: dict[str, asyncio.Task[None]] = {}
         self._tapped: set[Key] = set()
 
@@ -58,6 +62,18 @@ class HttpSupervisor(Supervisor):
     # -- what it says --------------------------------------------------------------------------------------------------
 
     async def follow(self, place: Place, process_id: str, offset: int, quiet: float) -> AsyncGenerator[Said, None]:
+        """With ``CUT`` before the line that came after one."""
+        key, cuts, last = (place.session_id, process_id), Cuts(place, process_id), offset
+        async with contextlib.aclosing(self._follow(place, process_id, offset, quiet)) as items:
+            async for item in items:
+                if isinstance(item, Line):
+                    is_uncut = self._uncut_since.get(key, LAST) <= offset
+                    if not is_uncut and await cuts.between(last, item.start):
+                        yield Line(item.start, item.start, CUT)
+                    last = item.start
+                yield item
+
+    async def _follow(self, place: Place, process_id: str, offset: int, quiet: float) -> AsyncGenerator[Said, None]:
         last, failures = offset, 0
         yield Attached()
         while True:
@@ -82,6 +98,7 @@ class HttpSupervisor(Supervisor):
                                 return
                         yield item
             except AgentDown:
+                self._uncut_since.pop((place.session_id, process_id), None)
                 failures += 1
                 if failures > _RETRIES:
                     raise
@@ -95,7 +112,7 @@ class HttpSupervisor(Supervisor):
             fresh = True
             async with contextlib.aclosing(acp.events(last)) as stream:
                 async for event in stream:
-                    number = _number(event)
+                    number = 0 if event is None else number_of(event)
                     if event is None or number <= last:
                         continue
                     if number > last + 1 and not fresh:
@@ -185,6 +202,7 @@ class HttpSupervisor(Supervisor):
                 async with contextlib.aclosing(self._exchange_lines(place, view, _ping(id), after)) as lines:
                     async for line in lines:
                         if is_answer(line.told, id):
+                            self._hear_from(place, view, line.start)
                             return line.start
         except TimeoutError:
             pass
@@ -259,6 +277,11 @@ class HttpSupervisor(Supervisor):
                 self._tapped.clear()
             self._tapped.add(key)
 
+    def _hear_from(self, place: Place, view: ProcessView, number: int) -> None:
+        if len(self._uncut_since) >= _REMEMBERED:
+            self._uncut_since.clear()
+        self._uncut_since.setdefault((place.session_id, view.process_id), number)
+
     def _remember(self, place: Place, process_id: str, number: int) -> None:
         if len(self._seen) >= _REMEMBERED:
             self._seen.clear()
@@ -320,10 +343,6 @@ def _new_id() -> str:
 def _ping(id: str) -> bytes:
     """Any agent says at once that it does not know this."""
     return request(id, "_holdfast/ping", {})
-
-
-def _number(event: Event | None) -> int:
-    return int(event.id) if event is not None and event.id.isascii() and event.id.isdigit() else 0
 
 
 async def _or_silence(

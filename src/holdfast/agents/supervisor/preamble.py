@@ -14,6 +14,9 @@ FOLLOWS: Final = "[End of the conversation so far; the next message follows]"
 MOST_CHARACTERS: Final = 200_000
 """The newest count."""
 
+_CUT = " […]"
+_WORTH_IT = 1000
+"""With less room, the message that does not fit is left out: of a longer one the beginning says what it was about."""
 _WHO = {"user": "User", "agent": "You"}
 
 
@@ -24,6 +27,7 @@ def preamble(history: Sequence[Said], end: str = FOLLOWS) -> str:
     for one in reversed(history):
         line = f"{_WHO.get(one.role, one.role)}: {one.text.replace(end, '')}"
         if len(line) > room:
+            lines += [f"{line[: room - len(_CUT)]}{_CUT}"] if room >= _WORTH_IT else []
             break
         room -= len(line)
         lines.append(line)

@@ -127,7 +127,7 @@ def _in_shell(talk: Conversation, verb: str, rest: str) -> Sequence[Action]:
 
 def _failure(rest: str) -> Fail:
     code, _, message = rest.partition(" ")
-    status = int(code) if code.isdigit() and 400 <= int(code) <= 599 else STATUSES.get(code, 400)
+    status = int(code) if code.isdecimal() and 400 <= int(code) <= 599 else STATUSES.get(code, 400)
     return Fail(status, message or "as the script says")
 
 

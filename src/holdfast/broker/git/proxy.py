@@ -26,10 +26,10 @@ PIECE = 1 << 16
 SAID = 2048
 """How much of a server's own words about an error is passed on."""
 
-_ASKED = (
-    *("Accept", "Accept-Language", "User-Agent", "Git-Protocol"),
-    *("Content-Type", "Content-Encoding", "Content-Length"),
-)
+_ASKED = ("Accept", "Accept-Language", "User-Agent", "Git-Protocol")
+_ASKED_OF_BODIES = ("Content-Type", "Content-Encoding", "Content-Length")
+"""Only where the body is sent on, too. Connections to a server are shared: it would take what follows on one, another
+sandbox's request with the token, for a body that was announced and did not come."""
 _ANSWERED = ("Content-Type", "Content-Encoding", "Content-Length", "Cache-Control", "Expires", "Pragma")
 
 
@@ -82,7 +82,8 @@ class GitProxy:
 
     async def _headers(self, request: web.BaseRequest, host: GitHost) -> dict[str, str]:
         """Only what git needs; whatever a program in the sandbox sends to say who it is stays here."""
-        headers = {name: request.headers[name] for name in _ASKED if name in request.headers}
+        names = _ASKED if request.method == "GET" else _ASKED + _ASKED_OF_BODIES
+        headers = {name: request.headers[name] for name in names if name in request.headers}
         headers["Accept-Encoding"] = request.headers.get("Accept-Encoding", "identity")
         if host.key is not None:
             headers["Authorization"] = _basic(host.username, await host.key.get())

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, replace
 
 import structlog
@@ -243,11 +243,11 @@ async def _translate(opened: Opened, first: bytes) -> Failed | None:
     return None
 
 
-async def _beginning(chunks: AsyncIterator[bytes]) -> bytes:
-    """Of an error's body, what there is of it."""
+async def _beginning(chunks: AsyncGenerator[bytes]) -> bytes:
+    """Of an error's body, what there is of it. Nobody reads on from there: it is passed on as one, or not at all."""
     body = b""
     with contextlib.suppress(Broken, TimeoutError):
-        async with asyncio.timeout(_ERROR_SECONDS):
+        async with contextlib.aclosing(chunks), asyncio.timeout(_ERROR_SECONDS):
             async for chunk in chunks:
                 body += chunk
                 if len(body) > _ERROR_BYTES:

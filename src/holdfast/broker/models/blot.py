@@ -1,6 +1,6 @@
 """A key is blotted out wherever a provider repeats it: no answer may bring it into a sandbox, an event or a log."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 _BLOT = b"[key]"
 _SHORTEST = 16
@@ -35,7 +35,7 @@ class Blotter:
         return 0
 
 
-async def blotted(chunks: AsyncIterator[bytes], key: str | None) -> AsyncIterator[bytes]:
+async def blotted(chunks: AsyncIterator[bytes], key: str | None) -> AsyncGenerator[bytes]:
     """The same without the key; ``None``: there is none. Never an empty piece."""
     if key is None or len(key) < _SHORTEST:
         async for chunk in chunks:

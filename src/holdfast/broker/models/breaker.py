@@ -58,6 +58,10 @@ class Breaker:
         self._open_until = None
         self._probe_until = 0.0
 
+    def undecided(self) -> None:
+        """The call has shown neither: the next one may be the probe."""
+        self._probe_until = 0.0
+
     def failed(self, seen_by: str | None = None) -> None:
         """``seen_by`` names a thread whose own question may be the reason: such failures count only if another thread
         sees them, too. One thread must not close a provider for all."""

@@ -234,6 +234,7 @@ class ModelProxy:
             try:
                 outcome = await self._attempts.open(put, patience)
             except asyncio.CancelledError:
+                breaker.undecided()
                 if ask.question is not None and ask.endpoint.is_billed:
                     call = canceled_call(candidate, ask.question.size, time.monotonic() - since)
                     self._ledger.cut_off(account, call)
@@ -243,6 +244,8 @@ class ModelProxy:
                 return outcome
             if outcome.is_providers_fault:
                 breaker.failed(account.thread_id if outcome.may_be_questions else None)
+            else:
+                breaker.undecided()
             log.warning("model.failed", model=candidate.model.id, thread_id=account.thread_id, why=outcome.reason)
             if ask.endpoint.is_billed:
                 self._ledger.cut_off(account, failed_call(outcome))

@@ -20,6 +20,8 @@ from holdfast.protocol.models import Wire
 
 _OTHERS = ("models", "fallbacks")
 """Where routers are told whom else to ask: they would answer with models that this thread may not use."""
+_MOST_NAME = 200
+"""Of a model, in characters. It is kept with the bill, and logged: not for sandboxes to fill the host's disk with."""
 _MOST_OUTPUT = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 
@@ -51,6 +53,8 @@ class Question:
         model = self._endpoint.model if self._endpoint.model is not None else self._data.get("model")
         if not isinstance(model, str) or not model:
             raise BadQuestion("the request names no model")
+        if len(model) > _MOST_NAME or not model.isprintable():
+            raise BadQuestion(f"what the request names is no model: that has at most {_MOST_NAME} printable characters")
         return model
 
     @property

@@ -1,9 +1,12 @@
 """JSON schemas of tools. All dialects take them; Gemini has an older form of its own, besides."""
 
+import re
+
 from holdfast.broker.wires.shape import Json, items, string, table
 
 _NUMBERS = frozenset({"maxItems", "minItems", "maxLength", "minLength", "maxProperties", "minProperties"})
 """Google writes these as text: they have 64 bits there."""
+_DIGITS = re.compile(r"[0-9]{1,19}")
 _ONLY_THERE = frozenset({"example", "nullable", "propertyOrdering"})
 
 
@@ -28,7 +31,7 @@ def from_openapi(schema: Json) -> Json:
             found[name] = from_openapi(table(value))
         elif name == "anyOf":
             found[name] = [from_openapi(table(one)) for one in items(value)]
-        elif name in _NUMBERS and isinstance(value, str) and value.isdigit():
+        elif name in _NUMBERS and isinstance(value, str) and _DIGITS.fullmatch(value):
             found[name] = int(value)
         else:
             found[name] = value

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 Json = Mapping[str, object]
 
@@ -30,7 +30,12 @@ def whole(value: object) -> int | None:
 
 
 def decimal(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def texts(content: object) -> list[str]:
@@ -46,8 +51,8 @@ def object_in(text: str) -> Json | None:
     if not text.strip():
         return {}
     try:
-        value = from_json(text)
-    except ValueError:
+        value = json.loads(text)  # pydantic's takes no halves of characters
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 

@@ -66,6 +66,17 @@ async def test_the_events_of_a_turn_and_their_kinds(store: Store) -> None:
     assert [event.data["question_id"] for event in only] == ["q1"]
 
 
+async def test_halves_of_characters_do_not_reach_readers(store: Store) -> None:
+    lease = await leased(store)
+    given = {"title": "cut \ud83d", "more": ["\ude00 \U0001f600 \0 é", "\\ud83d", {"\ud83d\ud83d": 1.5}]}
+    await store.thread_events.record(lease, [TurnEvent(Kind.TITLE, given)])
+    (event,) = (await store.thread_events.page(THREAD, after=0, limit=1)).events
+    assert event.data == {
+        "title": "cut \ufffd",
+        "more": ["\ufffd \U0001f600 \0 é", "\\ud83d", {"\ufffd\ufffd": 1.5}],
+    }
+
+
 async def test_who_listens_is_woken_at_once_by_this_process(store: Store) -> None:
     lease = await leased(store)
     await a_thread(store, 2)

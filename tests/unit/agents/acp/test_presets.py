@@ -12,7 +12,7 @@ from holdfast.agents.base import Brief
 from holdfast.agents.known import KNOWN
 from holdfast.agents.permissions import parse
 from holdfast.agents.registry import AgentRegistry
-from holdfast.errors import AgentFailed
+from holdfast.errors import AgentWithoutModel
 from holdfast.protocol.models import Model, Wire
 
 CHAT = Model("local", "small", (Wire.CHAT,))
@@ -40,7 +40,7 @@ def test_the_way_to_the_model_is_the_brokers(name: str) -> None:
 def test_nothing_that_fits_is_said_with_what_would(name: str) -> None:
     preset = PRESETS[name]
     deaf = Model("p", "m", ())
-    with pytest.raises(AgentFailed, match="providers") as raised:
+    with pytest.raises(AgentWithoutModel, match="providers") as raised:
         setting(preset, deaf)
     assert preset.wires[0] in raised.value.message and "p/m" in raised.value.message
 

@@ -7,7 +7,7 @@ import pytest
 from holdfast.agents.base import Brief
 from holdfast.agents.permissions import parse
 from holdfast.agents.pi.config import EXTENSION, MODELS, SYSTEM, config
-from holdfast.errors import AgentFailed
+from holdfast.errors import AgentWithoutModel
 from holdfast.protocol.models import Model, Wire
 
 CLAUDE = Model("anthropic", "claude", (Wire.MESSAGES,), 200_000, 64_000)
@@ -43,5 +43,5 @@ def test_only_what_is_wanted_is_there() -> None:
 
 
 def test_without_a_model_it_says_what_to_do() -> None:
-    with pytest.raises(AgentFailed, match="providers"):
+    with pytest.raises(AgentWithoutModel, match="providers"):
         config(Brief(), "/dir", "t")

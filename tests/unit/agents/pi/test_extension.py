@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.permissions import decide, parse
+from holdfast.agents.permissions import decide, parse, shown
 from holdfast.agents.pi import extension
 
 NODE = shutil.which("node", path="/usr/local/lib/holdfast-agents/bin:/usr/local/bin:/usr/bin")
@@ -56,6 +56,17 @@ def test_it_decides_as_the_host_does(tmp_path: Path) -> None:
     ours = [decide(rules, kind, argument).value for kind, argument in CALLS]
     assert dict(zip(CALLS, json.loads(done.stdout), strict=True)) == dict(zip(CALLS, ours, strict=True))
     assert len(set(ours)) == 3  # the sample tells something
+
+
+@pytest.mark.skipif(NODE is None, reason="there is no node here")
+def test_it_shows_what_is_asked_for_as_others_do(tmp_path: Path) -> None:
+    arguments = ["ls", "a" * 4000, "echo " + "a" * 5000 + "; rm -rf /"]
+    (tmp_path / "x.mjs").write_text(extension.source(parse(["ask *"])))
+    script = f"import {{ shown }} from './x.mjs'; console.log(JSON.stringify({json.dumps(arguments)}.map(shown)))"
+    (tmp_path / "main.mjs").write_text(script)
+    assert NODE is not None
+    done = subprocess.run([NODE, "main.mjs"], cwd=tmp_path, capture_output=True, text=True, timeout=30, check=True)
+    assert json.loads(done.stdout) == [shown(one) for one in arguments]
 
 
 def test_it_is_left_out_where_nothing_is_asked() -> None:

@@ -13,8 +13,10 @@ from holdfast.agents.http import Event
 from holdfast.agents.sandbox_agent.server import AcpServer
 from holdfast.agents.sandbox_agent.wire import EXITED, LAST, HttpSupervisor
 from holdfast.agents.supervisor import Line, Patience
+from holdfast.agents.supervisor.lines import CUT
 from holdfast.errors import AgentDown, ProcessNotFound
-from holdfast.protocol.messages import STDOUT
+from holdfast.protocol.messages import CUT as CUT_OFF
+from holdfast.protocol.messages import STDERR, STDOUT
 from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.processes import ProcessView
 
@@ -24,11 +26,13 @@ VIEW = ProcessView("prc_1", 7, "", False, True, None, 0.0, None, 0, 0)
 
 
 class Processes:
-    """One process, that runs as often as it is asked about; and a tap beside it, with what that has written."""
+    """One process, that runs as often as it is asked about; and a tap beside it, with what that has written, and what
+    the runner has told it."""
 
     def __init__(self, running: int, tap: bytes) -> None:
         self.running = running
         self.tap = tap
+        self.reads = 0
 
     async def list(self, _session_id: str) -> Sequence[ProcessView]:
         cmd = f"bash -c … holdfast-tap-{VIEW.process_id} /token 8000 /v1/acp/main"
@@ -39,8 +43,10 @@ class Processes:
         self, _session_id: str, process_id: str, *, offset: int, limit: int
     ) -> tuple[Sequence[Chunk], ProcessView]:
         assert process_id == "prc_2" and limit > 0
-        data = self.tap[offset : offset + 50]
-        return [Chunk(STDOUT, offset, data)] if data else [], VIEW
+        self.reads += 1
+        said, told, _ = self.tap[offset:].partition(CUT_OFF)
+        chunk = Chunk(STDOUT, offset, said[:50]) if said else Chunk(STDERR, offset, told)
+        return [chunk] if chunk.data else [], replace(VIEW, process_id="prc_2", written=len(self.tap))
 
     async def get(self, _session_id: str, process_id: str, *, wait_ms: int = 0) -> ProcessView:
         if process_id != VIEW.process_id:
@@ -81,13 +87,24 @@ class Wired(HttpSupervisor):
 
 
 async def said(stub: Stub, offset: int, *, running: int, tap: bytes = b"") -> list[object]:
+    return await said_to(Wired(stub), Box(running, tap), offset)
+
+
+async def said_to(wired: Wired, box: Box, offset: int) -> list[object]:
     """Lines as their numbers, and the rest as it is."""
-    place = Place("ses_1", cast(Sandbox, Box(running, tap)))
     found: list[object] = []
-    async with contextlib.aclosing(Wired(stub).follow(place, VIEW.process_id, offset, 10)) as items:
+    async with contextlib.aclosing(wired.follow(place_with(box), VIEW.process_id, offset, 10)) as items:
         async for item in items:
-            found.append(item.start if isinstance(item, Line) else item)
+            found.append(item.start if isinstance(item, Line) and item.told != CUT else item)
     return found
+
+
+def place_with(box: Box) -> Place:
+    return Place("ses_1", cast(Sandbox, box))
+
+
+def cut_before(number: int) -> Line:
+    return Line(number, number, CUT)
 
 
 def ended(found: Sequence[object]) -> bool:
@@ -133,6 +150,38 @@ async def test_what_neither_has_is_lost() -> None:
 async def test_of_a_server_that_is_gone_the_tap_has_the_rest() -> None:
     found = await said(Stub(), 2, running=0, tap=tapped(1, 2, 3, 4))
     assert found[:-1] == [Attached(), 3, 4] and ended(found)
+
+
+async def test_a_cut_is_told_where_the_runner_has_told_it_to_the_tap() -> None:
+    """Though the server knows nothing of it; and though a tap that was connected anew repeats what came before."""
+    tap = tapped(1, 2, 3, 4, 5) + CUT_OFF + b"\n\n" + tapped(2, 3, 4, 5, 6, 7) + CUT_OFF + tapped(8)
+    found = await said(Stub([4, 5, 6, 7, 8]), 3, running=1, tap=tap)
+    assert found[:-1] == [Attached(), 4, 5, cut_before(6), 6, 7, cut_before(8), 8]
+
+
+async def test_a_cut_is_known_before_the_tap_has_what_came_after_it() -> None:
+    found = await said(Stub([4, 5, 6]), 3, running=1, tap=tapped(1, 2, 3, 4, 5) + CUT_OFF)
+    assert found[:-1] == [Attached(), 4, 5, cut_before(6), 6]
+
+
+async def test_a_cut_in_the_rest_that_only_the_tap_has() -> None:
+    """In the middle of an event's bytes, too: these are another stream's."""
+    whole = tapped(1, 2, 3, 4, 5)
+    found = await said(Stub(), 2, running=0, tap=whole[:-9] + CUT_OFF + whole[-9:])
+    assert found[:-1] == [Attached(), 3, 4, cut_before(5), 5]
+
+
+async def test_of_what_was_heard_as_it_was_said_nobody_asks_the_tap() -> None:
+    """As long as the connection stands."""
+    tap = tapped(1, 2, 3, 4, 5) + CUT_OFF + tapped(6)
+    wired, box = Wired(Stub([4, 5], [6])), Box(2, tap)
+    wired._hear_from(place_with(box), VIEW, 3)
+    assert (await said_to(wired, box, 3))[:-1] == [Attached(), 4, 5, cut_before(6), 6]
+    wired, box = Wired(Stub([4, 5, 6])), Box(1, tap)
+    wired._hear_from(place_with(box), VIEW, 3)
+    async with contextlib.aclosing(wired.follow(place_with(box), VIEW.process_id, 3, 10)) as items:
+        heard = [await anext(items) for _ in range(4)]
+    assert [item.start for item in heard if isinstance(item, Line)] == [4, 5, 6] and box.processes.reads == 0
 
 
 async def test_events_come_once_though_they_are_repeated() -> None:

@@ -241,3 +241,28 @@ async def test_who_waits_for_leave_to_send_gets_it(host: GitHost) -> None:
             timeout=60,
         )
         assert done.stdout.endswith(b"200")
+
+
+async def test_a_length_without_a_body_cannot_shift_what_the_server_reads(host: GitHost) -> None:
+    """Connections to a server are shared by all sandboxes: a body that is announced and never sent would be the next
+    one's request, token and all, and behind that whatever a sandbox has written there."""
+    lines: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                lines.append(head.split(b"\r\n")[0])
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+                length = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-le")]
+                await reader.readexactly(int(length[0]) if length else 0)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    refs = "/acme/tool/info/refs?service=git-upload-pack"
+    async with server, broker(replace(host, url=f"http://127.0.0.1:{port}")) as here, aiohttp.ClientSession() as client:
+        for body in (b"x" * 40, None):
+            async with client.get(f"{here.url}/{HOST}{refs}", data=body) as answer:
+                assert (answer.status, await answer.read()) == (200, b"ok")
+    assert lines == [f"GET {refs} HTTP/1.1".encode()] * 2

@@ -34,6 +34,19 @@ def test_failures_in_a_row_open_it_and_one_call_tries() -> None:
     assert not breaker.is_open and breaker.lets_through()
 
 
+def test_a_probe_that_shows_nothing_leaves_it_to_the_next_call() -> None:
+    """Whose agent has hung up, say, or whose model alone is busy."""
+    breaker, clock = a_breaker()
+    for _ in range(3):
+        breaker.failed()
+    breaker.undecided()
+    assert not breaker.lets_through(), "its time is not up by that"
+    clock.now += 30
+    assert breaker.lets_through()
+    breaker.undecided()
+    assert breaker.is_open and [breaker.lets_through(), breaker.lets_through()] == [True, False]
+
+
 def test_failures_far_apart_do_not() -> None:
     breaker, clock = a_breaker()
     for _ in range(10):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.broker.wires import TONGUES
 from holdfast.broker.wires.lacks import CannotCarry
+from holdfast.broker.wires.schemas import from_openapi
 from holdfast.broker.wires.shape import dumped
 from holdfast.broker.wires.talk import (
     Call,
@@ -366,6 +367,25 @@ def test_a_model_that_cannot_be_shown_images_is_not_asked_about_them(wire: Wire)
     for message in (Message(Role.USER, (PNG,)), brought):
         with pytest.raises(CannotCarry, match="image"):
             TONGUES[wire].write(Talk("", [Message(Role.MODEL, (CALL,)), message]), replace(TARGET, sees_images=False))
+
+
+@pytest.mark.parametrize("to", [Wire.MESSAGES, Wire.GEMINI])
+def test_halves_of_characters_in_arguments_are_carried(to: Wire) -> None:
+    call = Call("call_1", "say", '{"text": "\ud800"}')
+    talk = Talk("m", [Message(Role.USER, (Text("hi"),)), Message(Role.MODEL, (call,))])
+    assert r"{'text': '\ud800'}" in repr(TONGUES[to].write(talk, TARGET))
+
+
+@pytest.mark.parametrize(("told", "meant"), [("12", 12), ("²", "²"), ("9" * 5000, "9" * 5000)])
+def test_numbers_that_google_writes_as_text(told: str, meant: object) -> None:
+    assert from_openapi({"minItems": told}) == {"minItems": meant}
+
+
+@each_wire
+def test_a_number_that_is_none_is_left_out(wire: Wire) -> None:
+    inner = {"temperature": 10**400}
+    given = {"generationConfig": inner} if wire is Wire.GEMINI else {"model": "m", **inner}
+    assert TONGUES[wire].read(given).temperature is None
 
 
 def test_tools_that_are_not_shown_yet_are_not_shown_to_others() -> None:

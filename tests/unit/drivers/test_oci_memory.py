@@ -1,0 +1,87 @@
+"""A checkpoint that outlives its daemon: what the next one sees of it, at whatever moment it looks."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from holdfast.drivers import oci_memory
+from holdfast.drivers.base import Check, SandboxState
+from holdfast.drivers.commands import Outcome
+from holdfast.drivers.gvisor import Gvisor
+from holdfast.drivers.oci import OciDriver
+from holdfast.drivers.oci_config import Host
+from holdfast.drivers.oci_machine import Machine
+from holdfast.drivers.oci_memory import MemoryImage
+
+pytestmark = pytest.mark.anyio
+
+SESSION = "ses_a"
+GVISOR = Machine(
+    runtime="runsc",
+    gvisor=Gvisor("1", ()),
+    rootless=True,
+    uid_map=[],
+    gid_map=[],
+    cgroups=False,
+    cgroup_namespace=False,
+    loop_disks=False,
+    full_network=Check("network", False, ""),
+)
+
+
+class Looking(OciDriver):
+    """The driver as far as it looks, with a runtime that knows one sandbox: it runs until the test ends it."""
+
+    def __init__(self, state_dir: Path) -> None:
+        super().__init__(state_dir)
+        self.runs = True
+        self.image = MemoryImage(state_dir / "oci" / SESSION)
+        self.image.half.mkdir(parents=True)
+
+    def _ready(self) -> tuple[Machine, Host]:
+        return GVISOR, cast(Host, None)  # what sandboxes are made with: nobody here makes any
+
+    async def _runtime(self, *arguments: str) -> Outcome:
+        known = [{"id": SESSION, "status": "running"}] if self.runs else []
+        return Outcome(arguments, 0, json.dumps(known), "")
+
+    def succeed(self) -> None:
+        self.runs = False
+        self.image.half.rename(self.image.path)
+
+    def fail(self) -> None:
+        self.runs = False
+
+
+@pytest.mark.parametrize(("end", "memory"), [(Looking.succeed, True), (Looking.fail, False)])
+async def test_a_checkpoint_ends_while_the_driver_looks_who_is_at_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: Callable[[Looking], None], memory: bool
+) -> None:
+    """Who is no longer busy is seen as it is after that: not as running, and not without the memory that it has."""
+    driver = Looking(tmp_path)
+
+    def nobody_any_more(_path: str) -> set[int]:
+        end(driver)
+        return set()
+
+    monkeypatch.setattr(oci_memory, "mentioning", nobody_any_more)
+    found = await driver.inspect(driver.handle_for(SESSION))
+    assert (found.state, found.memory, found.busy) == (SandboxState.STOPPED, memory, False)
+
+
+async def test_whoever_writes_it_is_there_until_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell that became ``mv`` would have no command line for a moment, and be taken for nobody."""
+    image = MemoryImage(tmp_path)
+    move = tmp_path / "mv"
+    move.write_text(f'#!/bin/sh\ntr "\\0" "\\n" < /proc/$PPID/cmdline > {tmp_path}/parent\nexec /bin/mv "$@"\n')
+    move.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert not await image.save(["true"], SESSION, 0)
+    assert image.exists()
+    assert str(image.half) in (tmp_path / "parent").read_text().splitlines()
