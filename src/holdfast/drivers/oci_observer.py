@@ -20,6 +20,8 @@ from holdfast.drivers.space_driver import SpaceDriver
 from holdfast.errors import DriverTransient, DriverUnsupported, RuntimeUnavailable, SandboxNotFound
 
 RUNTIME_SECONDS = 60.0
+_MOST_LISTS = 3
+"""The runtime fails to list all where one is deleted meanwhile."""
 _HANDLE = re.compile(r"ses_[a-z0-9_]{1,60}")
 _STATES = {
     "creating": SandboxState.CREATED,
@@ -150,13 +152,19 @@ class OciObserver(SpaceDriver):
     def _session_directories(self) -> Sequence[str]:
         return [entry.name for entry in os.scandir(self._home) if entry.name.startswith("ses_")]
 
-    async def _containers(self) -> Sequence[SandboxInfo]:
-        """What the runtime itself knows."""
+    async def _listed(self) -> Outcome:
         asked = asyncio.create_task(self._runtime("list", "--format", "json"))
         self._lists.add(asked)
         asked.add_done_callback(self._lists.discard)
-        done = await asked
-        if not done.ok:
+        return await asked
+
+    async def _containers(self) -> Sequence[SandboxInfo]:
+        """What the runtime itself knows."""
+        for _ in range(_MOST_LISTS):
+            done = await self._listed()
+            if done.ok:
+                break
+        else:
             raise DriverTransient(f"cannot list containers: {done.complaint()}")
         try:
             entries = json.loads(done.stdout or "null") or []
