@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
+from unittest.mock import AsyncMock
 
 import pytest
 
-from holdfast.errors import BadInput, ThreadNotFound
+from holdfast.errors import BadInput, HoldfastError, ThreadNotFound
 from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.threads.keys import ThreadRef
-from support.threads import REF, Desk, Street
+from support.threads import PATIENCE, REF, Desk, Street
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -114,3 +115,23 @@ async def test_listing_and_paging_of_threads_and_messages(street: Street) -> Non
     assert sorted(thread.owner for thread in everyone) == ["root", "someone"]
     assert [message.id for message in [*messages, *others]] == ["m1", "m2"]
     assert last is None
+
+
+async def test_a_follower_does_not_wait_for_what_cannot_be_read(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("say hello", "m1")
+        newest = (await desk.threads.get(REF)).last_seq
+        follower = asyncio.create_task(follow(desk, newest))
+        tails = desk.threads._feed._tails
+        await until(lambda: any(tail.followers for tail in tails.values()), "it follows")
+        with monkeypatch.context() as patch:
+            patch.setattr(street.store.thread_events, "page", AsyncMock(side_effect=ValueError("a row that is none")))
+            (tail,) = tails.values()
+            tail.bell.set()
+            async with asyncio.timeout(PATIENCE):
+                with pytest.raises(HoldfastError, match="log says why"):
+                    await follower
+        await desk.say("say more", "m2")
+        assert await follow(desk, newest), "the next one begins anew"

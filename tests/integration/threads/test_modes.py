@@ -21,6 +21,7 @@ from holdfast.errors import (
 )
 from holdfast.protocol.turn_events import Kind
 from holdfast.store.thread_rows import MessageRow
+from holdfast.threads import turn_run
 from holdfast.threads.keys import MAX_MESSAGE_ID, check_message_id
 from holdfast.threads.steering import id_again
 from holdfast.threads.types import MessageStatus, Mode
@@ -334,6 +335,16 @@ async def test_a_turn_that_takes_too_long_is_aborted(street: Street) -> None:
         await desk.say(BUSY, "m1")
         turn = await desk.ended("m1")
     assert (turn.reason, "aborted" in str(turn.error)) == ("error", True)
+
+
+async def test_a_turn_that_says_too_much_is_ended(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn_run, "_MOST_CHARACTERS", 20_000)
+    async with street.daemon() as desk:
+        turn = await desk.talk("count 5000\nsay the end", "m1")
+        assert (turn.reason, "was stopped" in str(turn.error)) == ("error", True)
+        assert 0 < len(turn.answer or "") < 20_000
+        assert (await desk.talk("say hello", "m2")).answer == "hello\n"
+    assert [method for method, _ in desk.agent.calls].count("stop") == 1
 
 
 async def test_a_question_is_answered(street: Street) -> None:
