@@ -152,7 +152,7 @@ class Feed:
             page = await self._store.thread_events.page(thread_id, after=tail.end, limit=PAGE)
             if page.events:
                 tail.add([event_view(row) for row in page.events])
-            if len(page.events) < PAGE:
+            if not page.full:
                 return
 
 

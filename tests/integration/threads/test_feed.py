@@ -1,12 +1,13 @@
 """Following a thread: in order, each event once, and cheap for many."""
 
 import asyncio
+import contextlib
 from unittest.mock import AsyncMock
 
 import pytest
 
 from holdfast.errors import BadInput, HoldfastError, ThreadNotFound
-from holdfast.protocol.turn_events import Kind
+from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.threads.keys import ThreadRef
 from support.threads import PATIENCE, REF, Desk, Street
 from support.waiting import until
@@ -75,6 +76,24 @@ async def test_pages(street: Street) -> None:
         assert page.newest == newest
         assert page.next == newest
     assert seen == list(range(1, newest + 1))
+
+
+async def test_a_slow_follower_of_big_events_gets_them_all_and_memory_is_bounded(street: Street) -> None:
+    big = TurnEvent(Kind.TITLE, {"title": "x" * 1_000_000})
+    async with street.daemon() as desk:
+        await desk.threads.resolve(REF)
+        thread = await desk.threads.get(REF)
+        async with contextlib.aclosing(desk.threads.follow(REF)) as events:
+            seen = [(await anext(events)).seq]
+            newest = await street.store.thread_events.leave(thread.id, [big] * 25)
+            tail = desk.threads._feed._tails[thread.id]
+            await until(lambda: tail.end == newest, "all are known")
+            assert len(tail.events) < 10
+            while seen[-1] < newest:
+                seen.append((await anext(events)).seq)
+        page = await desk.threads.events(REF, after=newest - 25, limit=200)
+    assert seen == list(range(1, newest + 1))
+    assert (len(page.events), page.next, page.newest) == (4, newest - 21, newest)
 
 
 async def test_listing_and_paging_of_threads_and_messages(street: Street) -> None:
