@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 Tell = Callable[[str, str, bytes], Awaitable[None]]
 """Leave a word, in this session, among what the agent of the channel with this tag says."""
 
-_TELL_SECONDS = 2.0
+_TELL_SECONDS = 5.0
 """The agent waits meanwhile; an answer without the word is better than none."""
 _MOST = 10_000
 

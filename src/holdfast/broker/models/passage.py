@@ -93,7 +93,8 @@ class Passage:
         if self.error is None and not opened.reading.finished and opened.reading.failed is None:
             self.error = "it ended in the middle"
         if self.error is not None and not opened.reading.finished and not told:
-            what = f"the answer of {opened.candidate.provider.name} broke off: {self.error}"
+            # By "server error" Pi knows that it may ask again.
+            what = f"server error: the answer of {opened.candidate.provider.name} broke off: {self.error}"
             await self._break()
             await response.write(self._broken(what))
         self.error = self.error or opened.reading.failed
