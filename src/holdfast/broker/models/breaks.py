@@ -2,7 +2,7 @@
 
 Some agents say nothing of it. They ask again, and what they then say comes behind the half; or they end the turn as
 if the half were the whole. So a word is left among what the agent says, by the runner: ``BROKE`` before the agent
-hears of it, and when it asks the next question ``CUT`` if that is the same one again, which is answered from the
+hears of it, and when it asks the next question ``CUT`` if that is the same one again, for a stream from the
 start, and ``WENT_ON`` if it is another.
 """
 
@@ -65,7 +65,9 @@ class Breaks:
             return
         last = self._last.pop((session_id, account.channel), None)
         if last is not None and last.turn_id == account.turn_id:
-            await self._leave(session_id, account, CUT if last.asked == _digest(question) else WENT_ON)
+            # Claude Code asks again for an answer in one piece, and tells only what the half had not: that one stays.
+            is_anew = question.streamed and last.asked == _digest(question)
+            await self._leave(session_id, account, CUT if is_anew else WENT_ON)
 
     async def _leave(self, session_id: str, account: Account, word: bytes) -> None:
         if self._tell is None:

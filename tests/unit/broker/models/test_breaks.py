@@ -39,12 +39,14 @@ async def test_the_same_question_again_and_another_one() -> None:
     told = Told()
     await told.breaks.asked("ses_1", ONE, question("a"))
     await told.breaks.broke("ses_1", ONE, question("a"))
-    await told.breaks.asked("ses_1", ONE, question("a", stream=False))
+    await told.breaks.asked("ses_1", ONE, question("a"))
     await told.breaks.asked("ses_1", ONE, question("a"))  # of an answer that came
     await told.breaks.broke("ses_1", ONE, question("a"))
     await told.breaks.asked("ses_1", ONE, question("b"))
+    await told.breaks.broke("ses_1", ONE, question("a"))
+    await told.breaks.asked("ses_1", ONE, question("a", stream=False))  # an agent that tells the rest of it alone
     tag = channel_tag("default")
-    assert told.words == [("ses_1", tag, word) for word in (BROKE, CUT, BROKE, WENT_ON)]
+    assert told.words == [("ses_1", tag, word) for word in (BROKE, CUT, BROKE, WENT_ON, BROKE, WENT_ON)]
 
 
 async def test_another_channel_another_turn_and_a_title_have_nothing_to_do_with_it() -> None:
