@@ -15,3 +15,17 @@ def daemon() -> Iterator[DaemonProcess]:
         pytest.skip(reason)
     with DaemonProcess(max_sessions=400) as process:
         yield process
+
+
+@pytest.fixture(scope="session")
+def shared_mortal(daemon: DaemonProcess) -> Iterator[DaemonProcess]:
+    with DaemonProcess(disk_limit_mb=32) as process:
+        process.keep_port()
+        yield process
+
+
+@pytest.fixture
+def mortal(shared_mortal: DaemonProcess) -> Iterator[DaemonProcess]:
+    """Another daemon, to be restarted by tests: it comes back on the same port."""
+    yield shared_mortal
+    shared_mortal.clear()

@@ -16,13 +16,18 @@ SPARED = {
     "GET /v1/threads/{key}/events/stream",  # never ends; its own tests cover it
 }
 SLOW = {
+    "POST /v1/sessions": 10,
+    "DELETE /v1/sessions/{session_id}": 5,
+    "POST /v1/sessions/{session_id}/pause": 5,
+    "POST /v1/sessions/{session_id}/hibernate": 5,
+    "POST /v1/sessions/{session_id}/fork": 5,
     "POST /v1/threads/{key}/resolve": 5,
     "GET /v1/threads/{key}/diff": 5,
     "GET /v1/threads/{key}/commands": 5,
     "POST /v1/threads/{key}/commands": 5,
     "POST /v1/threads/{key}/review": 5,
 }
-"""Those that make sandboxes, and how many examples they are worth."""
+"""Those after which there is a new sandbox, and how many examples they are worth. On fakes, sessions have 40."""
 
 
 @pytest.fixture(scope="module")

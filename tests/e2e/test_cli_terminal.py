@@ -142,21 +142,19 @@ def test_leaving_and_coming_back(daemon: DaemonProcess, session_id: str, screens
     assert second.exit_code() == 0
 
 
-def test_a_terminal_goes_on_when_the_daemon_is_restarted(screens: list[Screen]) -> None:
-    with DaemonProcess(disk_limit_mb=32) as own:
-        own.keep_port()
-        with Api(own) as api:
-            session_id = str(api.create()["id"])
-        screen = Screen(own, "sh", session_id)
-        screens.append(screen)
-        screen.wait_for("$")
-        screen.type("A=kept; echo se''t", "Enter")
-        screen.wait_for("set")
-        own.restart()
-        screen.type("echo it is $A", "Enter")
-        screen.wait_for("it is kept")
-        screen.type("exit", "Enter")
-        assert screen.exit_code() == 0
+def test_a_terminal_goes_on_when_the_daemon_is_restarted(mortal: DaemonProcess, screens: list[Screen]) -> None:
+    with Api(mortal) as api:
+        session_id = str(api.create()["id"])
+    screen = Screen(mortal, "sh", session_id)
+    screens.append(screen)
+    screen.wait_for("$")
+    screen.type("A=kept; echo se''t", "Enter")
+    screen.wait_for("set")
+    mortal.restart()
+    screen.type("echo it is $A", "Enter")
+    screen.wait_for("it is kept")
+    screen.type("exit", "Enter")
+    assert screen.exit_code() == 0
 
 
 def test_an_interrupt_ends_the_command_and_not_the_shell(

@@ -70,23 +70,19 @@ async def test_going_on_where_it_stopped(session: Session) -> None:
         await session.follow_exec("exe_nothing").wait()
 
 
-async def test_a_daemon_that_dies_in_the_middle_is_not_noticed() -> None:
-    with DaemonProcess(disk_limit_mb=32) as own:
-        own.keep_port()
-        async with Client(own.url, own.key) as client:
-            session = await client.create_session()
-            stream = session.exec_stream(
-                f"for i in 1 2 3; do echo $i; done; {WAIT_FOR_GO}; for i in 4 5; do echo $i; done"
-            )
-            seen = b""
-            async for chunk in stream:
-                if not seen:
-                    await asyncio.to_thread(own.restart)
-                    await session.write("/workspace/go", "")
-                seen += chunk.data
-            assert seen == b"1\n2\n3\n4\n5\n"
-            assert stream.result.exit_code == 0
-            await session.destroy()
+async def test_a_daemon_that_dies_in_the_middle_is_not_noticed(mortal: DaemonProcess) -> None:
+    async with Client(mortal.url, mortal.key) as client:
+        session = await client.create_session()
+        stream = session.exec_stream(f"for i in 1 2 3; do echo $i; done; {WAIT_FOR_GO}; for i in 4 5; do echo $i; done")
+        seen = b""
+        async for chunk in stream:
+            if not seen:
+                await asyncio.to_thread(mortal.restart)
+                await session.write("/workspace/go", "")
+            seen += chunk.data
+        assert seen == b"1\n2\n3\n4\n5\n"
+        assert stream.result.exit_code == 0
+        await session.destroy()
 
 
 async def test_timeout_and_cancel(session: Session) -> None:

@@ -110,19 +110,17 @@ async def test_nobody_there(session: Session, daemon: DaemonProcess) -> None:
                 assert json.loads((await socket.receive()).data)["error"]["code"] == code
 
 
-async def test_it_works_again_after_a_restart() -> None:
-    with DaemonProcess(disk_limit_mb=32) as own:
-        own.keep_port()
-        async with Client(own.url, own.key) as client:
-            session = await client.create_session()
-            await session.write("/workspace/page", "still here")
-            await serve_files(session)
-            async with session.ports.forward(3000) as there, httpx2.AsyncClient(trust_env=False) as http:
-                url = f"http://{there.host}:{there.port}/page"
-                assert (await http.get(url)).text == "still here"
-                await asyncio.to_thread(own.restart)
-                assert (await http.get(url)).text == "still here"
-            await session.destroy()
+async def test_it_works_again_after_a_restart(mortal: DaemonProcess) -> None:
+    async with Client(mortal.url, mortal.key) as client:
+        session = await client.create_session()
+        await session.write("/workspace/page", "still here")
+        await serve_files(session)
+        async with session.ports.forward(3000) as there, httpx2.AsyncClient(trust_env=False) as http:
+            url = f"http://{there.host}:{there.port}/page"
+            assert (await http.get(url)).text == "still here"
+            await asyncio.to_thread(mortal.restart)
+            assert (await http.get(url)).text == "still here"
+        await session.destroy()
 
 
 async def test_callers_that_vanish_leave_nothing(session: Session, daemon: DaemonProcess) -> None:

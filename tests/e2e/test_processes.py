@@ -141,24 +141,22 @@ async def test_an_idempotency_key_starts_it_once(session: Session) -> None:
     assert (await session.exec("wc -l < n")).stdout == "1\n"
 
 
-async def test_it_outlives_the_daemon() -> None:
-    with DaemonProcess(disk_limit_mb=32) as own:
-        own.keep_port()
-        async with Client(own.url, own.key) as client:
-            session = await client.create_session()
-            process = await session.processes.start("echo a; read x; echo $x; exit 9", stdin=True)
-            seen = []
-            async for chunk in process.follow():
-                seen.append(chunk.text)
-                if len(seen) == 1:
-                    await asyncio.to_thread(own.restart)
-                    await process.write("b\n")
-            assert seen == ["a\n", "b\n"]
-            assert process.exit_code == 9
-            await asyncio.to_thread(own.restart)
-            again = await session.processes.get(process.id)
-            assert (again.exit_code, await text_of(again)) == (9, "a\nb\n")
-            await session.destroy()
+async def test_it_outlives_the_daemon(mortal: DaemonProcess) -> None:
+    async with Client(mortal.url, mortal.key) as client:
+        session = await client.create_session()
+        process = await session.processes.start("echo a; read x; echo $x; exit 9", stdin=True)
+        seen = []
+        async for chunk in process.follow():
+            seen.append(chunk.text)
+            if len(seen) == 1:
+                await asyncio.to_thread(mortal.restart)
+                await process.write("b\n")
+        assert seen == ["a\n", "b\n"]
+        assert process.exit_code == 9
+        await asyncio.to_thread(mortal.restart)
+        again = await session.processes.get(process.id)
+        assert (again.exit_code, await text_of(again)) == (9, "a\nb\n")
+        await session.destroy()
 
 
 async def test_much_output_keeps_the_end(session: Session) -> None:
@@ -204,19 +202,17 @@ async def test_a_terminal_by_websocket(session: Session) -> None:
             pass
 
 
-async def test_a_terminal_survives_the_daemon() -> None:
-    with DaemonProcess(disk_limit_mb=32) as own:
-        own.keep_port()
-        async with Client(own.url, own.key) as client:
-            session = await client.create_session()
-            async with session.terminal() as terminal:
-                await terminal.write(b'A=still; echo re""ady\r')
-                await read_until(terminal.read(), b"ready\r\n")
-            await asyncio.to_thread(own.restart)
-            async with session.terminal(process_id=terminal.process_id, offset=terminal.offset) as again:
-                await again.write(b"echo $A; exit\r")
-                assert b"still\r\n" in b"".join([data async for data in again.read()])
-            await session.destroy()
+async def test_a_terminal_survives_the_daemon(mortal: DaemonProcess) -> None:
+    async with Client(mortal.url, mortal.key) as client:
+        session = await client.create_session()
+        async with session.terminal() as terminal:
+            await terminal.write(b'A=still; echo re""ady\r')
+            await read_until(terminal.read(), b"ready\r\n")
+        await asyncio.to_thread(mortal.restart)
+        async with session.terminal(process_id=terminal.process_id, offset=terminal.offset) as again:
+            await again.write(b"echo $A; exit\r")
+            assert b"still\r\n" in b"".join([data async for data in again.read()])
+        await session.destroy()
 
 
 async def test_bad_websockets(session: Session, daemon: DaemonProcess) -> None:

@@ -120,21 +120,19 @@ async def test_errors_have_the_daemons_own_classes(client: Client, daemon: Daemo
             await stranger.list_sessions()
 
 
-async def test_the_daemon_is_restarted_in_between() -> None:
+async def test_the_daemon_is_restarted_in_between(mortal: DaemonProcess) -> None:
     """A long command, a daemon that dies and comes back on the same port: the call just takes longer."""
-    with DaemonProcess(disk_limit_mb=32) as own:
-        own.keep_port()
-        async with Client(own.url, own.key, retries=8) as client:
-            session = await client.create_session()
-            running = asyncio.create_task(
-                session.exec("echo x >> /workspace/n; until [ -e /workspace/go ]; do sleep 0.1; done; wc -l < n")
-            )
-            path = own.state_dir / "oci" / session.id / "disk" / "workspace"
-            await asyncio.to_thread(wait_for, (path / "n").exists, "the command runs")
-            await asyncio.to_thread(own.restart)
-            await session.write("/workspace/go", "")
-            assert (await running).stdout == "1\n"
-            await session.destroy()
+    async with Client(mortal.url, mortal.key, retries=8) as client:
+        session = await client.create_session()
+        running = asyncio.create_task(
+            session.exec("echo x >> /workspace/n; until [ -e /workspace/go ]; do sleep 0.1; done; wc -l < n")
+        )
+        path = mortal.state_dir / "oci" / session.id / "disk" / "workspace"
+        await asyncio.to_thread(wait_for, (path / "n").exists, "the command runs")
+        await asyncio.to_thread(mortal.restart)
+        await session.write("/workspace/go", "")
+        assert (await running).stdout == "1\n"
+        await session.destroy()
 
 
 async def test_no_daemon() -> None:
@@ -155,12 +153,11 @@ def test_the_same_without_async(daemon: DaemonProcess) -> None:
         assert client.get_session(session.id).status == "destroyed"
 
 
-async def test_found_without_being_told(daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_found_without_being_told(mortal: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the files that the daemon leaves in its state directory."""
-    with DaemonProcess(disk_limit_mb=32) as own:
-        monkeypatch.setenv("HOLDFAST_STATE_DIR", str(own.state_dir))
-        monkeypatch.delenv("HOLDFAST_URL", raising=False)
-        monkeypatch.setenv("HOLDFAST_API_KEY", own.key)
-        async with Client() as client:
-            assert client.url == own.url
-            assert await client.list_sessions() == []
+    monkeypatch.setenv("HOLDFAST_STATE_DIR", str(mortal.state_dir))
+    monkeypatch.delenv("HOLDFAST_URL", raising=False)
+    monkeypatch.setenv("HOLDFAST_API_KEY", mortal.key)
+    async with Client() as client:
+        assert client.url == mortal.url
+        assert await client.list_sessions() == []

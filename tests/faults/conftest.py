@@ -2,10 +2,10 @@
 
 from collections.abc import AsyncIterator, Iterator
 
-import httpx2
 import pytest
 
 from support.daemon import DaemonProcess, unusable_driver
+from support.machine import Held, HeldRuntime, open_held
 from support.real_threads import RealDesk, Town, forgotten, open_town, opened
 
 REAP_SECONDS = 0.5
@@ -29,17 +29,22 @@ def shared_daemon(usable: None) -> Iterator[DaemonProcess]:
 def daemon(shared_daemon: DaemonProcess) -> Iterator[DaemonProcess]:
     """Up and without sessions, whatever the test before has done to it."""
     yield shared_daemon
-    if not _is_up(shared_daemon):
-        shared_daemon.start()
-    shared_daemon.destroy_everything()
+    shared_daemon.clear()
 
 
-def _is_up(daemon: DaemonProcess) -> bool:
-    try:
-        with daemon.client() as client:
-            return client.get("/healthz").status_code == 200
-    except httpx2.HTTPError:
-        return False
+@pytest.fixture(scope="module")
+def shared_held(usable: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Held]:
+    with open_held(HeldRuntime(tmp_path_factory.mktemp("runtime"))) as held:
+        yield held
+
+
+@pytest.fixture
+def held(shared_held: Held) -> Iterator[Held]:
+    """A daemon like ``daemon``, whose runtime can be held."""
+    yield shared_held
+    daemon, runtime = shared_held
+    runtime.let_go()
+    daemon.clear()
 
 
 @pytest.fixture(scope="module")

@@ -6,16 +6,15 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 
 import httpx2
 import pytest
 
 from holdfast.sdk import SyncClient
-from support.api import Api, Json, body
+from support.api import Api, Json, body, new_key
 from support.daemon import DaemonProcess, wait_for
 from support.follow import Consumer, Stream
-from support.machine import HeldRuntime, init_pid
+from support.machine import Held, init_pid
 from support.postgres import MISSING, running_postgres
 from support.receiver import SECRET, Receiver
 
@@ -131,35 +130,35 @@ def test_a_consumer_loses_nothing_when_the_daemon_is_killed(daemon: DaemonProces
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("verb", ["run", "delete"])
-def test_killed_at_the_worst_moment(verb: str, moment: str, usable: None, tmp_path: Path) -> None:
+def test_killed_at_the_worst_moment(verb: str, moment: str, held: Held) -> None:
     """Around the step that makes, or removes, the sandbox: what was told is true, and the rest is told by the next."""
-    tmp_path.chmod(0o711)
-    held = HeldRuntime(tmp_path)
-    with DaemonProcess(runtime=str(held.path), reap_interval_seconds=0.5, disk_limit_mb=64) as daemon:
-        with ThreadPoolExecutor(1) as pool, Api(daemon) as api:
-            if verb == "run":
-                held.hold(verb, moment)
-                call = pool.submit(api.try_create, "one-key")
-            else:
-                session_id = api.create()["id"]
-                held.hold(verb, moment)
-                call = pool.submit(api.destroy, session_id)
-            held.wait_held(verb, moment)
-            told = page(api)["events"]
-            daemon.kill()
-            held.release(verb, moment)
-            with suppress(httpx2.HTTPError):
-                call.result()
-        assert [event["kind"] for event in told] == (["created"] if verb == "run" else ["created", "active"])
-        daemon.start()
-        with Api(daemon) as api:
-            if verb == "run":
-                session_id = api.create("one-key")["id"]
-                assert story(api, session_id) == [("created", None), ("active", None)]
-                api.destroy(session_id)
-            wait_for(lambda: api.status(session_id) == "destroyed", "it is gone")
-            assert story(api, session_id) == [("created", None), ("active", None), ("destroyed", "requested")]
-            assert page(api)["events"][: len(told)] == told
+    daemon, runtime = held
+    key = new_key()
+    with ThreadPoolExecutor(1) as pool, Api(daemon) as api:
+        begin = newest(api)
+        if verb == "run":
+            runtime.hold(verb, moment)
+            call = pool.submit(api.try_create, key)
+        else:
+            session_id = api.create()["id"]
+            runtime.hold(verb, moment)
+            call = pool.submit(api.destroy, session_id)
+        runtime.wait_held(verb, moment)
+        told = page(api, after=begin)["events"]
+        daemon.kill()
+        runtime.release(verb, moment)
+        with suppress(httpx2.HTTPError):
+            call.result()
+    assert [event["kind"] for event in told] == (["created"] if verb == "run" else ["created", "active"])
+    daemon.start()
+    with Api(daemon) as api:
+        if verb == "run":
+            session_id = api.create(key)["id"]
+            assert story(api, session_id) == [("created", None), ("active", None)]
+            api.destroy(session_id)
+        wait_for(lambda: api.status(session_id) == "destroyed", "it is gone")
+        assert story(api, session_id) == [("created", None), ("active", None), ("destroyed", "requested")]
+        assert page(api, after=begin)["events"][: len(told)] == told
 
 
 def test_the_sdk_bridges_a_restart(daemon: DaemonProcess) -> None:

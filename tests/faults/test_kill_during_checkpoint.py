@@ -5,7 +5,6 @@ import os
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from unittest import SkipTest
 
 import httpx2
@@ -15,19 +14,18 @@ from holdfast.drivers.host_processes import mentioning
 from support.api import Api
 from support.daemon import DaemonProcess, wait_for
 from support.gvisor import unusable_gvisor
-from support.machine import HeldRuntime, assert_no_trace
+from support.machine import HeldRuntime, assert_no_trace, open_held
 
 COUNTER = "i=0; while :; do i=$((i+1)); echo $i > /workspace/count; sleep 0.02; done >/dev/null 2>&1 &"
 
 
-@pytest.fixture
-def held(tmp_path: Path) -> Iterator[tuple[DaemonProcess, HeldRuntime]]:
+@pytest.fixture(scope="module")
+def shared_held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DaemonProcess, HeldRuntime]]:
     reason = unusable_gvisor()
     if reason:
         raise SkipTest(reason)  # one line for all tests, unlike pytest.skip
-    runtime = HeldRuntime(tmp_path, "runsc")
-    with DaemonProcess(runtime=str(runtime.path), reap_interval_seconds=0.5, disk_limit_mb=64) as process:
-        yield process, runtime
+    with open_held(HeldRuntime(tmp_path_factory.mktemp("runtime"), "runsc")) as held:
+        yield held
 
 
 def ask(daemon: DaemonProcess, session_id: str, verb: str) -> None:

@@ -1,10 +1,8 @@
 """P1, P3: the daemon dies while it makes a session. The same key still gives exactly one session."""
 
 import contextlib
-import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from functools import partial
 
 import httpx2
 import pytest
@@ -13,18 +11,14 @@ from support.api import Api, new_key, wait_for_tick
 from support.daemon import DaemonProcess, wait_for
 from support.machine import HeldRuntime, assert_no_trace, containers
 
-MOMENTS_MS = (0, 5, 10, 20, 40, 60, 80, 120, 200)
+MOMENTS_MS = [(0, 40, 120), (5, 20, 80), (10, 60, 200), (40, 40, 40)]
+"""How long before the kill each of some creates is sent."""
 AT_ONCE = 3
 
 
-def create_and_die(daemon: DaemonProcess, keys: list[str], wait: float) -> None:
-    """Send a create with each key; kill the daemon ``wait`` seconds after."""
-    with ThreadPoolExecutor(len(keys)) as pool:
-        sent = [pool.submit(_create_or_fail, daemon, key) for key in keys]
-        time.sleep(wait)  # this is the fault's moment, not a guess at when something is done
-        daemon.kill()
-        for one in sent:
-            one.result()
+def create_and_die(daemon: DaemonProcess, keys: list[str], *ages_ms: int) -> None:
+    """Send a create with each key, so long before the daemon is killed."""
+    daemon.kill_amid([partial(_create_or_fail, daemon, key) for key in keys], ages_ms)
 
 
 def _create_or_fail(daemon: DaemonProcess, key: str) -> None:
@@ -50,10 +44,10 @@ def assert_one_each(daemon: DaemonProcess, keys: list[str]) -> None:
         assert_no_trace(daemon, *ids)
 
 
-@pytest.mark.parametrize("moment_ms", MOMENTS_MS)
-def test_killed_some_time_after_the_request(daemon: DaemonProcess, moment_ms: int) -> None:
-    keys = [new_key() for _ in range(AT_ONCE)]
-    create_and_die(daemon, keys, moment_ms / 1000)
+@pytest.mark.parametrize("ages_ms", MOMENTS_MS, ids=str)
+def test_killed_some_time_after_the_request(daemon: DaemonProcess, ages_ms: tuple[int, ...]) -> None:
+    keys = [new_key() for _ in ages_ms]
+    create_and_die(daemon, keys, *ages_ms)
     daemon.start()
     assert_one_each(daemon, keys)
 
@@ -61,10 +55,10 @@ def test_killed_some_time_after_the_request(daemon: DaemonProcess, moment_ms: in
 def test_killed_again_and_again(daemon: DaemonProcess) -> None:
     """The next daemon dies too, while it finishes what the one before has left."""
     keys = [new_key() for _ in range(AT_ONCE)]
-    create_and_die(daemon, keys, 0.05)
+    create_and_die(daemon, keys, *[50] * AT_ONCE)
     for _ in range(2):
         daemon.start()
-        create_and_die(daemon, keys, 0.03)
+        create_and_die(daemon, keys, *[30] * AT_ONCE)
     daemon.start()
     assert_one_each(daemon, keys)
 
@@ -72,18 +66,11 @@ def test_killed_again_and_again(daemon: DaemonProcess) -> None:
 def test_unasked_the_next_daemon_finishes_what_was_begun(daemon: DaemonProcess) -> None:
     """No client comes back: a create that has a row still ends as a working session."""
     key = new_key()
-    create_and_die(daemon, [key], 0.08)
+    create_and_die(daemon, [key], 80)
     daemon.start()
     with Api(daemon) as api:
         wait_for(lambda: all(one["status"] == "active" for one in api.sessions()), "no create is half done")
     assert_one_each(daemon, [key])
-
-
-@pytest.fixture
-def held(usable: None, tmp_path: Path) -> Iterator[tuple[DaemonProcess, HeldRuntime]]:
-    runtime = HeldRuntime(tmp_path)
-    with DaemonProcess(runtime=str(runtime.path), reap_interval_seconds=0.5, disk_limit_mb=64) as process:
-        yield process, runtime
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -130,9 +117,9 @@ def test_an_orphaned_runtime_overtakes_the_next_daemon(held: tuple[DaemonProcess
 
 def test_the_very_first_create_of_a_new_installation(usable: None) -> None:
     """There is no empty disk to copy yet: it is made in the first create, and must not be left half made."""
-    for wait in (0.03, 0.1):
+    for age_ms in (30, 100):
         key = new_key()
         with DaemonProcess(reap_interval_seconds=0.5, disk_limit_mb=512) as process:
-            create_and_die(process, [key], wait)
+            create_and_die(process, [key], age_ms)
             process.start()
             assert_one_each(process, [key])

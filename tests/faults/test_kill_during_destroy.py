@@ -1,10 +1,8 @@
 """P3: the daemon dies while it destroys a session. The next one finishes that, unasked; nothing is left."""
 
 import contextlib
-import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from functools import partial
 
 import httpx2
 import pytest
@@ -13,8 +11,8 @@ from support.api import Api, code
 from support.daemon import DaemonProcess, wait_for
 from support.machine import HeldRuntime, assert_no_trace, containers
 
-MOMENTS_MS = (0, 10, 30, 60, 100, 150)
-AT_ONCE = 3
+MOMENTS_MS = [(0, 30, 100), (10, 60, 150), (30, 30, 30)]
+"""How long before the kill each of some destroys is sent."""
 
 
 def _destroy_or_fail(daemon: DaemonProcess, session_id: str) -> None:
@@ -31,18 +29,13 @@ def assert_gone(api: Api, daemon: DaemonProcess, *session_ids: str) -> None:
     assert_no_trace(daemon, *session_ids)
 
 
-@pytest.mark.parametrize("moment_ms", MOMENTS_MS)
-def test_killed_some_time_after_the_request(daemon: DaemonProcess, moment_ms: int) -> None:
+@pytest.mark.parametrize("ages_ms", MOMENTS_MS, ids=str)
+def test_killed_some_time_after_the_request(daemon: DaemonProcess, ages_ms: tuple[int, ...]) -> None:
     with Api(daemon) as api:
-        ids = [api.create()["id"] for _ in range(AT_ONCE)]
+        ids = [api.create()["id"] for _ in ages_ms]
         for session_id in ids:
             api.exec(session_id, "(setsid sleep 1000 &) ; sleep 1000 & echo data > /workspace/file")
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        sent = [pool.submit(_destroy_or_fail, daemon, session_id) for session_id in ids]
-        time.sleep(moment_ms / 1000)  # this is the fault's moment, not a guess at when something is done
-        daemon.kill()
-        for one in sent:
-            one.result()
+    daemon.kill_amid([partial(_destroy_or_fail, daemon, session_id) for session_id in ids], ages_ms)
     daemon.start()
     with Api(daemon) as api:
         begun = [session_id for session_id in ids if api.status(session_id) != "active"]
@@ -52,13 +45,6 @@ def test_killed_some_time_after_the_request(daemon: DaemonProcess, moment_ms: in
                 assert api.out(session_id, "cat /workspace/file") == "data"
                 assert api.destroy(session_id).status_code == 204
         assert_gone(api, daemon, *ids)
-
-
-@pytest.fixture
-def held(usable: None, tmp_path: Path) -> Iterator[tuple[DaemonProcess, HeldRuntime]]:
-    runtime = HeldRuntime(tmp_path)
-    with DaemonProcess(runtime=str(runtime.path), reap_interval_seconds=0.5, disk_limit_mb=64) as process:
-        yield process, runtime
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

@@ -3,9 +3,7 @@
 import contextlib
 import shutil
 import subprocess
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import httpx2
 import pytest
@@ -14,14 +12,7 @@ from support.api import Api, new_key
 from support.daemon import DaemonProcess
 from support.machine import HeldRuntime, assert_no_trace
 
-
-@pytest.fixture
-def held(usable: None, tmp_path: Path) -> Iterator[tuple[DaemonProcess, HeldRuntime]]:
-    if shutil.which("slirp4netns") is None:
-        pytest.skip("apt-get install slirp4netns")
-    runtime = HeldRuntime(tmp_path)
-    with DaemonProcess(runtime=str(runtime.path), reap_interval_seconds=0.5, disk_limit_mb=64) as process:
-        yield process, runtime
+pytestmark = pytest.mark.skipif(shutil.which("slirp4netns") is None, reason="apt-get install slirp4netns")
 
 
 def helpers(daemon: DaemonProcess) -> list[str]:

@@ -1,7 +1,6 @@
 """P1: the daemon dies while it puts a session to sleep or wakes it. It is asleep or awake afterwards, never neither."""
 
 import contextlib
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,13 +10,6 @@ import pytest
 from support.api import Api
 from support.daemon import DaemonProcess, wait_for
 from support.machine import HeldRuntime, assert_no_trace
-
-
-@pytest.fixture
-def held(usable: None, tmp_path: Path) -> Iterator[tuple[DaemonProcess, HeldRuntime]]:
-    runtime = HeldRuntime(tmp_path)
-    with DaemonProcess(runtime=str(runtime.path), reap_interval_seconds=0.5, disk_limit_mb=64) as process:
-        yield process, runtime
 
 
 def ask(daemon: DaemonProcess, session_id: str, verb: str) -> None:

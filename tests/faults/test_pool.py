@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -16,7 +16,8 @@ from support.machine import HeldRuntime, assert_no_trace, containers, init_pid, 
 
 SIZE = 3
 AT_ONCE = 5
-MOMENTS_MS = (0, 2, 4, 6, 8, 10, 15, 25, 60)
+MOMENTS_MS = [(0, 4, 8, 15, 60), (2, 6, 10, 25, 60), (6, 6, 6, 6, 6)]
+"""How long before the kill each of some creates is sent."""
 SETTINGS = {"pool": {"host": SIZE}, "reap_interval_seconds": 0.5, "disk_limit_mb": 64}
 
 
@@ -107,16 +108,12 @@ def test_killed_with_a_full_pool(daemon: DaemonProcess) -> None:
     assert not [mount for mount in mounts(str(daemon.state_dir)) for one in old if one in mount]
 
 
-@pytest.mark.parametrize("moment_ms", MOMENTS_MS)
-def test_killed_while_sandboxes_are_claimed(daemon: DaemonProcess, moment_ms: int) -> None:
+@pytest.mark.parametrize("ages_ms", MOMENTS_MS, ids=str)
+def test_killed_while_sandboxes_are_claimed(daemon: DaemonProcess, ages_ms: tuple[int, ...]) -> None:
     """Each key gets one session, of its own and new; what was in the pool and not claimed is gone."""
     old = full_pool(daemon)
     keys = [new_key() for _ in range(AT_ONCE)]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        sent = [pool.submit(create, daemon, key) for key in keys]
-        time.sleep(moment_ms / 1000)  # this is the fault's moment, not a guess at when something is done
-        daemon.kill()
-        answers = [one.result() for one in sent]
+    answers = daemon.kill_amid([partial(create, daemon, key) for key in keys], ages_ms)
     daemon.start()
     with Api(daemon) as api:
         for key, answered in zip(keys, answers, strict=True):

@@ -4,10 +4,9 @@ In CI every ``STRIDE``-th step, from another one on each time; all of them with 
 """
 
 import asyncio
-import contextlib
 import os
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,8 @@ from holdfast.errors import HoldfastError
 from holdfast.protocol.turn_events import Kind
 from holdfast.sessions.machine import Status
 from holdfast.sessions.sleep import PausedAs
-from holdfast.store import Store
-from support.crash_points import CuttingFuse, wire, wire_store
-from support.house import House
+from support.crash_points import CuttingFuse
+from support.doomed import doomed
 from support.threads import REF, STEADY, Desk, Street, open_street, text_of
 from support.waiting import until
 
@@ -62,28 +60,6 @@ async def session_of(desk: Desk) -> str:
 
 
 Step = Callable[[Street, Desk], Awaitable[None]]
-
-
-@contextlib.asynccontextmanager
-async def doomed(street: Street, fuse: CuttingFuse) -> AsyncIterator[Desk]:
-    """A daemon on the same machine and database, cut off from both where the fuse says."""
-    store = await Store.open(street.url)
-    wire_store(store, fuse)
-    house = House(street.root, store)
-    house.world, house.clock = street.house.world, street.house.clock
-    end = Street(house, store, street.url, street.root)
-    end.agents = street.agents
-    try:
-        async with end.daemon(STEADY) as desk:
-            wire(desk.driver, fuse, "driver")
-            wire(desk.agent, fuse, "agent")
-            fuse.lit = True
-            try:
-                yield desk
-            finally:
-                fuse.bury()
-    finally:
-        await store.close()
 
 
 async def send(street: Street, desk: Desk) -> None:

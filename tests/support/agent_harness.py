@@ -18,7 +18,7 @@ from holdfast.agents.conformance import Harness
 from holdfast.agents.conformance.harness import Wishes, talk
 from holdfast.agents.conformance.permissions import RULES
 from holdfast.agents.permissions import parse
-from holdfast.agents.supervisor import Patience, Supervisor, supervisor
+from holdfast.agents.supervisor import Patience, Supervisor, breaker, supervisor
 from holdfast.broker.models.broker import ModelBroker
 from holdfast.broker.models.visit import Visit
 from holdfast.drivers.base import Limits
@@ -38,10 +38,13 @@ from support.scripted_harness import SETTINGS, open_service
 from support.state_dir import new_state_dir, remove_state_dir
 
 PATIENCE = Patience(start=90, health=5, request=60, quiet=1.0, hung=12)
+IMPATIENCE = replace(PATIENCE, health=1.0, quiet=0.5, hung=1.0)
 TERM_MS = 1000
 """For agents that are made to hang: five seconds each time would add up."""
+NO_PAUSES = (0.0, 0.0, 0.0)
 DEMO = Model("demo", "demo-1", tuple(Wire))
 OTHER = Model("demo", "demo-2", tuple(Wire))
+Make = Callable[[Patience], Agent]
 
 
 class DemoWishes(Wishes):
@@ -61,14 +64,16 @@ class DemoWishes(Wishes):
 
 
 class AgentHarness(Harness):
-    """``make`` makes an adapter; ``agent`` is its name."""
+    """``make`` makes an adapter with this patience; ``agent`` is its name."""
 
     wishes = DemoWishes()
     leaves_running = True
     several_sandboxes = False
     long_words = 16_000  # more than a pipe takes at once, less than a command line may have
 
-    def __init__(self, service: SessionService, server: ModelServer, make: Callable[[], Agent], agent: str) -> None:
+    patience = PATIENCE
+
+    def __init__(self, service: SessionService, server: ModelServer, make: Make, agent: str) -> None:
         self.service = service
         self.server = server
         self.sessions: list[str] = []
@@ -77,7 +82,10 @@ class AgentHarness(Harness):
         self._tests = 0
 
     def make_agent(self) -> Agent:
-        return self._make()
+        return self._make(self.patience)
+
+    def make_impatient_agent(self) -> Agent:
+        return self._make(IMPATIENCE)
 
     async def new_session(self) -> Place:
         if not self.sessions:
@@ -126,10 +134,24 @@ class AgentHarness(Harness):
         await self.service.pause(place.session_id, PausedAs.FILES)
         await self.service.wake(place.session_id)
 
+    @contextlib.asynccontextmanager
+    async def ended(self) -> AsyncIterator[None]:
+        """Around all tests: its sandbox is destroyed after them. Nobody waits before an agent that was killed is
+        started again; ``test_supervisor.py`` is about such pauses."""
+        usual, supervisor.TERM_MS = supervisor.TERM_MS, TERM_MS
+        pauses, breaker.PAUSES = breaker.PAUSES, NO_PAUSES
+        try:
+            yield
+        finally:
+            supervisor.TERM_MS, breaker.PAUSES = usual, pauses
+            for session_id in self.sessions:
+                with contextlib.suppress(HoldfastError):
+                    await self.service.destroy(session_id)
+
 
 async def traces(harness: Harness) -> list[str]:
     """What an agent has put among the user's own files without being asked to, after a turn."""
-    async with talk(harness) as one:
+    async with talk(harness, fresh=False) as one:
         await one.turn(harness.wishes.say("hello"))
         entries, _ = await one.place.sandbox.files.list(one.place.session_id, Search("/workspace", hidden=True))
         return [entry.path for entry in entries if "/t" not in entry.path.removeprefix("/workspace")]
@@ -166,17 +188,9 @@ async def open_agents(program: str, memory_mb: int = 768) -> AsyncIterator[tuple
 
 
 @contextlib.asynccontextmanager
-async def real_agent(
-    make: Callable[[], Agent], agent: str, program: str, memory_mb: int = 768
-) -> AsyncIterator[AgentHarness]:
+async def real_agent(make: Make, agent: str, program: str, memory_mb: int = 768) -> AsyncIterator[AgentHarness]:
     """For a fixture of module scope."""
     async with open_agents(program, memory_mb) as (service, server):
         harness = AgentHarness(service, server, make, agent)
-        usual, supervisor.TERM_MS = supervisor.TERM_MS, TERM_MS
-        try:
+        async with harness.ended():
             yield harness
-        finally:
-            supervisor.TERM_MS = usual
-            for session_id in harness.sessions:
-                with contextlib.suppress(HoldfastError):
-                    await service.destroy(session_id)

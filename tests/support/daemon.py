@@ -7,9 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import httpx2
 
@@ -18,6 +21,7 @@ from support.state_dir import new_state_dir, remove_state_dir
 from support.waiting import PATIENCE
 from support.waiting import wait_for as wait_for  # most users of a daemon want it, too
 
+T = TypeVar("T")
 KEY = "test-key-0123456789abcdef"
 START_SECONDS = 100.0
 """A start is seconds of a core, and a busy machine has a hundred other things to do."""
@@ -111,6 +115,20 @@ class DaemonProcess:
         """From now on it comes back where it is, so that clients find it again."""
         self._settings["listen"] = self.url.removeprefix("http://")
 
+    def kill_amid(self, calls: Sequence[Callable[[], T]], ages_ms: Sequence[int]) -> list[T]:
+        """Make these calls, each so long before the kill: one death at several moments. What they return."""
+        plan = sorted(zip(ages_ms, range(len(calls)), strict=True), reverse=True)
+        began, oldest = time.monotonic(), plan[0][0]
+        with ThreadPoolExecutor(len(calls)) as pool:
+            sent = {}
+            for age, number in [*plan, (0, -1)]:
+                # The moment of the fault, and not a guess at when something is done.
+                time.sleep(max(0.0, began + (oldest - age) / 1000 - time.monotonic()))
+                if number >= 0:
+                    sent[number] = pool.submit(calls[number])
+            self.kill()
+            return [sent[number].result() for number in range(len(calls))]
+
     def restart(self) -> None:
         self.kill()
         self.start()
@@ -128,6 +146,19 @@ class DaemonProcess:
         with self.client() as client:
             for session in client.get("/v1/sessions", params={"limit": 1000}).json()["sessions"]:
                 client.delete(f"/v1/sessions/{session['id']}")
+
+    def clear(self) -> None:
+        """Up and without sessions, whatever a test has done to it."""
+        if not self._answers():
+            self.start()
+        self.destroy_everything()
+
+    def _answers(self) -> bool:
+        try:
+            with self.client() as client:
+                return client.get("/healthz").status_code == 200
+        except httpx2.HTTPError:
+            return False
 
     def __enter__(self) -> Self:
         try:

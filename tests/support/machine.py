@@ -1,6 +1,7 @@
 """What a daemon with the oci driver has on this machine, found without asking it: by the kernel and the runtime."""
 
 import asyncio
+import contextlib
 import functools
 import json
 import os
@@ -9,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from holdfast.drivers.host_processes import mentioning
 from holdfast.drivers.oci_machine import examine
 from support.daemon import DaemonProcess, wait_for
 
@@ -149,7 +151,7 @@ class HeldRuntime:
     def __init__(self, directory: Path, real: str | None = None) -> None:
         self._directory = directory
         self.path = directory / "runc-held"
-        self.path.write_text(
+        self._script = (
             "#!/bin/sh\n"
             f"here={directory}\n"
             'verb=none; for word in "$@"; do\n'
@@ -165,6 +167,10 @@ class HeldRuntime:
             "wait_at after\n"
             "exit $status\n"
         )
+        self._write()
+
+    def _write(self) -> None:
+        self.path.write_text(self._script)
         self.path.chmod(stat.S_IRWXU)
 
     def hold(self, verb: str, moment: str) -> None:
@@ -177,3 +183,22 @@ class HeldRuntime:
 
     def release(self, verb: str, moment: str) -> None:
         (self._directory / f"go-{verb}-{moment}").touch()
+
+    def let_go(self) -> None:
+        """Of all that is held, or was to be, until it has ended: the next test has a runtime like any other."""
+        self._write()
+        for waiting in self._directory.glob("hold-*"):
+            waiting.unlink(missing_ok=True)
+        for waiting in self._directory.glob("held-*"):
+            (self._directory / waiting.name.replace("held", "go", 1)).touch()
+        wait_for(lambda: not mentioning(str(self.path)), "no call of the runtime is under way")
+
+
+Held = tuple[DaemonProcess, HeldRuntime]
+
+
+@contextlib.contextmanager
+def open_held(runtime: HeldRuntime) -> Iterator[Held]:
+    """A daemon with this runtime, and with a quick tick."""
+    with DaemonProcess(runtime=str(runtime.path), reap_interval_seconds=0.5, disk_limit_mb=64) as process:
+        yield process, runtime

@@ -7,7 +7,6 @@ from holdfast.agents.base import Place
 from holdfast.agents.conformance.harness import Wishes
 from holdfast.agents.opencode.adapter import OpenCodeAgent
 from holdfast.agents.supervisor import Patience, Supervisor
-from holdfast.errors import HoldfastError
 from support.agent_harness import AgentHarness, DemoWishes, open_agents
 
 PATIENCE = Patience(start=90, health=4, request=60, quiet=5)
@@ -30,6 +29,7 @@ class OpenCodeWishes(DemoWishes):
 
 class OpenCodeHarness(AgentHarness):
     wishes = OpenCodeWishes()
+    patience = PATIENCE
     replays = True
     long_words = 60_000
 
@@ -53,10 +53,6 @@ class OpenCodeHarness(AgentHarness):
 async def opencode_harness() -> AsyncIterator[OpenCodeHarness]:
     """For a fixture of module scope."""
     async with open_agents("opencode", MEMORY_MB) as (service, server):
-        harness = OpenCodeHarness(service, server, lambda: OpenCodeAgent(PATIENCE), OpenCodeAgent.name)
-        try:
+        harness = OpenCodeHarness(service, server, OpenCodeAgent, OpenCodeAgent.name)
+        async with harness.ended():
             yield harness
-        finally:
-            for session_id in harness.sessions:
-                with contextlib.suppress(HoldfastError):
-                    await service.destroy(session_id)

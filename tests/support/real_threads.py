@@ -119,11 +119,14 @@ class Town:
         unmount_below(gone)
         shutil.rmtree(gone, ignore_errors=True)
 
-    def signal_runner(self, session_id: str, signum: signal.Signals) -> None:
+    def runner_pid(self, session_id: str) -> int:
         pid = init_pid(self._here, session_id)
         if pid <= 0:  # it has ended; and 0 would be all of us
             raise ProcessLookupError(f"the runner of {session_id} has ended")
-        os.kill(pid, signum)
+        return pid
+
+    def signal_runner(self, session_id: str, signum: signal.Signals) -> None:
+        os.kill(self.runner_pid(session_id), signum)
 
     def cut_link(self, session_id: str) -> int:
         """Shut every connection that the runner has to the daemon, for both ends; returns how many there were.

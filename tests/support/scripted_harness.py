@@ -36,6 +36,7 @@ SETTINGS = replace(
     max_exec_timeout_ms=60_000,
 )
 PATIENCE = Patience(health=2.5, quiet=0.5)
+IMPATIENCE = replace(PATIENCE, health=1.0)
 
 
 class ScriptedHarness(Harness):
@@ -49,6 +50,9 @@ class ScriptedHarness(Harness):
 
     def make_agent(self) -> Agent:
         return ScriptedAgent(PATIENCE)
+
+    def make_impatient_agent(self) -> Agent:
+        return ScriptedAgent(IMPATIENCE)
 
     async def new_session(self) -> Place:
         session_id = await new(self.service)

@@ -1,20 +1,25 @@
 """Real sandboxes, several threads, random faults for as long as you like; then nothing may be lost, doubled or left.
 
+Daemons come and go: some end in order, others are processes that are killed with -9, also while they start.
 ``make soak SOAK_SECONDS=3600``; the seed is printed, and SOAK_SEED=… repeats the choices (not the timing).
 """
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
+import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 from holdfast.errors import HoldfastError
 from holdfast.protocol.turn_events import Kind
 from holdfast.sessions.sleep import PausedAs
 from holdfast.threads.keys import ThreadRef
 from support.real_threads import RealDesk, Town, open_town
+from support.soak_journal import Journal
 from support.threads import text_of
 from support.waiting import until
 
@@ -23,34 +28,74 @@ FAULTS = (
     *("nothing", "link cut", "runner killed", "runner stopped", "agent killed", "agent forgets"),
     *("deleted", "slept", "restart"),
 )
+KILLED = 0.6
+"""How many of the daemons are processes that are killed; the others end in order."""
 _END_SECONDS = 180.0
+_START_SECONDS = 120.0
+_CHILD = Path(__file__).with_name("soak_child.py")
 
 
 class Soak:
-    """One run. ``sent`` is what each thread was asked, in order."""
+    """One run. What each thread was asked is in the journal, for whoever goes on with it."""
 
-    def __init__(self, town: Town, seed: int) -> None:
+    def __init__(self, town: Town, choices: random.Random) -> None:
         self.town = town
-        self.random = random.Random(seed)
+        self.random = choices
         self.refs = [ThreadRef("root", f"soak:{number}") for number in range(THREADS)]
-        self.sent: dict[str, list[str]] = {ref.key: [] for ref in self.refs}
-        self.faults: Counter[str] = Counter()
+        self.journal = Journal(town.root / "journal")
         self.reasons: Counter[str] = Counter()
 
     async def run(self, seconds: float) -> None:
-        """Daemon after daemon: some end in the middle of whatever they do."""
+        """Daemon after daemon: some end in the middle of whatever they do, in order or by ``kill -9``."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            async with self.town.daemon() as desk:
-                while time.monotonic() < end and await self._step(desk):
-                    pass
+            if self.random.random() < KILLED:
+                await self._live_and_die()
+            else:
+                async with self.town.daemon() as desk:
+                    await self.live(desk, end)
         async with self.town.daemon() as desk:
+            await self._send_again(desk)
             for ref in self.refs:
                 await self._check(desk, ref)
             await self._check_sandboxes(desk)
             for ref in self.refs:
                 await desk.threads.delete(ref)
             await until(lambda: self.town.sandboxes() == [], "nothing is left", _END_SECONDS)
+
+    async def live(self, desk: RealDesk, end: float, *, mortal: bool = False) -> None:
+        """What one daemon does until it is to be replaced; a mortal one goes on until it is killed."""
+        await self._send_again(desk)
+        while time.monotonic() < end and (await self._step(desk) or mortal):
+            pass
+
+    async def _live_and_die(self) -> None:
+        """A daemon as a process: killed while it starts, or somewhere in the midst of what it does then."""
+        starting = self.random.random() < 0.2
+        mark, seconds = ("begins", self.random.uniform(0.0, 0.5)) if starting else ("up", self.random.uniform(0.0, 6.0))
+        before = self.journal.marks[mark]
+        told = self.town.root / "child.log"
+        with told.open("wb") as log:
+            command = [sys.executable, str(_CHILD), str(self.town.root), str(self.random.randrange(1 << 32))]
+            child = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)
+
+        def has_come() -> bool:
+            self.journal.read()
+            return child.returncode is not None or self.journal.marks[mark] > before
+
+        try:
+            await until(has_come, "the daemon is there", _START_SECONDS, every=0.05)
+            await asyncio.wait([asyncio.ensure_future(child.wait())], timeout=seconds)
+        finally:
+            if child.returncode is None:
+                child.kill()
+            code = await child.wait()
+        assert code == -signal.SIGKILL, told.read_text(errors="replace")[-5000:]
+        self.journal.read()
+        self.journal.note("fault", "killed while it started" if starting else "killed")
+        if self.journal.stopped is not None:  # who had stopped it cannot let it go on any more
+            with contextlib.suppress(OSError):
+                os.kill(self.journal.stopped, signal.SIGCONT)
 
     async def _step(self, desk: RealDesk) -> bool:
         """A message or two, and a fault in the middle of them; False if the daemon is to be replaced."""
@@ -59,24 +104,34 @@ class Soak:
             await self._say(desk, ref)
         await asyncio.sleep(self.random.uniform(0.0, 0.5))
         fault = self.random.choice(FAULTS)
-        self.faults[fault] += 1
+        self.journal.note("fault", fault)
         if fault == "restart":
             return False
         try:
             await self._strike(desk, ref, fault)
         except (HoldfastError, OSError, AssertionError, ValueError):
-            self.faults[f"{fault}, not possible then"] += 1
+            self.journal.note("fault", f"{fault}, not possible then")
         except Exception as error:  # the runtime says no: it is being made, or gone already
-            self.faults[f"{fault}, {type(error).__name__}"] += 1
+            self.journal.note("fault", f"{fault}, {type(error).__name__}")
         return True
 
     async def _say(self, desk: RealDesk, ref: ThreadRef) -> None:
         """Each leaves a line in a file of the sandbox: what ran twice has two."""
-        name = f"m{len(self.sent[ref.key])}"
-        self.sent[ref.key].append(name)
-        await desk.say(f"run echo {name} >> /workspace/ran\nsay {name} one two", name, ref)
+        name = f"m{len(self._sent(ref))}"
+        self.journal.note("sends", ref.key, name)
+        await desk.say(_script(name), name, ref)
+        self.journal.note("sent", ref.key, name)
         if self.random.random() < 0.3:  # a client that got no answer
-            await desk.say(f"run echo {name} >> /workspace/ran\nsay {name} one two", name, ref)
+            await desk.say(_script(name), name, ref)
+
+    async def _send_again(self, desk: RealDesk) -> None:
+        """As clients do that got no answer because the daemon was killed."""
+        for key, name in self.journal.unanswered:
+            await desk.say(_script(name), name, ThreadRef("root", key))
+            self.journal.note("sent", key, name)
+
+    def _sent(self, ref: ThreadRef) -> list[str]:
+        return self.journal.sent.get(ref.key, [])
 
     async def _strike(self, desk: RealDesk, ref: ThreadRef, fault: str) -> None:
         session = (await desk.threads.get(ref)).session_id
@@ -85,9 +140,13 @@ class Soak:
         if fault == "runner killed":
             self.town.signal_runner(session, signal.SIGKILL)
         elif fault == "runner stopped":
-            self.town.signal_runner(session, signal.SIGSTOP)
-            await asyncio.sleep(self.random.uniform(0.5, 4.0))
-            self.town.signal_runner(session, signal.SIGCONT)
+            pid = self.town.runner_pid(session)
+            self.journal.note("stops", str(pid))
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                await asyncio.sleep(self.random.uniform(0.5, 4.0))
+            finally:
+                os.kill(pid, signal.SIGCONT)  # that one: the runtime may not know it any more, or another
         elif fault == "link cut":
             await asyncio.to_thread(self.town.cut_link, session)
         elif fault == "agent killed":
@@ -100,7 +159,7 @@ class Soak:
             await desk.sessions.pause(session, self.random.choice([PausedAs.FROZEN, PausedAs.FILES]))
 
     async def _check(self, desk: RealDesk, ref: ThreadRef) -> None:
-        if not self.sent[ref.key]:
+        if not self._sent(ref):
             return
 
         async def settled() -> bool:
@@ -109,8 +168,8 @@ class Soak:
 
         await until(settled, f"no message of {ref.key} is stuck", _END_SECONDS)
         messages, _more = await desk.threads.messages(ref, limit=100_000)
-        assert [message.id for message in messages] == self.sent[ref.key], "a message is lost, or there twice"
-        events = (await desk.threads.events(ref, limit=1_000_000)).events
+        assert [message.id for message in messages] == self._sent(ref), "a message is lost, or there twice"
+        events = await desk.events(ref)
         assert [event.seq for event in events] == list(range(1, len(events) + 1)), "events have a gap"
         finals = Counter(event.turn_id for event in events if event.kind == Kind.FINALIZE)
         assert set(finals.values()) <= {1}, "a turn has ended twice"
@@ -132,15 +191,19 @@ class Soak:
 
     async def _check_sandboxes(self, desk: RealDesk) -> None:
         await desk.threads.janitor.tick()
-        owned = sorted([str((await desk.threads.get(ref)).session_id) for ref in self.refs if self.sent[ref.key]])
+        owned = sorted([str((await desk.threads.get(ref)).session_id) for ref in self.refs if self._sent(ref)])
         await until(lambda: self.town.sandboxes() == owned, "each thread has one sandbox, and there is no other", 60)
         assert await desk.tools.store.leases.abandoned(limit=10) == []
+
+
+def _script(name: str) -> str:
+    return f"run echo {name} >> /workspace/ran\nsay {name} one two"
 
 
 def soak(seconds: float, seed: int) -> Soak:
     """Raises ``AssertionError`` where a promise is broken."""
     with open_town() as town:
-        one = Soak(town, seed)
+        one = Soak(town, random.Random(seed))
         asyncio.run(one.run(seconds))
     return one
 
@@ -149,5 +212,6 @@ if __name__ == "__main__":
     chosen = int(os.environ.get("SOAK_SEED") or random.SystemRandom().randrange(1 << 32))
     print(f"SOAK_SEED={chosen}", flush=True)
     done = soak(float(os.environ.get("SOAK_SECONDS") or 600), chosen)
-    print(f"messages: {sum(map(len, done.sent.values()))}; turns: {dict(done.reasons)}; faults: {dict(done.faults)}")
+    messages = sum(map(len, done.journal.sent.values()))
+    print(f"messages: {messages}; turns: {dict(done.reasons)}; faults: {dict(done.journal.faults)}")
     print("nothing lost, nothing doubled, nothing left, nothing stuck")

@@ -106,7 +106,10 @@ class Desk:
         return await self.ended((await self.say(text, id, ref)).id, ref)
 
     async def events(self, ref: ThreadRef = REF) -> list[EventView]:
-        return list((await self.threads.events(ref, limit=10_000)).events)
+        found: list[EventView] = []
+        while (page := await self.threads.events(ref, after=len(found), limit=10_000)).events:
+            found += page.events
+        return found
 
     async def wait_for(self, kind: Kind, ref: ThreadRef = REF, after: int = 0) -> EventView:
         """The first event of this kind."""

@@ -135,6 +135,7 @@ class FakeAgent(Faulty, Agent):
             if turn is None:
                 raise AgentFailed("no turn is running in this session; send the message with mode queue")
             known.steered.add(prompt.id)
+            self.world.steered.append((place.session_id, prompt.id))
             turn.tell(turn.script.steered(prompt.text))
 
     async def revert(self, place: Place, session: AgentSessionId, prompt_id: str) -> None:

@@ -101,11 +101,15 @@ class FakeHome:
 
 
 class FakeAgentWorld:
-    """The agents in the sandboxes of one ``FakeWorld``. ``ran`` lists (session id, prompt id) of each turn begun."""
+    """The agents in the sandboxes of one ``FakeWorld``. ``ran`` lists (session id, prompt id) of each turn begun.
+
+    ``steered`` lists the same of each message that went into a running one.
+    """
 
     def __init__(self, machines: FakeWorld) -> None:
         self.machines = machines
         self.ran: list[tuple[str, str]] = []
+        self.steered: list[tuple[str, str]] = []
         self._homes: dict[tuple[str, str], FakeHome] = {}
 
     # -- what a test does ----------------------------------------------------------------------------------------------
@@ -127,6 +131,10 @@ class FakeAgentWorld:
         self.home(session_id, channel).sessions.clear()
 
     # -- what the adapter does -----------------------------------------------------------------------------------------
+
+    def homes(self) -> list[FakeHome]:
+        """Of agents in sandboxes that are there."""
+        return [home for (id, _), home in self._homes.items() if self.machines.sandboxes.get(id) is home.sandbox]
 
     def home(self, session_id: str, channel: str) -> FakeHome:
         """Made anew when the sandbox is another one than it was."""

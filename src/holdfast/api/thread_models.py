@@ -130,7 +130,7 @@ class ThreadOut(BaseModel):
     last_seq: int = Field(description="The number of its newest event")
     created_at: Timestamp
     last_activity_at: Timestamp
-    usage: UsageOut | None = Field(description="Its calls to models, in all; null in the reply to a resolve")
+    usage: UsageOut | None = Field(description="Its calls to models, in all; null where a resolve found all there")
 
     @classmethod
     def of(cls, view: ThreadView) -> "ThreadOut":

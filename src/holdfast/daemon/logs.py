@@ -19,10 +19,12 @@ def set_up(config: Config) -> None:
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
+    # The plain form: the usual one shows the variables of every function on the way, and keys are among them.
+    console = structlog.dev.ConsoleRenderer(
+        colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+    )
     last: list[structlog.typing.Processor] = (
-        [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
-        if as_text
-        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+        [console] if as_text else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     )
     structlog.configure(
         processors=[*shared, *last],
@@ -31,5 +33,6 @@ def set_up(config: Config) -> None:
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=last, foreign_pre_chain=shared))
+    theirs = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last]
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=theirs, foreign_pre_chain=shared))
     logging.basicConfig(handlers=[handler], level=max(level, logging.WARNING), force=True)

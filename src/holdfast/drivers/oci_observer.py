@@ -20,6 +20,8 @@ from holdfast.drivers.space_driver import SpaceDriver
 from holdfast.errors import DriverTransient, DriverUnsupported, RuntimeUnavailable, SandboxNotFound
 
 RUNTIME_SECONDS = 60.0
+_MOST_LISTS = 3
+"""The runtime fails to list all where one is deleted meanwhile."""
 _HANDLE = re.compile(r"ses_[a-z0-9_]{1,60}")
 _STATES = {
     "creating": SandboxState.CREATED,
@@ -151,8 +153,11 @@ class OciObserver(SpaceDriver):
 
     async def _containers(self) -> Sequence[SandboxInfo]:
         """What the runtime itself knows."""
-        done = await self._runtime("list", "--format", "json")
-        if not done.ok:
+        for _ in range(_MOST_LISTS):
+            done = await self._runtime("list", "--format", "json")
+            if done.ok:
+                break
+        else:
             raise DriverTransient(f"cannot list containers: {done.complaint()}")
         try:
             entries = json.loads(done.stdout or "null") or []

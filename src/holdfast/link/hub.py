@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from holdfast.errors import HoldfastError, SandboxLost, Unavailable
 from holdfast.link.connection import Connection
@@ -43,6 +44,7 @@ class LinkHub:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._listeners: dict[str, _Listener] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def directory(self, session_id: str) -> Path:
         """Where this session's socket is; to be shown inside the sandbox."""
@@ -54,10 +56,15 @@ class LinkHub:
 
     async def listen(self, session_id: str, token: str) -> Link:
         """Wait for this session's runner from now on. Asking again gives the same link."""
-        listener = self._listeners.get(session_id) or _Listener(Link(session_id, token))
-        if listener.server is None:
-            await self._open(session_id, listener)
-        return listener.link
+        async with self._alone(session_id):
+            listener = self._listeners.get(session_id) or _Listener(Link(session_id, token))
+            if listener.server is None:
+                await self._open(session_id, listener)
+            return listener.link
+
+    def _alone(self, session_id: str) -> asyncio.Lock:
+        """Who opens a socket waits for who removes the one before it, with all that is in its directory."""
+        return self._locks.setdefault(session_id, asyncio.Lock())
 
     async def _open(self, session_id: str, listener: _Listener) -> None:
         directory = self.directory(session_id)
@@ -111,7 +118,9 @@ class LinkHub:
         if listener is not None:
             listener.link.lose(error)
             _hang_up(listener)
-        await asyncio.to_thread(shutil.rmtree, self.directory(session_id), ignore_errors=True)
+        async with self._alone(session_id):
+            if session_id not in self._listeners:  # else it was opened again meanwhile
+                await asyncio.to_thread(shutil.rmtree, self.directory(session_id), ignore_errors=True)
 
     async def shut_down(self) -> None:
         """The daemon stops: hang up on everybody; sockets and sandboxes stay for the next daemon."""

@@ -114,6 +114,15 @@ thread.sleep               ``sleep_state`` of the thread's sandbox from now on: 
 """
 
 
+def characters(value: object) -> int:
+    """How much text there is in what an event tells."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(map(characters, value.values()))
+    return sum(map(characters, value)) if isinstance(value, list | tuple) else 0
+
+
 def check(event: TurnEvent) -> TurnEvent:
     """The event itself; raises ``ValueError`` if a field of its kind is missing."""
     missing = [name for name in KINDS[event.kind] if name not in event.data]

@@ -49,5 +49,5 @@ async def pages(transport: Transport, path: str, query: Query, after: int) -> As
         for told in page["events"]:
             yield of_wire(ThreadEvent, told)
         after = page["next"]
-        if len(page["events"]) < PAGE:
-            return
+        if not page["events"] or after >= page["newest"]:
+            return  # and not where a page is short: that is one of big events

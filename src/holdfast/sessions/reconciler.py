@@ -15,6 +15,7 @@ A look-up that fails changes nothing: absence is believed only when the driver h
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 
 import structlog
@@ -58,6 +59,7 @@ class Reconciler:
         self._live = live
         self._operations = operations
         self._node = node
+        self._hung_up: set[str] = set()
 
     async def tick(self) -> None:
         """One comparison. Rows are read before sandboxes: what was made in between is looked up once more."""
@@ -130,18 +132,33 @@ class Reconciler:
             return False
         return row.status != Status.DESTROYED
 
-    async def investigate(self, session_id: str) -> None:
-        """A runner has hung up: find out whether its sandbox died. A runner that only lost us dials again at once.
+    def hung_up(self, session_id: str) -> None:
+        """A runner has. An investigation that is under way may have looked too early, or at one before this."""
+        self._hung_up.add(session_id)
 
-        A dying sandbox hangs up before it is dead, so we look again until it is, or until its runner is back.
-        """
+    async def investigate(self, session_id: str) -> None:
+        """A runner has hung up: find out whether its sandbox died. A runner that only lost us dials again at once."""
+        while session_id in self._hung_up:
+            self._hung_up.discard(session_id)
+            await self._look_into(session_id)
+
+    async def _look_into(self, session_id: str) -> None:
+        """A dying sandbox hangs up before it is dead, so we look again until it is, or until its runner is back."""
         for seconds in _LOOK_AGAIN_SECONDS:
             await asyncio.sleep(seconds)
             live = self._live.get(session_id)
-            if live is None and self._operations.running(session_id):
-                continue  # it is still being made
+            if live is None and await self._is_coming(session_id):
+                continue
             if live is None or live.link.connected or await self._found_dead(session_id):
                 return
+
+    async def _is_coming(self, session_id: str) -> bool:
+        """Whether it is still being made, or woken: when it is there, it may be dead already."""
+        if self._operations.running(session_id):
+            return True
+        with contextlib.suppress(SessionNotFound):
+            return (await self._store.get(session_id)).status == Status.RESUMING
+        return False
 
     async def _found_dead(self, session_id: str) -> bool:
         try:
@@ -157,4 +174,5 @@ class Reconciler:
             row = await self._store.get(session_id)
             if row.status == Status.ACTIVE:
                 await self._lifecycle.mark_crashed(row, detail, oom=oom)
-        return dead
+            return row.status != Status.RESUMING
+        return False

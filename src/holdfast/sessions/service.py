@@ -238,7 +238,7 @@ class SessionService:
     def _on_disconnect(self, session_id: str) -> None:
         if self._pool.lost(session_id):
             return
-
+        self._reconciler.hung_up(session_id)
         investigate = reporting("investigate", lambda: self._reconciler.investigate(session_id), session_id=session_id)
         self._operations.spawn(f"investigate:{session_id}", investigate)
 

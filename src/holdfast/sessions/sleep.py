@@ -19,8 +19,8 @@ from enum import StrEnum
 
 import structlog
 
-from holdfast.drivers.base import Driver, SandboxInfo, SandboxState
-from holdfast.errors import Conflict, DriverUnsupported, HoldfastError, SandboxNotFound, WrongState
+from holdfast.drivers.base import Driver, Handle, SandboxInfo, SandboxState
+from holdfast.errors import Conflict, DriverUnsupported, HoldfastError, SandboxLost, SandboxNotFound, WrongState
 from holdfast.link.hub import LinkHub
 from holdfast.link.link import Link
 from holdfast.sessions.lifecycle import Lifecycle
@@ -273,12 +273,23 @@ class Sleep:
         wants_memory = slept_as is PausedAs.MEMORY
         if (await self._driver.inspect(handle)).state is SandboxState.STOPPED:
             wants_memory = await self._driver.start(handle, memory=wants_memory)
+        elif not wants_memory:
+            await self._start_mute(handle, link)
         await link.wait_connected(self._connect_seconds)
         spec = SessionSpec.from_json(row.spec)
         if not wants_memory:
             await self._load_shells(row, link, spec)
         await self._lifecycle.open_ways_out(link, spec)
         return PausedAs.MEMORY if wants_memory else PausedAs.FILES
+
+    async def _start_mute(self, handle: Handle, link: Link) -> None:
+        """What an earlier start has left is given its time; if it does not speak then, it never will."""
+        try:
+            await link.wait_connected(self._connect_seconds)
+        except SandboxLost as error:
+            log.warning("session.wake.mute", session_id=link.session_id, error=error.message, next="started anew")
+            await self._driver.stop(handle)
+            await self._driver.start(handle, memory=False)
 
     async def _load_shells(self, row: SessionRow, link: Link, spec: SessionSpec) -> None:
         await self._lifecycle.give_environment(row.id, spec.env)

@@ -5,8 +5,11 @@ has read everything before it, and threads do not wait for each other.
 """
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
 
 from holdfast.protocol.turn_events import TurnEvent
 from holdfast.store.database import Database
@@ -15,6 +18,45 @@ from holdfast.store.thread_rows import DEFAULT_CHANNEL, Lease, ThreadEventPage, 
 from holdfast.store.thread_tables import NOT_DELETED, threads, turns
 from holdfast.store.thread_tables import thread_events as table
 from holdfast.store.thread_watch import ThreadWatch
+
+PAGE_BYTES = 4_000_000
+"""Of what the events of one page tell: a single one may hold a million."""
+
+
+class _stored_bytes(sa.sql.functions.GenericFunction[int]):  # noqa: N801  # as SQL has it
+    """How long a text is where it is kept. JSON is kept in ASCII: its characters are bytes."""
+
+    type = sa.BigInteger()
+    inherit_cache = True
+
+
+@compiles(_stored_bytes, "sqlite")
+def _of_sqlite(element: _stored_bytes, compiler: SQLCompiler, **more: Any) -> str:
+    return f"length({compiler.process(element.clauses, **more)})"
+
+
+@compiles(_stored_bytes, "postgresql")
+def _of_postgres(element: _stored_bytes, compiler: SQLCompiler, **more: Any) -> str:
+    """Known without unpacking the text, unlike its length."""
+    return f"octet_length({compiler.process(element.clauses, **more)})"
+
+
+def _page(*more: sa.ColumnElement[bool]) -> sa.Select[tuple[object, ...]]:
+    """Made once: making it takes longer than asking it."""
+    wanted = (table.c.thread_id == sa.bindparam("thread"), table.c.seq > sa.bindparam("after"), *more)
+    size = _stored_bytes(table.c.data).label("size")
+    some = sa.select(table, size).where(*wanted).order_by(table.c.seq).limit(sa.bindparam("most")).subquery()
+    before = sa.func.sum(some.c.size).over(order_by=some.c.seq) - some.c.size
+    found = sa.select(some, before.label("before"), sa.func.count().over().label("whole")).subquery()
+    this = (threads.c.id == sa.bindparam("thread"), sa.text(NOT_DELETED))
+    counter = sa.select(threads.c.last_seq).where(*this).subquery()
+    # One statement: an event that is counted in ``newest`` is on the page, if there is room for it.
+    both = counter.outerjoin(found, found.c.before < sa.bindparam("bytes"))
+    return sa.select(counter.c.last_seq, found).select_from(both).order_by(found.c.seq)
+
+
+_PAGE = _page()
+_PAGE_OF_CHANNEL = _page(table.c.channel == sa.bindparam("channel"))
 
 
 class ThreadEvents:
@@ -42,20 +84,20 @@ class ThreadEvents:
         return await written(self._database, self._watch, thread_id, work)
 
     async def page(self, thread_id: str, *, after: int, limit: int, channel: str | None = None) -> ThreadEventPage:
-        """At most ``limit`` events with greater numbers than ``after``, in order. Raises ``ThreadNotFound``."""
-        wanted = sa.select(table).where(table.c.thread_id == thread_id, table.c.seq > after)
-        if channel is not None:
-            wanted = wanted.where(table.c.channel == channel)
-        found = wanted.order_by(table.c.seq).limit(limit).subquery()
-        counter = sa.select(threads.c.last_seq).where(threads.c.id == thread_id, sa.text(NOT_DELETED)).subquery()
-        # One statement: an event that is counted in ``newest`` is on the page, if there is room for it.
-        both = sa.select(counter.c.last_seq, found).select_from(counter.outerjoin(found, sa.true()))
+        """At most ``limit`` events with greater numbers than ``after``, in order. Raises ``ThreadNotFound``.
+
+        Fewer where they are big: a page ends with the event that makes it ``PAGE_BYTES`` or more.
+        """
+        values = {"thread": thread_id, "after": after, "most": limit, "bytes": PAGE_BYTES}
+        query, values = (_PAGE, values) if channel is None else (_PAGE_OF_CHANNEL, {**values, "channel": channel})
 
         def work(connection: sa.Connection) -> ThreadEventPage:
-            rows = connection.execute(both.order_by(found.c.seq)).all()
+            rows = connection.execute(query, values).all()
             if not rows:
                 raise no_thread(thread_id)
-            return ThreadEventPage([_row(row) for row in rows if row.seq is not None], rows[0].last_seq, limit)
+            events = [_row(row) for row in rows if row.seq is not None]
+            full = bool(events) and (len(events) == limit or len(events) < rows[0].whole)
+            return ThreadEventPage(events, rows[0].last_seq, full)
 
         return await self._database.read(work)
 

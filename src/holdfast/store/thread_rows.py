@@ -256,12 +256,13 @@ class ThreadEventPage:
     events: list[ThreadEventRow]
     newest: int
     """The number of the thread's newest event in the moment of reading."""
-    limit: int
+    full: bool
+    """Whether there may be more that had no room."""
 
     @property
     def next(self) -> int:
         """Read on after this one. It moves on also past events that were not wanted."""
-        return self.events[-1].seq if len(self.events) == self.limit else self.newest
+        return self.events[-1].seq if self.full else self.newest
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,7 +243,8 @@ class TurnStore:
     async def revert(self, lease: Lease, turn_id: str, *, events: Sequence[TurnEvent] = ()) -> list[TurnRow]:
         """The turn and all later ones of its channel were taken back: the transcript leaves them out.
 
-        Raises ``WrongState`` if one of them has not ended.
+        Returns them; none where that was done before, and nothing is added then. Raises ``WrongState`` if one of them
+        has not ended.
         """
         _refuse_finalize(events)
 
@@ -258,6 +259,9 @@ class TurnStore:
             running = connection.execute(sa.select(table).where(*later, sa.text(UNENDED))).first()
             if running is not None:
                 raise WrongState(f"turn {running.id} has not ended; abort it before taking turns back")
+            if turn.reverted:
+                give_back(connection, entered, len(events))
+                return []
             append(connection, entered, events, channel=turn.channel, numbered=True)
             update = sa.update(table).where(*later).values(reverted=True).returning(table)
             return sorted((_row(found) for found in connection.execute(update)), key=lambda row: row.first_seq)

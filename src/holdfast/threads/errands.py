@@ -12,13 +12,16 @@ import structlog
 
 from holdfast.agents.base import Place
 from holdfast.errors import (
+    AgentDown,
     AgentError,
+    AgentFailed,
     AgentUnsupported,
     BadInput,
     Conflict,
     DriverUnsupported,
     HoldfastError,
     NotFound,
+    SandboxLost,
     SessionNotFound,
     StaleRow,
     TurnNotFound,
@@ -31,6 +34,7 @@ from holdfast.store.thread_rows import RequestRow, SleepState, ThreadChange, Thr
 from holdfast.threads import options
 from holdfast.threads.command_errands import CommandErrands, refuse_running
 from holdfast.threads.patience import patiently
+from holdfast.threads.resolver import Attached
 from holdfast.threads.sandboxes import GONE
 from holdfast.threads.sleeps import slept
 from holdfast.threads.tools import Tools
@@ -42,6 +46,8 @@ log = structlog.get_logger(__name__)
 
 Data = Mapping[str, object]
 _MANY = 1000
+_MOST_REVERTS = 3
+"""How often an agent is told to take back a turn."""
 _ALL_THERE = "the sandbox, the agent and its session were all there"
 
 
@@ -143,23 +149,48 @@ class Errands:
         back = there[: index + 1]  # newest first
         await self._revert_agent(box, channel, back)
         told = TurnEvent(Kind.REVERTED, {"turn_ids": [turn.id for turn in back]})
-        await self._tools.store.turns.revert(box.lease, back[-1].id, events=[told])
+        await patiently(
+            lambda: self._tools.store.turns.revert(box.lease, back[-1].id, events=[told]), self._tools.sleep
+        )
         return {"turn_id": back[-1].id}
 
     async def _turns(self, box: "Mailbox") -> list[TurnRow]:
         return await self._tools.store.turns.page(box.thread_id, limit=_MANY)
 
     async def _revert_agent(self, box: "Mailbox", channel: str, turns: list[TurnRow]) -> None:
-        """Those that its agent ever had; they must be in the session that it has now."""
-        had = [turn for turn in turns if turn.accepted]
-        if not had:
-            return
+        """Those that its agent ever had. Told again where it may have done it, and only its reply was lost."""
+        asked = [turn for turn in reversed(turns) if turn.accepted or turn.attempts]
+        for tries in range(1, _MOST_REVERTS + 1 if asked else 1):
+            try:
+                await self._tell_revert(box, channel, asked)
+                return
+            except (AgentDown, AgentFailed, SandboxLost) as error:
+                if tries == _MOST_REVERTS:
+                    raise
+                log.warning("thread.revert.retry", thread_id=box.thread_id, code=error.code, error=error.message)
+                await self._tools.sleep(self._tools.settings.retry_seconds)
+
+    async def _tell_revert(self, box: "Mailbox", channel: str, asked: list[TurnRow]) -> None:
+        """``asked``: oldest first. What it took up must be in the session that it has now."""
         found = await box.attach(channel)
+        first = await self._first_taken_up(found, asked)
+        if first is None:
+            return
         if not found.agent.abilities.revert:
             raise AgentUnsupported(f"the agent {found.agent.name} cannot take back a turn")
-        if had[-1].agent_session_id != found.session:
+        if first.agent_session_id != found.session:
             raise AgentUnsupported("the agent that did this turn is gone, so its work cannot be taken back")
-        await found.agent.revert(found.place, found.session, had[-1].id)
+        await found.agent.revert(found.place, found.session, first.id)
+
+    async def _first_taken_up(self, found: Attached, asked: list[TurnRow]) -> TurnRow | None:
+        """Of a prompt whose fate was not known at the end of its turn, the agent itself knows."""
+        for turn in asked:
+            if turn.accepted:
+                return turn
+            same = turn.agent_session_id == found.session
+            if same and await found.agent.accepted(found.place, found.session, turn.id):
+                return turn
+        return None
 
     async def _pause(self, box: "Mailbox", data: Data) -> Data:
         running = Conflict("a turn is running; abort it, or wait for its end")

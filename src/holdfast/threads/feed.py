@@ -8,12 +8,13 @@ import asyncio
 import contextlib
 import contextvars
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator
 from itertools import islice
 
 import structlog
 
 from holdfast.errors import BadInput, HoldfastError, ThreadNotFound
+from holdfast.protocol.turn_events import characters
 from holdfast.store import Store
 from holdfast.store.thread_rows import ThreadEventRow
 from holdfast.threads.types import EventsPage, EventView
@@ -35,6 +36,8 @@ class _Tail:
         self.events: deque[EventView] = deque()
         self.followers = 0
         self.over = False
+        self.broken = False
+        """Nobody reads on for its followers: they must not wait for what never comes."""
         self.bell = asyncio.Event()
         self.pump: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
@@ -44,11 +47,11 @@ class _Tail:
         for event in events:
             self.events.append(event)
             self.end = event.seq
-            self._chars += _chars(event.data)
+            self._chars += characters(event.data)
         while len(self.events) > _KEPT or self._chars > _KEPT_CHARS:
             oldest = self.events.popleft()
             self.start = oldest.seq
-            self._chars -= _chars(oldest.data)
+            self._chars -= characters(oldest.data)
         self.poke()
 
     def poke(self) -> None:
@@ -99,6 +102,8 @@ class Feed:
                 if not events:
                     if tail.over:
                         return
+                    if tail.broken:
+                        raise HoldfastError("the thread's events cannot be read; the daemon's log says why")
                     await news.wait()
 
     @contextlib.asynccontextmanager
@@ -135,6 +140,11 @@ class Feed:
                     log.warning("thread.feed.waits", thread_id=thread_id, error=error.message)
                     await asyncio.sleep(_AGAIN_SECONDS)
                     continue
+                except Exception:
+                    log.exception("thread.feed.failed", thread_id=thread_id)
+                    tail.broken = True
+                    tail.poke()
+                    return
                 await tail.bell.wait()
 
     async def _catch_up(self, thread_id: str, tail: _Tail) -> None:
@@ -142,17 +152,8 @@ class Feed:
             page = await self._store.thread_events.page(thread_id, after=tail.end, limit=PAGE)
             if page.events:
                 tail.add([event_view(row) for row in page.events])
-            if len(page.events) < PAGE:
+            if not page.full:
                 return
-
-
-def _chars(value: object) -> int:
-    """How much text there is in what an event tells."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, Mapping):
-        return sum(map(_chars, value.values()))
-    return sum(map(_chars, value)) if isinstance(value, list | tuple) else 0
 
 
 def event_view(row: ThreadEventRow) -> EventView:

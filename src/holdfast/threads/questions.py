@@ -80,6 +80,8 @@ class Questions:
                 await self._answer(name, str(data.get("default", "")))
             except HoldfastError as error:
                 log.warning("question.default.failed", question_id=name, error=error.message)
+            except Exception:  # a bug of ours is no reason to leave the agent waiting for ever
+                log.exception("question.default.failed", question_id=name)
             await self._sleep(pause)
             pause = min(2 * pause, _MOST_SECONDS)
 

@@ -27,9 +27,9 @@ from holdfast.errors import (
     StaleRow,
     ThreadNotFound,
 )
-from holdfast.protocol.turn_events import Kind, StopReason
+from holdfast.protocol.turn_events import Kind, StopReason, characters
 from holdfast.store.thread_rows import Lease, MessageRow, TurnRow, TurnState
-from holdfast.threads import options
+from holdfast.threads import options, tool_pace
 from holdfast.threads.attachments import Attachments
 from holdfast.threads.batches import batches
 from holdfast.threads.files import ThreadFileService
@@ -50,6 +50,8 @@ Attach = Callable[[], Awaitable[Attached]]
 _MOST_ASKED = 2
 """The prompt, and one more time after a recovery."""
 _MOST_FAILURES = 10
+_MOST_CHARACTERS = 500_000_000
+"""In all events of a turn. They are kept on the host, whose disk is not for one sandbox to fill."""
 
 
 class _GiveUp(Exception):
@@ -78,6 +80,7 @@ class TurnRun:
         self._aborting = self._overtime = False
         self._until_aborted = UntilAborted()
         self._following: asyncio.Timeout | None = None
+        self._said = 0
         self._failures = self._stuck = 0
         """How often it failed: in all, and since something was last heard of it."""
         self._attachments = Attachments(tools, files, lease, turn.id)
@@ -286,7 +289,8 @@ class TurnRun:
 
     async def _read(self, found: Attached) -> None:
         source = found.agent.events(found.place, found.session, self._turn.id, Cursor(self._turn.cursor))
-        async with contextlib.aclosing(batches(source)) as stream:
+        paced = batches(source, may_wait=tool_pace.may_wait, seconds=tool_pace.SECONDS)
+        async with contextlib.aclosing(paced) as stream:
             async for batch in stream:
                 last = await self._keep(batch)
                 if last is not None:
@@ -296,9 +300,10 @@ class TurnRun:
 
     async def _keep(self, batch: Sequence[Told]) -> Told | None:
         """Store what was told, with the cursor behind it; returns the finalizing one, which is stored at the end."""
-        news = [told for told in batch if told.event.kind is not Kind.FINALIZE]
+        news = tool_pace.condensed([told for told in batch if told.event.kind is not Kind.FINALIZE])
         if news:
             self._stuck = 0
+            self._refuse_flood(news)
             events = [self.questions.complete(told.event) for told in news]
             after = self._turn.cursor
             self._turn = await patiently(
@@ -314,6 +319,12 @@ class TurnRun:
             )
             self.questions.note((event.kind, event.data) for event in events)
         return next((told for told in batch if told.event.kind is Kind.FINALIZE), None)
+
+    def _refuse_flood(self, news: Sequence[Told]) -> None:
+        self._said += sum(characters(told.event.data) for told in news)
+        if self._said > _MOST_CHARACTERS:
+            most = f"{_MOST_CHARACTERS // 1_000_000} million characters"
+            raise _GiveUp(AgentFailed(f"the agent has said more than {most} in this turn, and was stopped"))
 
     async def _finish(self, found: Attached, last: Told) -> None:
         self._heard = True

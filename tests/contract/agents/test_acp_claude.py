@@ -11,7 +11,7 @@ from holdfast.agents.conformance.harness import eventually, raises, reason_of, t
 from holdfast.errors import AgentDown
 from holdfast.protocol.turn_events import Kind, StopReason
 from holdfast.sessions.processes import ProcessRequest
-from support.agent_harness import PATIENCE, real_agent, traces
+from support.agent_harness import real_agent, traces
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +23,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 async def harness(anyio_backend: str) -> AsyncIterator[Harness]:
-    async with real_agent(lambda: Claude(PATIENCE), "claude", "claude-agent-acp", memory_mb=1024) as harness:
+    async with real_agent(Claude, "claude", "claude-agent-acp", memory_mb=1024) as harness:
         harness.tells_output_early = False
         yield harness
 

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.agents.acp.adapter import Codex
 from holdfast.agents.conformance import AgentConformance, Harness
-from support.agent_harness import PATIENCE, real_agent, traces
+from support.agent_harness import real_agent, traces
 
 pytestmark = pytest.mark.anyio
 
@@ -18,7 +18,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 async def harness(anyio_backend: str) -> AsyncIterator[Harness]:
-    async with real_agent(lambda: Codex(PATIENCE), "codex", "codex-acp") as harness:
+    async with real_agent(Codex, "codex", "codex-acp") as harness:
         harness.tells_output_early = False
         yield harness
 

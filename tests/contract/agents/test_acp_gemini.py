@@ -8,7 +8,7 @@ import pytest
 from holdfast.agents.acp.adapter import Gemini
 from holdfast.agents.conformance import AgentConformance, Harness
 from holdfast.agents.conformance.essentials import EssentialConformance
-from support.agent_harness import PATIENCE, real_agent, traces
+from support.agent_harness import real_agent, traces
 
 pytestmark = pytest.mark.anyio
 
@@ -20,7 +20,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 async def harness(anyio_backend: str) -> AsyncIterator[Harness]:
-    async with real_agent(lambda: Gemini(PATIENCE), "gemini", "gemini", memory_mb=1024) as harness:
+    async with real_agent(Gemini, "gemini", "gemini", memory_mb=1024) as harness:
         harness.tells_output = harness.tells_output_early = False
         yield harness
 

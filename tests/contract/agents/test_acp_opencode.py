@@ -8,7 +8,7 @@ import pytest
 from holdfast.agents.acp.adapter import OpencodeAcp
 from holdfast.agents.conformance import AgentConformance, Harness
 from holdfast.agents.conformance.essentials import EssentialConformance
-from support.agent_harness import PATIENCE, real_agent, traces
+from support.agent_harness import real_agent, traces
 
 pytestmark = pytest.mark.anyio
 
@@ -20,7 +20,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 async def harness(anyio_backend: str) -> AsyncIterator[Harness]:
-    async with real_agent(lambda: OpencodeAcp(PATIENCE), "opencode-acp", "opencode", memory_mb=1536) as harness:
+    async with real_agent(OpencodeAcp, "opencode-acp", "opencode", memory_mb=1536) as harness:
         yield harness
 
 

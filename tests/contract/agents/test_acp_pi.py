@@ -1,14 +1,12 @@
-"""Pi over ACP, in a real sandbox, against the demo model. The essential part; all of it with ``TEST_WHOLE_SUITE=1``."""
+"""Pi over ACP, in a real sandbox, against the demo model."""
 
-import os
 from collections.abc import AsyncIterator
 
 import pytest
 
 from holdfast.agents.acp.adapter import PiAcp
 from holdfast.agents.conformance import AgentConformance, Harness
-from holdfast.agents.conformance.essentials import EssentialConformance
-from support.agent_harness import PATIENCE, real_agent, traces
+from support.agent_harness import real_agent, traces
 
 pytestmark = pytest.mark.anyio
 
@@ -20,19 +18,12 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 async def harness(anyio_backend: str) -> AsyncIterator[Harness]:
-    async with real_agent(lambda: PiAcp(PATIENCE), "pi-acp", "pi-acp") as harness:
+    async with real_agent(PiAcp, "pi-acp", "pi-acp") as harness:
         yield harness
 
 
-if os.environ.get("TEST_WHOLE_SUITE"):
-
-    class TestPiAcp(AgentConformance):
-        pass
-
-else:
-
-    class TestEssentially(EssentialConformance):
-        pass
+class TestPiAcp(AgentConformance):
+    pass
 
 
 async def test_nothing_of_it_is_among_the_users_files(harness: Harness) -> None:

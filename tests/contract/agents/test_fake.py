@@ -27,6 +27,9 @@ class FakeHarness(Harness):
     def make_agent(self) -> Agent:
         return FakeAgent(self._world, deadline_seconds=2.0)
 
+    def make_impatient_agent(self) -> Agent:
+        return FakeAgent(self._world, deadline_seconds=0.5)
+
     async def new_session(self) -> Place:
         return Place(await new(self._service), self._service)
 

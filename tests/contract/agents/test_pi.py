@@ -11,7 +11,7 @@ from holdfast.agents.conformance.harness import raises, reason_of, talk, text_of
 from holdfast.agents.pi.adapter import PiAgent
 from holdfast.errors import AgentDown, AgentFailed
 from holdfast.protocol.turn_events import Kind, StopReason
-from support.agent_harness import PATIENCE, AgentHarness, real_agent
+from support.agent_harness import AgentHarness, real_agent
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +23,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 async def harness(anyio_backend: str) -> AsyncIterator[AgentHarness]:
-    async with real_agent(lambda: PiAgent(PATIENCE), "pi", "pi") as harness:
+    async with real_agent(PiAgent, "pi", "pi") as harness:
         harness.replays = True
         harness.long_words = 25_000
         yield harness

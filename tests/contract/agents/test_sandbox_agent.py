@@ -2,13 +2,12 @@
 the whole suite with pi, which is quicker, or for both with ``TEST_WHOLE_SUITE=1``."""
 
 import asyncio
-import itertools
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.agents.base import Agent, Place
+from holdfast.agents.base import Agent
 from holdfast.agents.conformance import AgentConformance
 from holdfast.agents.conformance.essentials import EssentialConformance
 from holdfast.agents.conformance.harness import eventually, talk, text_of
@@ -16,15 +15,15 @@ from holdfast.agents.conformance.permissions import PermissionConformance
 from holdfast.agents.conformance.process import ProcessConformance
 from holdfast.agents.sandbox_agent.adapter import SandboxAgent, SandboxAgentPi
 from holdfast.protocol.turn_events import Kind
-from support.agent_harness import PATIENCE, AgentHarness, real_agent
+from support.agent_harness import AgentHarness, real_agent
 
 pytestmark = pytest.mark.anyio
 
 PROGRAM = "sandbox-agent"
 KEPT_BY_SERVER = 1024
 MANY = 1500
-MOST_SESSIONS = 8
-"""Of one server: behind it, pi has a process for each."""
+MEMORY_MB = 3072
+"""Behind the server, pi has a process for each conversation; the tests begin several before they end it."""
 
 
 @pytest.fixture(scope="module")
@@ -32,22 +31,11 @@ def anyio_backend() -> str:
     return "asyncio"  # for all tests the same loop, since they share a sandbox
 
 
-@pytest.fixture(scope="module")
-def tests() -> Iterator[int]:
-    return itertools.count(1)
-
-
 class TestSandboxAgent(AgentConformance):
     @pytest.fixture(scope="module")
-    async def shared(self, anyio_backend: str) -> AsyncIterator[AgentHarness]:
-        async with real_agent(lambda: SandboxAgentPi(PATIENCE), "sandbox-agent-pi", PROGRAM, 3072) as harness:
+    async def harness(self, anyio_backend: str) -> AsyncIterator[AgentHarness]:
+        async with real_agent(SandboxAgentPi, "sandbox-agent-pi", PROGRAM, MEMORY_MB) as harness:
             yield harness
-
-    @pytest.fixture
-    async def harness(self, shared: AgentHarness, tests: Iterator[int]) -> AsyncIterator[AgentHarness]:
-        yield shared
-        if next(tests) % MOST_SESSIONS == 0:
-            await shared.make_agent().stop(Place(shared.sessions[0], shared.service, brief=shared.brief()))
 
     async def test_what_is_said_while_no_daemon_listens_is_not_lost(self, harness: AgentHarness) -> None:
         """More than the server keeps; and then also that is gone."""
@@ -89,7 +77,7 @@ async def die(agent: Agent) -> None:
 class WithOpencode:
     @pytest.fixture(scope="module")
     async def harness(self, anyio_backend: str) -> AsyncIterator[AgentHarness]:
-        async with real_agent(lambda: SandboxAgent(PATIENCE), "sandbox-agent", PROGRAM, 1536) as harness:
+        async with real_agent(SandboxAgent, "sandbox-agent", PROGRAM, 1536) as harness:
             yield harness
 
 

@@ -142,6 +142,15 @@ async def test_three_failures_and_no_more_with_what_it_said(place: Place, monkey
     await raises(AgentDown, agent.start())
 
 
+async def test_after_a_failure_the_next_start_waits(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(breaker, "PAUSES", (0.0, 0.5, 0.5))
+    agent, loop = Agent(place, "exit 3"), asyncio.get_running_loop()
+    await raises(AgentDown, agent.start())
+    begun = loop.time()
+    await raises(AgentDown, agent.start())
+    assert loop.time() - begun >= 0.5
+
+
 async def test_one_that_comes_up_and_dies_each_time_is_given_up(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(breaker, "PAUSES", (0.0, 0.0, 0.0))
     agent = Agent(place, f"echo 'out of memory' >&2; {ECHO}")

@@ -69,6 +69,11 @@ SAME = (
     "stats_of_nothing or no_stats or same_time or wrong_token or started_where or snapshotted or consumed or capability"
 )
 MOST = f"not ({SAME})"
+# What our own code does on disks of its own, with root, whatever the runtime is. Ordinary users have no such disks.
+DISKS = (
+    "holds_the_workspace or one_sandboxs or leaves_its_workspace or workspace_has_a_limit or may_grow or part_of_it or "
+    "can_be_repeated or complete_or_not or without_room or owners_modes"
+)
 # What differs from the settings that run most of the suite: ids, mounts, limits, and how things end.
 DIFFERENT = "answers or writable or files or token or capabilit or limit or destroy or cancelled or owners or too"
 
@@ -82,7 +87,7 @@ def test_runc_as_an_ordinary_user_with_one_id(tmp_path: Path) -> None:
 
 
 def test_crun_on_cgroup_v2(tmp_path: Path) -> None:
-    run_suite(tmp_path, "crun", as_user=False, cgroup_v2=True, only=MOST)
+    run_suite(tmp_path, "crun", as_user=False, cgroup_v2=True, only=f"{MOST} and not ({DISKS})")
 
 
 def test_crun_as_an_ordinary_user_on_cgroup_v2(tmp_path: Path) -> None:

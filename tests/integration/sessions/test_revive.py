@@ -1,16 +1,20 @@
 """Sessions whose sandbox has died, brought back from their files: only on request, and never half."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from holdfast.errors import DriverTransient, WrongState
+from holdfast.drivers.fake_runner import FakeRunner
+from holdfast.errors import DriverTransient, SandboxLost, WrongState
 from holdfast.keys.types import ROOT
 from holdfast.sessions.machine import Reason, Status
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.sleep import PausedAs
+from holdfast.store import SessionRow
 from integration.sessions.test_snapshots import read, write
-from support.house import House, new, run, tick, until
+from support.house import DEFAULTS, House, new, run, tick, until
+from support.waiting import linger
 
 pytestmark = pytest.mark.anyio
 
@@ -60,6 +64,64 @@ async def test_what_fails_is_as_dead_as_before(house: House) -> None:
         row = await house.row(session_id)
         assert (row.status, row.reason, row.paused_as) == (Status.ERROR, Reason.CRASHED, None)
         assert "not today" in (row.error or "")
+        await service.revive(session_id)
+        assert await read(service, session_id, "/workspace/a") == b"x"
+
+
+async def test_one_that_dies_as_it_comes_back_is_found_dead_without_a_tick(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with house.daemon() as service:
+        session_id = await dead(house, service)
+        real = service._sleep._awake
+
+        async def dying(row: SessionRow) -> SessionRow:
+            await house.driver.kill(session_id)
+            await linger(0.2)  # whoever looks finds it neither there nor gone
+            return await real(row)
+
+        monkeypatch.setattr(service._sleep, "_awake", dying)
+        await service.revive(session_id)
+        monkeypatch.undo()
+        await until(lambda: house.is_in(session_id, Status.ERROR), "it is dead again")
+        await service.revive(session_id)
+        assert await read(service, session_id, "/workspace/a") == b"x"
+
+
+async def test_one_that_dies_again_while_its_first_death_is_looked_into_is_found_dead_without_a_tick(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        real = service._reconciler._found_dead
+
+        async def slow(id: str) -> bool:
+            found = await real(id)
+            monkeypatch.undo()
+            await service.revive(id)
+            await house.driver.kill(id)
+            await linger(0.2)  # its link is cut
+            return found
+
+        monkeypatch.setattr(service._reconciler, "_found_dead", slow)
+        await house.driver.kill(session_id)
+        await until(lambda: house.driver.calls.count(("start", session_id)) == 1, "brought back once")
+        await until(lambda: house.is_in(session_id, Status.ERROR), "it is dead again")
+
+
+async def test_one_that_was_started_and_never_spoke_is_started_anew(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def mute(_runner: FakeRunner) -> None:
+        await asyncio.Event().wait()
+
+    async with house.daemon(replace(DEFAULTS, connect_seconds=0.5)) as service:
+        session_id = await dead(house, service)
+        with monkeypatch.context() as patch:
+            patch.setattr(FakeRunner, "_dial_for_ever", mute)
+            with pytest.raises(SandboxLost):
+                await service.revive(session_id)
+        assert (await house.row(session_id)).status == Status.ERROR
         await service.revive(session_id)
         assert await read(service, session_id, "/workspace/a") == b"x"
 

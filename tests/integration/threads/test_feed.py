@@ -1,13 +1,15 @@
 """Following a thread: in order, each event once, and cheap for many."""
 
 import asyncio
+import contextlib
+from unittest.mock import AsyncMock
 
 import pytest
 
-from holdfast.errors import BadInput, ThreadNotFound
-from holdfast.protocol.turn_events import Kind
+from holdfast.errors import BadInput, HoldfastError, ThreadNotFound
+from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.threads.keys import ThreadRef
-from support.threads import REF, Desk, Street
+from support.threads import PATIENCE, REF, Desk, Street
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -76,6 +78,24 @@ async def test_pages(street: Street) -> None:
     assert seen == list(range(1, newest + 1))
 
 
+async def test_a_slow_follower_of_big_events_gets_them_all_and_memory_is_bounded(street: Street) -> None:
+    big = TurnEvent(Kind.TITLE, {"title": "x" * 1_000_000})
+    async with street.daemon() as desk:
+        await desk.threads.resolve(REF)
+        thread = await desk.threads.get(REF)
+        async with contextlib.aclosing(desk.threads.follow(REF)) as events:
+            seen = [(await anext(events)).seq]
+            newest = await street.store.thread_events.leave(thread.id, [big] * 25)
+            tail = desk.threads._feed._tails[thread.id]
+            await until(lambda: tail.end == newest, "all are known")
+            assert len(tail.events) < 10
+            while seen[-1] < newest:
+                seen.append((await anext(events)).seq)
+        page = await desk.threads.events(REF, after=newest - 25, limit=200)
+    assert seen == list(range(1, newest + 1))
+    assert (len(page.events), page.next, page.newest) == (4, newest - 21, newest)
+
+
 async def test_listing_and_paging_of_threads_and_messages(street: Street) -> None:
     async with street.daemon() as desk:
         for number in range(5):
@@ -95,3 +115,23 @@ async def test_listing_and_paging_of_threads_and_messages(street: Street) -> Non
     assert sorted(thread.owner for thread in everyone) == ["root", "someone"]
     assert [message.id for message in [*messages, *others]] == ["m1", "m2"]
     assert last is None
+
+
+async def test_a_follower_does_not_wait_for_what_cannot_be_read(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("say hello", "m1")
+        newest = (await desk.threads.get(REF)).last_seq
+        follower = asyncio.create_task(follow(desk, newest))
+        tails = desk.threads._feed._tails
+        await until(lambda: any(tail.followers for tail in tails.values()), "it follows")
+        with monkeypatch.context() as patch:
+            patch.setattr(street.store.thread_events, "page", AsyncMock(side_effect=ValueError("a row that is none")))
+            (tail,) = tails.values()
+            tail.bell.set()
+            async with asyncio.timeout(PATIENCE):
+                with pytest.raises(HoldfastError, match="log says why"):
+                    await follower
+        await desk.say("say more", "m2")
+        assert await follow(desk, newest), "the next one begins anew"

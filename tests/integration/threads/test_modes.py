@@ -8,9 +8,20 @@ from unittest.mock import AsyncMock
 import pytest
 
 from holdfast.agents.base import Abilities
-from holdfast.errors import AgentDown, AgentUnsupported, Conflict, NotFound, SandboxLost, TurnNotFound, WrongState
+from holdfast.errors import (
+    AgentDown,
+    AgentFailed,
+    AgentUnsupported,
+    Conflict,
+    NotFound,
+    SandboxLost,
+    TurnNotFound,
+    Unavailable,
+    WrongState,
+)
 from holdfast.protocol.turn_events import Kind
 from holdfast.store.thread_rows import MessageRow
+from holdfast.threads import turn_run
 from holdfast.threads.keys import MAX_MESSAGE_ID, check_message_id
 from holdfast.threads.steering import id_again
 from holdfast.threads.types import MessageStatus, Mode
@@ -326,6 +337,16 @@ async def test_a_turn_that_takes_too_long_is_aborted(street: Street) -> None:
     assert (turn.reason, "aborted" in str(turn.error)) == ("error", True)
 
 
+async def test_a_turn_that_says_too_much_is_ended(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn_run, "_MOST_CHARACTERS", 20_000)
+    async with street.daemon() as desk:
+        turn = await desk.talk("count 5000\nsay the end", "m1")
+        assert (turn.reason, "was stopped" in str(turn.error)) == ("error", True)
+        assert 0 < len(turn.answer or "") < 20_000
+        assert (await desk.talk("say hello", "m2")).answer == "hello\n"
+    assert [method for method, _ in desk.agent.calls].count("stop") == 1
+
+
 async def test_a_question_is_answered(street: Street) -> None:
     async with street.daemon() as desk:
         await desk.say("ask which way? | left | right", "m1")
@@ -379,6 +400,45 @@ async def test_a_turn_cannot_be_taken_back_while_one_runs_or_by_an_agent_that_ca
         desk.agent._abilities = Abilities()
         with pytest.raises(AgentUnsupported):
             await desk.threads.revert(REF)
+
+
+async def test_an_agent_whose_reply_is_lost_is_told_again_to_take_a_turn_back(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("say first", "m1")
+        desk.agent.inject("revert", error=SandboxLost("cut"), moment="after")
+        assert (await desk.threads.revert(REF)).reverted
+        assert await desk.threads.transcript(REF) == []
+        assert (await desk.talk("recall first", "m2")).answer == "no\n"
+        kinds = [event.kind for event in await desk.events()]
+    assert kinds.count(Kind.REVERTED) == 1
+
+
+async def test_what_is_taken_back_is_written_also_if_the_database_was_away(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = street.store.turns.revert
+
+    async def away(*_args: object, **_more: object) -> None:
+        monkeypatch.setattr(street.store.turns, "revert", real)
+        raise Unavailable("the database is away")
+
+    async with street.daemon() as desk:
+        await desk.talk("say first", "m1")
+        monkeypatch.setattr(street.store.turns, "revert", away)
+        assert (await desk.threads.revert(REF)).reverted
+        assert await desk.threads.transcript(REF) == []
+
+
+async def test_a_prompt_of_which_nobody_knew_whether_the_agent_had_it_is_taken_back(street: Street) -> None:
+    async with street.daemon() as desk:
+        await desk.talk("say kept", "m1")
+        desk.agent.inject("prompt", error=AgentFailed("the reply was lost"), moment="after")
+        desk.agent.inject("accepted", error=AgentFailed("503"))
+        turn = await desk.talk("say unknown", "m2")
+        assert (turn.reason, turn.accepted) == ("error", False)
+        assert (await desk.threads.revert(REF)).id == turn.id
+        assert (await desk.talk("recall unknown", "m3")).answer == "no\n"
+        assert (await desk.talk("recall kept", "m4")).answer == "yes\n"
 
 
 async def test_no_turn_begins_while_one_is_taken_back(street: Street) -> None:

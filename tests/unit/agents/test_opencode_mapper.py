@@ -121,6 +121,10 @@ def test_what_makes_no_sense_is_skipped(record: Json) -> None:
     assert events(PROMPT, record, SETTLED) == events(PROMPT, SETTLED)
 
 
+def test_a_title_is_no_longer_than_a_title() -> None:
+    assert of(Kind.TITLE, events(PROMPT, {"type": "title", "title": "x" * 1000})) == [{"title": "x" * 200}]
+
+
 ASKED = {"type": "asked", "id": "per_1", "permission": "bash", "patterns": ["git push"], "metadata": {"command": "x"}}
 
 

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import os
+import shutil
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import cast
@@ -351,6 +353,29 @@ async def test_a_sandbox_cannot_use_up_the_hosts_descriptors(hub: LinkHub, link:
 async def test_listening_twice_is_one_link(hub: LinkHub, link: Link) -> None:
     assert await hub.listen(SESSION, TOKEN) is link
     assert hub.get(SESSION) is link
+
+
+async def test_a_link_that_is_opened_while_the_one_before_is_removed_stays(
+    hub: LinkHub, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removing, go = threading.Event(), threading.Event()
+    real = shutil.rmtree
+
+    def slow(path: Path, *, ignore_errors: bool) -> None:
+        removing.set()
+        assert go.wait(30)
+        real(path, ignore_errors=ignore_errors)
+
+    monkeypatch.setattr(shutil, "rmtree", slow)
+    closing = asyncio.create_task(hub.close(SESSION, SandboxLost("it has died")))
+    await until(removing.is_set, "it is being removed")
+    opening = asyncio.create_task(hub.listen(SESSION, TOKEN))
+    await linger()
+    go.set()
+    again, _ = await asyncio.gather(opening, closing)
+    assert again is not link
+    async with runner(hub):
+        await again.wait_connected(30)
 
 
 async def test_callers_are_handed_to_who_takes_them(hub: LinkHub, link: Link) -> None:

@@ -57,6 +57,7 @@ class Server:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.connections: list[list[dict[str, Any]]] = []
+        self.pages: list[dict[str, Any]] = []
         self.message = dict(MESSAGE)
         self.refuse_after = False
 
@@ -65,6 +66,8 @@ class Server:
         self.asked.append(f"{request.method} {path}")
         if "/events/stream" in path:
             return await self._stream(request)
+        if "/events" in path:
+            return web.json_response(self.pages.pop(0))
         if "/messages" in path:
             posted = request.method == "POST"
             return web.json_response({"message": self.message, "turn": None} if posted else self.message)
@@ -113,6 +116,18 @@ async def test_a_follower_goes_on_after_the_last_one_and_drops_what_is_repeated(
     assert seen == [1, 2, 3]
     afters = [path.partition("after=")[2] for path in daemon.asked]
     assert afters == ["0", "2", "2", "3"]
+
+
+async def test_short_pages_of_big_events_are_not_the_end(server: tuple[Server, Thread]) -> None:
+    daemon, thread = server
+    daemon.pages = [
+        {"events": [event(1, "a"), event(2, "b")], "next": 2, "newest": 4},
+        {"events": [event(3, "c")], "next": 3, "newest": 4},
+        {"events": [event(4, "d")], "next": 4, "newest": 4},
+    ]
+    assert [one.seq async for one in thread.events(follow=False)] == [1, 2, 3, 4]
+    daemon.pages = [{"events": [], "next": 4, "newest": 4}]
+    assert [one.seq async for one in thread.events(4, follow=False)] == []
 
 
 async def test_a_reply_is_its_own_turn_and_nothing_else(server: tuple[Server, Thread]) -> None:

@@ -48,3 +48,26 @@ async def test_the_source_is_closed_when_the_reader_goes() -> None:
     assert await anext(reader)
     await reader.aclose()
     await asyncio.wait_for(closed.wait(), 1)
+
+
+@pytest.mark.parametrize("urgent", [True, False])
+async def test_what_may_wait_does_so_until_something_else_comes_or_its_time_is_up(urgent: bool) -> None:
+    queue: asyncio.Queue[int] = asyncio.Queue()
+
+    async def source() -> AsyncGenerator[int, None]:
+        while True:
+            yield await queue.get()
+
+    reader = batches(source(), may_wait=lambda number: number > 0, seconds=3600.0 if urgent else 0.2)
+    queue.put_nowait(1)
+    assert await anext(reader) == [1], "there was nothing before it"
+    coming = asyncio.ensure_future(anext(reader))
+    for number in (2, 3):
+        queue.put_nowait(number)
+        await asyncio.sleep(0.01)
+    assert not coming.done()
+    if urgent:
+        queue.put_nowait(0)
+    async with asyncio.timeout(30):
+        assert await coming == ([2, 3, 0] if urgent else [2, 3])
+    await reader.aclose()

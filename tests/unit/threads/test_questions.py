@@ -12,16 +12,17 @@ NOW = 1000.0
 
 
 class Agent:
-    def __init__(self, failures: int = 0) -> None:
+    def __init__(self, failures: int = 0, error: Exception | None = None) -> None:
         self.answers: list[tuple[str, str]] = []
         self.failures = failures
+        self.error = error or AgentDown("gone")
         self.heard = asyncio.Event()
 
     async def answer(self, question_id: str, answer: str) -> None:
         self.answers.append((question_id, answer))
         self.heard.set()
         if len(self.answers) <= self.failures:
-            raise AgentDown("gone")
+            raise self.error
 
 
 def asked(name: str, **data: object) -> TurnEvent:
@@ -71,8 +72,9 @@ async def test_closing_ends_all() -> None:
     assert not questions.is_open("a")
 
 
-async def test_an_agent_that_does_not_close_it_is_asked_less_and_less_often() -> None:
-    agent, slept, enough = Agent(failures=3), list[float](), asyncio.Event()
+@pytest.mark.parametrize("error", [AgentDown("gone"), ValueError("a bug")])
+async def test_an_agent_that_does_not_close_it_is_asked_less_and_less_often(error: Exception) -> None:
+    agent, slept, enough = Agent(failures=3, error=error), list[float](), asyncio.Event()
 
     async def sleep(seconds: float) -> None:
         slept.append(seconds)

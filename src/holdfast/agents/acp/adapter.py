@@ -32,8 +32,8 @@ from holdfast.protocol.models import Model, channel_tag
 
 _HOME = "home"
 """Of the agent itself, below its own directory; beside it are our notes."""
-
-
+_MOST_NAME = 500
+"""Of a session, in characters: it is kept with each of its turns."""
 _MOST_PAGES = 100
 
 
@@ -141,8 +141,8 @@ class AcpAgent(Agent):
         except AcpError as error:
             raise AgentFailed(f"{self.name} begins no session: {error}") from error
         session = told.get("sessionId")
-        if not isinstance(session, str) or not session:
-            raise AgentFailed(f"{self.name} began a session without a name")
+        if not isinstance(session, str) or not 0 < len(session) <= _MOST_NAME or not session.isprintable():
+            raise AgentFailed(f"{self.name} began a session without a name, or with one that makes no sense")
         await self._choose_mode(place, found, session)
         return session
 

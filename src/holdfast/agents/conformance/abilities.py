@@ -31,8 +31,8 @@ class AbilityConformance:
     """steer, revert, models, files that come along."""
 
     async def test_steer(self, harness: Harness) -> None:
+        need(harness.make_agent().abilities.steer, "this agent cannot be steered")
         async with talk(harness) as one:
-            need(one.agent.abilities.steer, "this agent cannot be steered")
             prompt_id = await one.prompt(harness.wishes.say("begun"), harness.wishes.wait_for(one.path("go")))
             await one.read_until(prompt_id, Kind.TEXT_DELTA)
             for _ in range(2):
@@ -47,8 +47,8 @@ class AbilityConformance:
             await raises(AgentFailed, one.agent.steer(one.place, one.session, Prompt("stp_2", "too late")))
 
     async def test_revert(self, harness: Harness) -> None:
+        need(harness.make_agent().abilities.revert, "this agent cannot take back a turn")
         async with talk(harness) as one:
-            need(one.agent.abilities.revert, "this agent cannot take back a turn")
             old, new = one.path("old.txt"), one.path("new.txt")
             await harness.write_file(one.place, old, b"before")
             await one.turn(harness.wishes.say("the number is 1"))
@@ -67,8 +67,8 @@ class AbilityConformance:
             assert await harness.read_file(one.place, new) is None
 
     async def test_a_running_turn_is_not_taken_back(self, harness: Harness) -> None:
-        async with talk(harness) as one:
-            need(one.agent.abilities.revert, "this agent cannot take back a turn")
+        need(harness.make_agent().abilities.revert, "this agent cannot take back a turn")
+        async with talk(harness, fresh=False) as one:
             prompt_id = await one.prompt(harness.wishes.wait_for(one.path("go")))
             await raises(AgentFailed, one.agent.revert(one.place, one.session, prompt_id))
             await raises(AgentFailed, one.agent.revert(one.place, one.session, "trn_never"))
@@ -77,7 +77,7 @@ class AbilityConformance:
 
     async def test_files_that_come_with_a_message(self, harness: Harness) -> None:
         """It learns where they are; and an image it sees, where it can, once and in this message alone."""
-        async with talk(harness) as one:
+        async with talk(harness, fresh=False) as one:
             paths = [one.path("notes with a blank.txt"), one.path("picture")]
             for path, data in zip(paths, (b"the number is 4711", PICTURE), strict=True):
                 await harness.write_file(one.place, path, data)
@@ -100,7 +100,7 @@ class AbilityConformance:
             assert _offers(await other.turn(harness.wishes.say("second"))) == []
 
     async def test_each_prompt_may_name_a_model(self, harness: Harness) -> None:
-        async with talk(harness) as one:
+        async with talk(harness, fresh=False) as one:
             models = one.place.brief.models
             need(len(models) > 1, "there is only one model")
             for model in (models[1], models[0], models[1]):
@@ -118,7 +118,7 @@ class AbilityConformance:
             assert not await one.agent.accepted(one.place, one.session, unknown.id)
 
     async def test_what_it_cannot_do_it_says(self, harness: Harness) -> None:
-        async with talk(harness) as one:
+        async with talk(harness, fresh=False) as one:
             able = one.agent.abilities
             prompt = Prompt("p", "say hello")
             if not able.steer:

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from unittest import SkipTest
 
-from holdfast.agents.base import START, Agent, AgentSessionId, Cursor, Place, Prompt, Said, Told
-from holdfast.errors import HoldfastError
+from holdfast.agents.base import START, Agent, AgentSessionId, Cursor, Place, Prompt, Told
+from holdfast.errors import AgentSessionMissing, HoldfastError
 from holdfast.protocol.turn_events import Kind, StopReason
 
 PATIENCE_SECONDS = 60.0
@@ -89,10 +89,16 @@ class Harness(ABC):
     """Whether it shows its model the images that come with a message, and not only where they are."""
     long_words: int = 60_000
     """How many a long prompt has."""
+    left_over: AgentSessionId | None = None
+    """A conversation in which all is well, for tests that want no new one. Only where agents are left running."""
 
     @abstractmethod
     def make_agent(self) -> Agent:
         """An adapter. Each call is as if another daemon had been started."""
+
+    def make_impatient_agent(self) -> Agent:
+        """The same with short deadlines, for an agent that is known not to answer: else a test waits for them all."""
+        return self.make_agent()
 
     @abstractmethod
     async def new_session(self) -> Place:
@@ -219,26 +225,39 @@ class Talk:
 
 
 @contextlib.asynccontextmanager
-async def talk(harness: Harness, history: Sequence[Said] = (), *, free: bool = False) -> AsyncIterator[Talk]:
-    """A running agent in a new sandbox, and a conversation with it. ``free``: it may do all without asking."""
+async def talk(harness: Harness, *, free: bool = False, fresh: bool = True) -> AsyncIterator[Talk]:
+    """A running agent in a new sandbox, and a conversation with it. ``free``: it may do all without asking. Not
+    ``fresh``: where agents are left running, another test may have said something in it before."""
     place = await harness.new_session()
     if free:
         place = replace(place, brief=replace(place.brief, permissions=()))
     agent = harness.make_agent()
     await agent.start(place)
+    left, harness.left_over = harness.left_over, None
     try:
-        yield Talk(harness, agent, place, await agent.create_session(place, history))
+        session = await (agent.create_session(place) if fresh else _left_over(agent, place, left))
+        yield Talk(harness, agent, place, session)
+        if harness.leaves_running and not fresh:  # and not after a failure, whose turn may still be running
+            harness.left_over = session
     finally:
         if not harness.leaves_running:
             with contextlib.suppress(HoldfastError):
                 await agent.stop(place)
 
 
+async def _left_over(agent: Agent, place: Place, session: AgentSessionId | None) -> AgentSessionId:
+    """Taken up, if there is one; some agents start a program for each that is begun."""
+    if session is not None:
+        with contextlib.suppress(AgentSessionMissing):
+            await agent.resume_session(place, session)
+            return session
+    return await agent.create_session(place)
+
+
 def script(*lines: str | None) -> str:
     """A prompt of these wishes; skips the test if one of them cannot be had."""
-    wanted = [line for line in lines if line is not None]
-    need(len(wanted) == len(lines), "this agent cannot be brought to do that")
-    return "\n".join(wanted)
+    need_wish(*lines)
+    return "\n".join(line for line in lines if line is not None)
 
 
 def text_of(turn: Sequence[Told]) -> str:
@@ -260,7 +279,7 @@ async def eventually(condition: Callable[[], Awaitable[bool]], what: str) -> Non
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not await condition():  # noqa: ASYNC110 - what is waited for is outside this process
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.03)
     except TimeoutError:
         raise AssertionError(f"this never came true: {what}") from None
 
@@ -273,6 +292,11 @@ async def raises(kind: type[HoldfastError], call: Awaitable[object]) -> Holdfast
     except kind as error:
         return error
     raise AssertionError(f"this was expected to raise {kind.__name__}")
+
+
+def need_wish(*lines: str | None) -> None:
+    """As the first thing in a test it saves a conversation that would come to nothing."""
+    need(None not in lines, "this agent cannot be brought to do that")
 
 
 def need(available: bool, reason: str) -> None:

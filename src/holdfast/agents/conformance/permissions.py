@@ -11,7 +11,8 @@ class PermissionConformance:
     """Brief.permissions."""
 
     async def test_a_tool_runs_when_it_is_allowed(self, harness: Harness) -> None:
-        async with talk(harness) as one:
+        need_asking(harness)
+        async with talk(harness, fresh=False) as one:
             prompt_id, question_id = await _asked(harness, one)
             await one.agent.answer(one.place, one.session, question_id, "allow")
             turn = await one.read(prompt_id)
@@ -22,7 +23,8 @@ class PermissionConformance:
 
     async def test_a_tool_that_is_denied_does_not_run(self, harness: Harness) -> None:
         """By the next daemon; and whoever comes second with another answer is too late."""
-        async with talk(harness) as one:
+        need_asking(harness)
+        async with talk(harness, fresh=False) as one:
             prompt_id, question_id = await _asked(harness, one)
             other = one.another_daemon()
             await other.agent.answer(one.place, one.session, question_id, "deny")
@@ -36,8 +38,8 @@ class PermissionConformance:
             assert await harness.read_file(one.place, one.path("may-i")) is None
 
     async def test_a_rule_denies_without_asking(self, harness: Harness) -> None:
-        async with talk(harness) as one:
-            need(bool(one.agent.abilities.permissions), "this agent does not ask before it uses a tool")
+        need_asking(harness)
+        async with talk(harness, fresh=False) as one:
             path = one.path("never-ever")
             turn = await one.turn(harness.wishes.run(f"touch {path}"))
             assert Kind.QUESTION not in [told.event.kind for told in turn]
@@ -48,7 +50,8 @@ class PermissionConformance:
 
     async def test_always_is_about_that_rule_and_no_other(self, harness: Harness) -> None:
         """Also for the next daemon. The rule is this test's own: other tests may have the same process after it."""
-        async with talk(harness) as one:
+        need_asking(harness)
+        async with talk(harness, fresh=False) as one:
             prompt_id, question_id = await _asked(harness, one, "for-good")
             await one.agent.answer(one.place, one.session, question_id, "allow_always")
             turn = await one.read(prompt_id)
@@ -65,7 +68,8 @@ class PermissionConformance:
             assert await one.another_daemon().read(prompt_id) == turn
 
     async def test_an_abort_closes_the_question(self, harness: Harness) -> None:
-        async with talk(harness) as one:
+        need_asking(harness)
+        async with talk(harness, fresh=False) as one:
             prompt_id, _question_id = await _asked(harness, one)
             await one.agent.abort(one.place, one.session, prompt_id)
             turn = await one.read(prompt_id)
@@ -74,9 +78,13 @@ class PermissionConformance:
             assert await harness.read_file(one.place, one.path("may-i")) is None
 
 
+def need_asking(harness: Harness) -> None:
+    asks = harness.make_agent().abilities.permissions
+    need(bool(asks), "this agent does not ask before it uses a tool")
+
+
 async def _asked(harness: Harness, one: Talk, name: str = "may-i") -> tuple[str, str]:
     """The prompt's id and the question's."""
-    need(bool(one.agent.abilities.permissions), "this agent does not ask before it uses a tool")
     path = one.path(name)
     prompt_id = await one.prompt(harness.wishes.run(f"touch {path}"), harness.wishes.say("on I go"))
     question = (await one.read_until(prompt_id, Kind.QUESTION)).event.data

@@ -1,6 +1,6 @@
 """Questions of the agent, and what becomes of them."""
 
-from holdfast.agents.conformance.harness import Harness, raises, reason_of, talk, text_of
+from holdfast.agents.conformance.harness import Harness, need_wish, raises, reason_of, talk, text_of
 from holdfast.errors import AgentFailed
 from holdfast.protocol.turn_events import Kind, StopReason
 
@@ -9,7 +9,8 @@ class QuestionConformance:
     """answer."""
 
     async def test_a_question_and_its_answer(self, harness: Harness) -> None:
-        async with talk(harness) as one:
+        need_wish(harness.wishes.ask("Which?", ["left", "right"]))
+        async with talk(harness, fresh=False) as one:
             prompt_id = await one.prompt(harness.wishes.ask("Shall I?", ["yes", "no"]))
             question = (await one.read_until(prompt_id, Kind.QUESTION)).event.data
             assert question["text"] == "Shall I?"
@@ -23,7 +24,8 @@ class QuestionConformance:
             assert reason_of(turn) is StopReason.END_TURN
 
     async def test_of_two_answers_the_first_counts(self, harness: Harness) -> None:
-        async with talk(harness) as one:
+        need_wish(harness.wishes.ask("Which?", ["left", "right"]))
+        async with talk(harness, fresh=False) as one:
             prompt_id = await one.prompt(harness.wishes.ask("Which?", ["left", "right"]))
             question_id = str((await one.read_until(prompt_id, Kind.QUESTION)).event.data["question_id"])
             await one.agent.answer(one.place, one.session, question_id, "left")
@@ -33,7 +35,8 @@ class QuestionConformance:
             await one.agent.answer(one.place, one.session, question_id, "right")  # long after the end
 
     async def test_the_next_daemon_may_answer(self, harness: Harness) -> None:
-        async with talk(harness) as one:
+        need_wish(harness.wishes.ask("Which?", ["left", "right"]))
+        async with talk(harness, fresh=False) as one:
             prompt_id = await one.prompt(harness.wishes.ask("Which?", ["left", "right"]))
             question_id = str((await one.read_until(prompt_id, Kind.QUESTION)).event.data["question_id"])
             other = one.another_daemon()
@@ -41,7 +44,8 @@ class QuestionConformance:
             assert reason_of(await other.read(prompt_id)) is StopReason.END_TURN
 
     async def test_an_aborted_question_is_closed(self, harness: Harness) -> None:
-        async with talk(harness) as one:
+        need_wish(harness.wishes.ask("Which?", ["left", "right"]))
+        async with talk(harness, fresh=False) as one:
             prompt_id = await one.prompt(harness.wishes.ask("Which?", ["left", "right"]))
             await one.read_until(prompt_id, Kind.QUESTION)
             await one.agent.abort(one.place, one.session, prompt_id)
@@ -50,5 +54,5 @@ class QuestionConformance:
             assert [told.event.kind for told in turn].count(Kind.QUESTION_CLOSED) == 1
 
     async def test_a_question_that_was_never_asked(self, harness: Harness) -> None:
-        async with talk(harness) as one:
+        async with talk(harness, fresh=False) as one:
             await raises(AgentFailed, one.agent.answer(one.place, one.session, "question_never", "yes"))

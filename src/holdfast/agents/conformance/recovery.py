@@ -1,9 +1,9 @@
-"""What dies and comes back: the agent, its sandbox, its memory."""
+"""What dies and comes back: the agent, its sandbox, its memory, whoever reads along."""
 
 import asyncio
 
 from holdfast.agents.base import Prompt, Said
-from holdfast.agents.conformance.harness import Harness, need, raises, reason_of, script, talk, text_of
+from holdfast.agents.conformance.harness import Harness, eventually, need, raises, reason_of, script, talk, text_of
 from holdfast.errors import AgentDown, AgentSessionMissing
 from holdfast.protocol.turn_events import Kind, StopReason
 
@@ -61,6 +61,17 @@ class RecoveryConformance:
             await harness.kill_agent(one.place)
             _seen, error = await reading
             assert isinstance(error, AgentDown), error
+
+    async def test_it_goes_on_while_nobody_reads(self, harness: Harness) -> None:
+        """In this place, because the test before leaves no agent: one that is free to do all must be started anew."""
+        async with talk(harness, free=True) as one:
+            prompt_id = await one.prompt(harness.wishes.write(one.path("done"), "yes"), harness.wishes.say("done"))
+
+            async def is_done() -> bool:
+                return await harness.read_file(one.place, one.path("done")) is not None
+
+            await eventually(is_done, "the agent wrote its file")
+            assert reason_of(await one.another_daemon().read(prompt_id)) is StopReason.END_TURN
 
     async def test_a_prompt_is_not_run_again_after_a_crash(self, harness: Harness) -> None:
         async with talk(harness) as one:

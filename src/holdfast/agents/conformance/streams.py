@@ -12,7 +12,7 @@ class StreamConformance:
     """events."""
 
     async def test_reading_on_from_every_cursor_gives_exactly_the_rest(self, harness: Harness) -> None:
-        async with talk(harness) as one:
+        async with talk(harness, fresh=False) as one:
             noise = [line for line in [harness.wishes.noise()] if line is not None]
             prompt_id = await one.prompt(harness.wishes.say("one two three"), *noise, harness.wishes.run("echo four"))
             turn = await one.read(prompt_id)
@@ -23,7 +23,7 @@ class StreamConformance:
 
     async def test_readers_that_come_and_go_see_each_event_once(self, harness: Harness) -> None:
         """The turn goes on meanwhile; each reader takes one event and is cut off, as by a daemon that dies."""
-        async with talk(harness) as one:
+        async with talk(harness, fresh=False) as one:
             prompt_id = await one.prompt(
                 harness.wishes.say("one two three four"), harness.wishes.run("echo five; sleep 0.05; echo six")
             )
@@ -39,7 +39,7 @@ class StreamConformance:
 
     async def test_the_next_daemon_reads_on_in_mid_turn(self, harness: Harness) -> None:
         """The first one is gone with all that it knew but the cursor."""
-        async with talk(harness) as one:
+        async with talk(harness, fresh=False) as one:
             prompt_id = await one.prompt(
                 harness.wishes.say("one two three"),
                 harness.wishes.wait_for(one.path("go")),
@@ -58,7 +58,7 @@ class StreamConformance:
             assert seen == await one.another_daemon().read(prompt_id)
 
     async def test_two_readers_see_the_same(self, harness: Harness) -> None:
-        async with talk(harness) as one:
+        async with talk(harness, fresh=False) as one:
             prompt_id = await one.prompt(harness.wishes.wait_for(one.path("go")), harness.wishes.say("to all of you"))
             readers = [asyncio.ensure_future(one.another_daemon().read(prompt_id)) for _ in range(3)]
             await one.touch("go")
@@ -68,7 +68,7 @@ class StreamConformance:
             assert await one.read(prompt_id) == first
 
     async def test_a_reader_who_is_early_sees_it_as_it_happens(self, harness: Harness) -> None:
-        async with talk(harness) as one:
+        async with talk(harness, fresh=False) as one:
             prompt_id = await one.prompt(
                 harness.wishes.say("before"), harness.wishes.wait_for(one.path("go")), harness.wishes.say("after")
             )
@@ -79,12 +79,3 @@ class StreamConformance:
                     if text.strip() == "before":  # only now: had it been told late, we would wait for ever
                         await one.touch("go")
             assert text.split() == ["before", "after"]
-
-    async def test_it_goes_on_while_nobody_reads(self, harness: Harness) -> None:
-        async with talk(harness, free=True) as one:
-            prompt_id = await one.prompt(harness.wishes.write(one.path("done"), "yes"), harness.wishes.say("done"))
-
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while await harness.read_file(one.place, one.path("done")) is None:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
-            assert reason_of(await one.another_daemon().read(prompt_id)) is StopReason.END_TURN

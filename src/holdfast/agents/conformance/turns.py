@@ -9,6 +9,7 @@ from holdfast.agents.conformance.harness import (
     Harness,
     eventually,
     need,
+    need_wish,
     raises,
     reason_of,
     script,
@@ -23,7 +24,7 @@ class TurnConformance:
     """prompt, accepted, abort, and what a turn tells."""
 
     async def test_an_answer(self, harness: Harness) -> None:
-        async with talk(harness) as one:
+        async with talk(harness, fresh=False) as one:
             turn = await one.turn(harness.wishes.say("hello out there"))
             assert reason_of(turn) is StopReason.END_TURN
             assert text_of(turn).strip() == "hello out there"
@@ -36,7 +37,7 @@ class TurnConformance:
             assert len(ids) == 1, f"one answer, one message: {ids}"
 
     async def test_a_tool_really_runs(self, harness: Harness) -> None:
-        async with talk(harness) as one:
+        async with talk(harness, fresh=False) as one:
             turn = await one.turn(harness.wishes.run("echo one; echo two"))
             assert reason_of(turn) is StopReason.END_TURN
             updates = [told.event.data for told in turn if told.event.kind is Kind.TOOL_UPDATE]
@@ -50,7 +51,7 @@ class TurnConformance:
 
     async def test_a_tool_that_fails_is_told(self, harness: Harness) -> None:
         need(harness.tells_output, "this agent does not tell how a tool ended")
-        async with talk(harness) as one:
+        async with talk(harness, fresh=False) as one:
             turn = await one.turn(harness.wishes.run("exit 3"))
             updates = [told.event.data for told in turn if told.event.kind is Kind.TOOL_UPDATE]
             assert updates[-1]["state"] == ToolState.ERROR
@@ -58,7 +59,7 @@ class TurnConformance:
 
     async def test_output_of_a_tool_is_told_while_it_runs(self, harness: Harness) -> None:
         need(harness.tells_output_early, "this agent tells the output of a tool only at its end")
-        async with talk(harness) as one:
+        async with talk(harness, fresh=False) as one:
             prompt_id = await one.prompt(harness.wishes.run("echo early; sleep 60"))
             agent, place = one.agent, one.place
             async with asyncio.timeout(PATIENCE_SECONDS):
@@ -68,12 +69,12 @@ class TurnConformance:
             assert reason_of(await one.read(prompt_id)) is StopReason.CANCELED
 
     async def test_files_that_it_writes_are_there(self, harness: Harness) -> None:
-        async with talk(harness) as one:
+        async with talk(harness, fresh=False) as one:
             await one.turn(harness.wishes.write(one.path("made.txt"), "by the agent"))
             assert (await harness.read_file(one.place, one.path("made.txt")) or b"").strip() == b"by the agent"
 
     async def test_a_failure_is_an_end_with_an_error(self, harness: Harness) -> None:
-        async with talk(harness) as one:
+        async with talk(harness, fresh=False) as one:
             turn = await one.turn(harness.wishes.fail())
             assert reason_of(turn) is StopReason.ERROR
             error = turn[-1].event.data.get("error")
@@ -81,13 +82,14 @@ class TurnConformance:
             assert reason_of(await one.turn(harness.wishes.say("still here"))) is StopReason.END_TURN
 
     async def test_noise_does_no_harm(self, harness: Harness) -> None:
-        async with talk(harness) as one:
+        need_wish(harness.wishes.noise())
+        async with talk(harness, fresh=False) as one:
             turn = await one.turn(harness.wishes.noise(), harness.wishes.say("after the noise"))
             assert reason_of(turn) is StopReason.END_TURN
             assert "after the noise" in text_of(turn)
 
     async def test_abort(self, harness: Harness) -> None:
-        async with talk(harness) as one:
+        async with talk(harness, fresh=False) as one:
             prompt_id = await one.prompt(harness.wishes.say("begun"), harness.wishes.wait_for(one.path("never")))
             await one.read_until(prompt_id, Kind.TEXT_DELTA)
             for _ in range(2):
@@ -99,7 +101,7 @@ class TurnConformance:
             assert reason_of(await one.turn(harness.wishes.say("and on"))) is StopReason.END_TURN
 
     async def test_an_abort_of_another_turn_is_none(self, harness: Harness) -> None:
-        async with talk(harness) as one:
+        async with talk(harness, fresh=False) as one:
             first = await one.prompt(harness.wishes.say("first"))
             await one.read(first)
             second = await one.prompt(harness.wishes.wait_for(one.path("go")), harness.wishes.say("second"))
@@ -108,7 +110,7 @@ class TurnConformance:
             assert reason_of(await one.read(second)) is StopReason.END_TURN
 
     async def test_the_same_prompt_twice_runs_once(self, harness: Harness) -> None:
-        async with talk(harness) as one:
+        async with talk(harness, fresh=False) as one:
             prompt = Prompt("trn_twice", script(harness.wishes.say("only once")))
             assert not await one.agent.accepted(one.place, one.session, prompt.id)
             for _ in range(3):
@@ -120,14 +122,14 @@ class TurnConformance:
             assert text_of(turn).count("only once") == 1
 
     async def test_the_same_prompt_at_the_same_time_runs_once(self, harness: Harness) -> None:
-        async with talk(harness) as one:
+        async with talk(harness, fresh=False) as one:
             prompt = Prompt("trn_many", script(harness.wishes.say("only once")))
             others = [one.another_daemon().agent for _ in range(4)]
             await asyncio.gather(*(agent.prompt(one.place, one.session, prompt) for agent in others))
             assert text_of(await one.read(prompt.id)).count("only once") == 1
 
     async def test_any_text_can_be_an_id(self, harness: Harness) -> None:
-        async with talk(harness) as one:
+        async with talk(harness, fresh=False) as one:
             for prompt_id in ("../../etc/passwd", "a b/ü\n'\"$(id)", "x" * 300):
                 await one.agent.prompt(one.place, one.session, Prompt(prompt_id, script(harness.wishes.say("fine"))))
                 assert reason_of(await one.read(prompt_id)) is StopReason.END_TURN
@@ -148,7 +150,7 @@ class TurnConformance:
             assert "no" in text_of(await one.turn(harness.wishes.recall("the number is 42")))
 
     async def test_a_session_that_it_does_not_know_is_missing(self, harness: Harness) -> None:
-        async with talk(harness) as one:
+        async with talk(harness, fresh=False) as one:
             for name in ("nobody", f"{one.session[:-4]}0000", "../sessions"):
                 stranger = AgentSessionId(name)
                 await raises(AgentSessionMissing, one.agent.resume_session(one.place, stranger))
@@ -156,12 +158,12 @@ class TurnConformance:
             await one.agent.resume_session(one.place, one.session)
 
     async def test_events_of_a_prompt_that_was_never_given(self, harness: Harness) -> None:
-        async with talk(harness) as one:
+        async with talk(harness, fresh=False) as one:
             events = one.agent.events(one.place, one.session, "trn_never", START)
             await raises(AgentFailed, anext(events))
 
     async def test_channels_do_not_know_each_other(self, harness: Harness) -> None:
-        async with talk(harness) as one:
+        async with talk(harness, fresh=False) as one:
             other = replace(one.place, channel="telegram:123")
             await one.agent.start(other)
             session = await one.agent.create_session(other)

@@ -97,7 +97,7 @@ class Mapper:
             case {"type": "retry", "attempt": int(attempt)}:
                 return [self._retry(attempt, record)]
             case {"type": "title", "title": str(title)}:
-                return [TurnEvent(Kind.TITLE, {"title": title})]
+                return [TurnEvent(Kind.TITLE, {"title": title[:200]})]
             case {"type": "patch", "files": list(files)}:
                 self.has_changes = True
                 return [TurnEvent(Kind.FILES_CHANGED, {"paths": [str(path) for path in files]})]

@@ -133,7 +133,10 @@ def router(threads: ThreadService, settings: ApiSettings) -> APIRouter:
         after: After = 0,
         limit: Annotated[int, Query(ge=1, le=settings.max_page)] = settings.default_page,
     ) -> Response:
-        """What has happened, without waiting. Numbers grow without holes."""
+        """What has happened, without waiting. Numbers grow without holes.
+
+        A page of big events is shorter than its limit: ``next`` is where to read on, until that is ``newest``.
+        """
         return reply(ThreadEventList.of(await threads.events(thread, after=after, limit=limit)))
 
     @routes.get(

@@ -302,5 +302,8 @@ async def test_what_was_taken_back_is_forgotten(store: Store) -> None:
     reverted = await store.turns.revert(lease, "trn_2", events=[STREAMING])
     assert [(turn.id, turn.reverted) for turn in reverted] == [("trn_2", True), ("trn_3", True)]
     assert await _told(store) == ["u: trn_1", "u: aside"]
+    told = await kinds(store)
+    assert await store.turns.revert(lease, "trn_2", events=[STREAMING]) == []
+    assert await kinds(store) == told
     with pytest.raises(WrongState, match="turn trn_side has not ended; abort it"):
         await store.turns.revert(lease, "trn_side")

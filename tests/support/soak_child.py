@@ -1,0 +1,27 @@
+"""A daemon of a soak, as a process that is killed in the midst of what it does: ``python soak_child.py ROOT SEED``."""
+
+import asyncio
+import random
+import sys
+from pathlib import Path
+
+sys.path.pop(0)  # this directory: what is in it must not stand for modules of the standard library
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.machine import runtime
+from support.real_threads import Town
+from support.soak import Soak
+
+
+async def main(root: Path, seed: int) -> None:
+    town = Town(root)
+    soak = Soak(town, random.Random(seed))
+    soak.journal.note("begins")
+    async with town.daemon() as desk:
+        soak.journal.note("up")
+        await soak.live(desk, float("inf"), mortal=True)
+
+
+if __name__ == "__main__":
+    runtime()  # found out now: later there is an event loop
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
