@@ -217,12 +217,19 @@ class OciDriver(OciObserver):
         if self._ready()[0].gvisor:
             await self._remove_cgroups(handle)
             if await asyncio.to_thread(forget, self._runtime_root, handle):
+                await self._forget_what_lists_leave(handle)
                 return
         done = await self._runtime("delete", "--force", handle)
         if not done.ok and await self._exists_in_runtime(handle):
             raise DriverTransient(f"cannot delete the container {handle}: {done.complaint()}")
         if not rootless:
             await self._remove_cgroups(handle)
+
+    async def _forget_what_lists_leave(self, handle: Handle) -> None:
+        """runsc locks each container that it lists; the lock of one that was forgotten meanwhile is a new file."""
+        if self._lists:
+            await asyncio.wait(set(self._lists))
+            await asyncio.to_thread(forget, self._runtime_root, handle)
 
     async def _remove_cgroups(self, handle: Handle) -> None:
         """With all that is in them."""

@@ -40,6 +40,7 @@ class OciObserver(SpaceDriver):
         self._runtime_root = self._home / "runtime"
         self._machine: Machine | None = None
         self._host: Host | None = None
+        self._lists: set[asyncio.Task[Outcome]] = set()
 
     @property
     def root_id(self) -> int | None:
@@ -151,10 +152,16 @@ class OciObserver(SpaceDriver):
     def _session_directories(self) -> Sequence[str]:
         return [entry.name for entry in os.scandir(self._home) if entry.name.startswith("ses_")]
 
+    async def _listed(self) -> Outcome:
+        asked = asyncio.create_task(self._runtime("list", "--format", "json"))
+        self._lists.add(asked)
+        asked.add_done_callback(self._lists.discard)
+        return await asked
+
     async def _containers(self) -> Sequence[SandboxInfo]:
         """What the runtime itself knows."""
         for _ in range(_MOST_LISTS):
-            done = await self._runtime("list", "--format", "json")
+            done = await self._listed()
             if done.ok:
                 break
         else:

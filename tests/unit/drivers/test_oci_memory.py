@@ -1,5 +1,6 @@
 """A checkpoint that outlives its daemon: what the next one sees of it, at whatever moment it looks."""
 
+import asyncio
 import json
 import os
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from holdfast.drivers.oci import OciDriver
 from holdfast.drivers.oci_config import Host
 from holdfast.drivers.oci_machine import Machine
 from holdfast.drivers.oci_memory import MemoryImage
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -85,3 +87,28 @@ async def test_whoever_writes_it_is_there_until_it_has_its_name(
     assert not await image.save(["true"], SESSION, 0)
     assert image.exists()
     assert str(image.half) in (tmp_path / "parent").read_text().splitlines()
+
+
+async def test_what_a_list_leaves_of_a_container_that_is_forgotten_meanwhile_is_removed(tmp_path: Path) -> None:
+    """runsc locks whatever it lists, by a file that it makes."""
+    driver = Looking(tmp_path)
+    known = tmp_path / "oci" / "runtime"
+    known.mkdir()
+    state, lock = (known / f"{SESSION}_sandbox:{SESSION}.{kind}" for kind in ("state", "lock"))
+    state.touch()
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(*arguments: str) -> Outcome:
+        begun.set()
+        await go_on.wait()
+        lock.touch()
+        return Outcome(arguments, 0, "[]", "")
+
+    driver._runtime = slow  # type: ignore[method-assign]  # one that takes its time
+    looking = asyncio.create_task(driver.list())
+    await begun.wait()
+    ending = asyncio.create_task(driver._end(driver.handle_for(SESSION), tmp_path / "oci" / SESSION))
+    await until(lambda: not state.exists(), "it is forgotten")
+    go_on.set()
+    await asyncio.gather(looking, ending)
+    assert list(known.iterdir()) == []
