@@ -20,7 +20,7 @@ from support.daemon import DaemonProcess, unusable_driver
 from support.git_server import GitServer, git_server
 from support.installed import need_agent
 from support.machine import containers, processes_of
-from support.model_server import Cut, ModelServer, Stalled, model_server
+from support.model_server import Cut, ModelServer, Stalled, Torn, model_server
 from support.secrets import ENVIRONMENTS, FILES, finding, found, those_in_memory
 from support.waiting import until, wait_for
 
@@ -35,6 +35,9 @@ WHOLE = f"{HALF} and all behind"
 SPEECH = f"say {WHOLE}"
 ALWAYS = ("pi", "opencode", "sandbox-agent", "claude")
 """Each is told of the cut in another way; the others are like one of them, and tried with ``TEST_WHOLE_SUITE=1``."""
+LONG = f"no title is long enough for all of these many words and so none has {WHOLE}"
+QUICK = ("opencode", "sandbox-agent", "codex", "pi-acp")
+"""Of those that ask again by themselves; pi has a test of its own."""
 GIT_HOST = "git.example.com"
 HEADS = "/workspace/heads"
 USED = f"run git ls-remote https://{GIT_HOST}/acme/tool.git > {HEADS}"
@@ -183,6 +186,27 @@ async def test_the_daemon_is_killed_while_the_model_speaks(lab: Lab, agent: str)
         assert [event.kind for event in events].count(Kind.FINALIZE) == 1
         discarded = {part for event in events for part in event.data.get("discards", ())}
         assert "".join(event.text for event in events if event.data.get("part_id") in discarded).strip() == HALF
+
+
+async def test_a_models_answer_that_breaks_off_is_asked_for_again(lab: Lab, agent: str) -> None:
+    """Most do so without a word: the half is taken back all the same. Broken each time, it passes for no answer."""
+    if agent not in QUICK and not os.environ.get("TEST_WHOLE_SUITE"):
+        pytest.skip("one of each kind is enough; all with TEST_WHOLE_SUITE=1")
+    async with Client(lab.daemon.url, lab.daemon.key) as client, asyncio.timeout(PATIENCE):
+        thread = client.thread(f"lab:{agent}")
+        try:
+            lab.models.break_("lab", Torn("halfway"))
+            whole = await thread.send(f"say {LONG}", options={"agent": agent}).result()
+            assert (whole.reason, whole.text.strip()) == ("end_turn", LONG), whole
+            if agent not in ("codex", "pi-acp", "gemini"):  # others are slow to give up
+                return
+            lab.models.mend("lab")
+            lab.models.break_("lab", Torn("halfway", 99))
+            half = await thread.send(f"say {LONG}").result()
+            assert (half.reason, half.text.strip()) == ("error", LONG.removesuffix(" and all behind")), half
+            assert half.error and "broke" in half.error["message"], half
+        finally:
+            lab.models.mend("lab")
 
 
 async def _until_said(reply: Reply, word: str) -> None:

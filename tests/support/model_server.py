@@ -89,7 +89,15 @@ class Stalled:
     word: str
 
 
-Fault = Status | Silent | Cut | Garbage | Gated | Huge | Stalled
+@dataclass
+class Torn:
+    """Breaks the connection behind the first piece with ``word`` in it, ``times`` times; other answers pass."""
+
+    word: str
+    times: int = 1
+
+
+Fault = Status | Silent | Cut | Garbage | Gated | Huge | Stalled | Torn
 
 
 @dataclass(frozen=True)
@@ -195,6 +203,10 @@ class ModelServer:
             await self._write(response, piece)
             if isinstance(fault, Stalled) and fault.word.encode() in piece.data:
                 await self._ended.wait()
+            if isinstance(fault, Torn) and fault.word.encode() in piece.data and fault.times and request.transport:
+                fault.times -= 1
+                request.transport.abort()
+                return response
         await response.write_eof()
         return response
 

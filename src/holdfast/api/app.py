@@ -123,18 +123,20 @@ def create_app(
         app.include_router(event_routes.router(events, settings))
     app.include_router(system.router(registry))
     access.check_complete(app)
-    _describe_the_key(app)
+    _describe(app)
     return app
 
 
-def _describe_the_key(app: FastAPI) -> None:
-    """The key is checked before routing, so OpenAPI has to be told of it by hand."""
+def _describe(app: FastAPI) -> None:
+    """What OpenAPI has to be told by hand: the key, since it is checked before routing, and how failures look."""
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             schema = generate()
-            schema.setdefault("components", {})["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+            components = schema.setdefault("components", {})
+            components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+            components.setdefault("schemas", {}).update(failures.schemas())
             for path, operations in schema["paths"].items():
                 if path.startswith("/v1/") and not path.startswith(SIGNED):
                     for operation in operations.values():

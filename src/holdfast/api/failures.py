@@ -33,6 +33,16 @@ class ErrorReply(BaseModel):
     error: ErrorBody
 
 
+_SCHEMAS = "#/components/schemas/"
+REPLY_REF = f"{_SCHEMAS}{ErrorReply.__name__}"
+
+
+def schemas() -> dict[str, Any]:
+    """What ``REPLY_REF`` leads to in OpenAPI."""
+    reply = ErrorReply.model_json_schema(ref_template=f"{_SCHEMAS}{{model}}")
+    return {**reply.pop("$defs"), ErrorReply.__name__: reply}
+
+
 def error_reply(
     scope: Scope, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
 ) -> Response:

@@ -12,6 +12,7 @@ from holdfast.broker.git.environment import PART
 from holdfast.broker.git.proxy import GitProxy
 from holdfast.broker.models.accounts import Books
 from holdfast.broker.models.breaker import BreakerSettings
+from holdfast.broker.models.breaks import Breaks
 from holdfast.broker.models.broker import ModelBroker
 from holdfast.broker.models.demo_upstream import DemoUpstream
 from holdfast.broker.models.http_upstream import HttpUpstream
@@ -35,11 +36,11 @@ _NO_ISOLATION = "sandboxes of this driver share the host's network, so none can 
 
 @contextlib.asynccontextmanager
 async def running_broker(
-    config: Config, driver: Driver, catalogue: Catalogue, books: Books, registry: CollectorRegistry
+    config: Config, driver: Driver, catalogue: Catalogue, books: Books, breaks: Breaks, registry: CollectorRegistry
 ) -> AsyncIterator[ModelBroker]:
     """The way out, and who answers there: models, and git servers."""
     broker = ModelBroker(unavailable=None if driver.capabilities.isolation else _NO_ISOLATION)
-    models = make_proxy(config, catalogue, books, registry)
+    models = make_proxy(config, catalogue, books, breaks, registry)
     git = GitProxy(git_settings(config.git_credentials, config.git_user_name, config.git_user_email), books)
     broker.serve("llm", models)
     broker.serve(PART, git)
@@ -51,10 +52,12 @@ async def running_broker(
         await broker.close()
 
 
-def make_proxy(config: Config, catalogue: Catalogue, books: Books, registry: CollectorRegistry) -> ModelProxy:
+def make_proxy(
+    config: Config, catalogue: Catalogue, books: Books, breaks: Breaks, registry: CollectorRegistry
+) -> ModelProxy:
     settings = proxy_settings(config)
     network = HttpUpstream(idle_seconds=settings.idle_seconds)
-    return ModelProxy(catalogue, books, network, DemoUpstream(), settings, ModelMetrics(registry))
+    return ModelProxy(catalogue, books, network, DemoUpstream(), settings, ModelMetrics(registry), breaks)
 
 
 def proxy_settings(config: Config) -> ProxySettings:

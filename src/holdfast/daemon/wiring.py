@@ -17,6 +17,7 @@ from holdfast.api.settings import ApiSettings
 from holdfast.broker.addresses import PrivateHosts
 from holdfast.broker.egress import EgressBroker
 from holdfast.broker.metrics import EgressMetrics
+from holdfast.broker.models.breaks import Breaks
 from holdfast.daemon import node
 from holdfast.daemon.config import Config
 from holdfast.daemon.keys import load_or_create_key
@@ -98,7 +99,8 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
         egress = make_egress(config, registry)
         stack.push_async_callback(egress.close)
         catalogue = make_catalogue(config)
-        broker = await stack.enter_async_context(running_broker(config, driver, catalogue, books, registry))
+        breaks = Breaks()
+        broker = await stack.enter_async_context(running_broker(config, driver, catalogue, books, breaks, registry))
         service = SessionService(
             store.sessions,
             driver,
@@ -113,6 +115,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             metrics=SessionMetrics(registry),
             way_out=WaysOut([egress, broker]),
         )
+        breaks.attend(service.processes.tell)
         await stack.enter_async_context(service.running())
         feed = EventFeed(store.events)
         await stack.enter_async_context(feed.running())

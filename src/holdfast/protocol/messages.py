@@ -30,6 +30,7 @@ Calls:
     proc.signal process_id signal                            -> {}
     proc.resize process_id size                              -> {}
     proc.remove process_id                                   -> {}   it is killed and forgotten
+    proc.tell   tag + body                                   -> {}   a word below, to those that are ``told_of_cuts``
     fs.read     path limit                                   -> {size, truncated} + body, or {"stream": true, size}
     fs.write    path mode + body                             -> {}
     fs.pull     path limit stream                            -> {}   the file comes on a connection of its own
@@ -59,7 +60,11 @@ INLINE_FILE_BYTES = 1 << 20
 STDOUT = 0
 STDERR = 1
 CUT = b"holdfast: the connection to the models was cut, and is there again\n"
-"""In the stderr of a process that was started to be ``told_of_cuts``."""
+"""In the stderr of a process that was started to be ``told_of_cuts``, which is a tag that several may have."""
+BROKE = b"holdfast: a model's answer broke off\n"
+"""There, too: so far the program does not know."""
+WENT_ON = b"holdfast: a model was asked something else after its answer broke off\n"
+MOST_WORD = 200
 
 
 def pack_segments(segments: list[tuple[int, int]]) -> bytes:

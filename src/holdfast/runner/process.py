@@ -50,7 +50,7 @@ class Process:
         self.label = label
         self.has_terminal = wish.size is not None
         self.output = Output(limit)
-        self.told_of_cuts = False
+        self.told_of_cuts = ""
         self.started_at = time.time()
         self.ended_at: float | None = None
         self.exit_code: int | None = None

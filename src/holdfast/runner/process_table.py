@@ -6,7 +6,7 @@ import os
 
 from holdfast.protocol import fields
 from holdfast.protocol.frames import Header
-from holdfast.protocol.messages import CUT, STDERR
+from holdfast.protocol.messages import CUT, MOST_WORD, STDERR
 from holdfast.runner.feed import Feed
 from holdfast.runner.files import FileError, explain
 from holdfast.runner.lean import signals
@@ -47,6 +47,7 @@ class ProcessTable:
             "proc.signal": self._signal,
             "proc.resize": self._resize,
             "proc.remove": self._remove,
+            "proc.tell": self._tell,
         }
 
     def _find(self, header: Header) -> Process:
@@ -71,7 +72,7 @@ class ProcessTable:
         self._check_user(fields.optional_text(header, "user"))
         argv, label = self._argv(header)
         wish = Wish(argv, self._environment(header), self._cwd(header), _size(header), bool(header.get("input")))
-        told_of_cuts = bool(header.get("told_of_cuts"))
+        told_of_cuts = str(header.get("told_of_cuts") or "")
 
         def started(errno: int) -> None:
             if errno:
@@ -91,6 +92,16 @@ class ProcessTable:
         for process in self._by_id.values():
             if process.told_of_cuts and process.running:
                 process.output.add(STDERR, CUT)
+
+    def _tell(self, header: Header, body: bytes, reply: Reply) -> None:
+        """As the daemon asks, to the processes of one tag."""
+        tag = fields.text(header, "tag")
+        if len(body) > MOST_WORD:
+            raise ValueError(f"a word has at most {MOST_WORD} bytes")
+        for process in self._by_id.values():
+            if process.told_of_cuts == tag and process.running:
+                process.output.add(STDERR, body)
+        reply({})
 
     def _argv(self, header: Header) -> tuple[list[str], str]:
         line = fields.optional_text(header, "cmd")

@@ -38,8 +38,9 @@ class ProcessRequest:
     stdin: bool = False
     output_bytes: int = OUTPUT_BYTES
     """How much of its output the runner keeps: the newest. It counts as the sandbox's memory."""
-    told_of_cuts: bool = False
-    """Among its stderr there is ``protocol.messages.CUT`` where a daemon died and its callers reached the next."""
+    told_of_cuts: str | None = None
+    """Among its stderr there is ``protocol.messages.CUT`` where a daemon died and its callers reached the next; and
+    what is told to all that have this same tag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ class Processes:
     def __init__(self, usable: Usable, clock: Clock) -> None:
         self._usable = usable
         self._clock = clock
+        self._told: dict[str, int] = {}
 
     @contextlib.asynccontextmanager
     async def _link(self, session_id: str) -> AsyncGenerator[Link, None]:
@@ -114,7 +116,7 @@ class Processes:
             "size": _size(request.terminal),
             "input": request.stdin,
             "limit": request.output_bytes,
-            **({"told_of_cuts": True} if request.told_of_cuts else {}),
+            **({"told_of_cuts": request.told_of_cuts} if request.told_of_cuts else {}),
         }
         return _view(await self._ask(session_id, "proc.start", fields))
 
@@ -167,6 +169,16 @@ class Processes:
     async def remove(self, session_id: str, process_id: str) -> None:
         """Kill it, if it runs, and forget it with its output."""
         await self._ask(session_id, "proc.remove", {"process_id": process_id})
+
+    async def tell(self, session_id: str, tag: str, word: bytes) -> None:
+        """Into the stderr of all processes that are ``told_of_cuts`` by that tag. Should the link repeat it, twice."""
+        async with self._link(session_id) as link:
+            await link.call("proc.tell", {"tag": tag}, word, timeout=CALL_SECONDS)
+        self._told[session_id] = self.told(session_id) + 1
+
+    def told(self, session_id: str) -> int:
+        """How many words, by this daemon."""
+        return self._told.get(session_id, 0)
 
     async def _ask(
         self, session_id: str, op: str, fields: frames.Header, *, seconds: float = CALL_SECONDS

@@ -79,6 +79,7 @@ class Database(ABC):
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
+            task.add_done_callback(_seen)
             await _let_end(task)
             raise
 
@@ -149,5 +150,9 @@ async def _let_end(task: asyncio.Task[T]) -> None:
         await asyncio.wait([task])
     if not task.done():
         task.cancel()
-    elif not task.cancelled():
-        task.exception()  # nobody is left to see it: keep asyncio from complaining
+
+
+def _seen(task: "asyncio.Task[Any]") -> None:
+    """Nobody is left to see its error, also who was cancelled once more while he waited: asyncio must not complain."""
+    if not task.cancelled():
+        task.exception()

@@ -43,6 +43,8 @@ Ts = TypeVarTuple("Ts")
 MAX_NAME: Final = 255
 MAX_ARTIFACTS: Final = 200
 """Of one turn."""
+_FILES_OF_TURN = 2
+"""Of the largest size: so much of a turn's files is kept, however many they are."""
 _MOST_TROUBLE = 20
 _OF_ALL = (StaleRow, ThreadNotFound, SandboxLost, Unavailable, DiskFull)
 """What says nothing of the one file: the next would fare no better."""
@@ -229,6 +231,9 @@ class ThreadFileService:
             if len(into.kept) >= MAX_ARTIFACTS or len(into.trouble) >= _MOST_TROUBLE:
                 into.trouble.append(TooLarge(f"{name} and what comes after it: too many for one turn"))
                 return
+            if into.size + entry.size > self._most_of_turn:
+                into.trouble.append(TooLarge(f"{name}: the files of one turn have {self._most_of_turn} bytes at most"))
+                continue
             try:
                 row = await self._fetch(session_id, entry.path, name, turn, before)
             except _OF_ALL:
@@ -238,6 +243,11 @@ class ThreadFileService:
             else:
                 into.kept.update({name: row} if row is not None else {})
                 self._see(session_id, name, entry)
+
+    @property
+    def _most_of_turn(self) -> int:
+        """Bytes, in all. A sandbox's own limit says nothing: a file with holes has none of them there, and all here."""
+        return _FILES_OF_TURN * self._tools.settings.max_file_bytes
 
     def _see(self, session_id: str, name: str, entry: Entry) -> None:
         """It need not be fetched again as long as it looks like this: in a sandbox made from a snapshot all is new."""
@@ -281,6 +291,10 @@ class Collected:
 
     kept: dict[str, ThreadFileRow] = field(default_factory=dict)
     trouble: list[HoldfastError] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        return sum(row.size for row in self.kept.values())
 
 
 @dataclass(frozen=True, slots=True)

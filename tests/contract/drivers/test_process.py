@@ -23,9 +23,10 @@ from holdfast.drivers.conformance.harness import (
     sandbox,
 )
 from holdfast.drivers.process import ProcessDriver
-from holdfast.errors import RuntimeUnavailable
+from holdfast.errors import HoldfastError, RuntimeUnavailable
 from holdfast.link.hub import LinkHub
 from holdfast.protocol import frames
+from holdfast.protocol.messages import BROKE, STDERR
 from support.leftovers import leftovers
 from support.places import made
 
@@ -250,3 +251,19 @@ async def test_kill_reaches_what_a_program_has_detached(harness: ProcessHarness)
             return not Path(f"/proc/{int(told[0])}").exists()
 
         await eventually(is_gone, "the tool has ended with the program")
+
+
+async def test_a_word_reaches_the_programs_of_its_tag(harness: ProcessHarness) -> None:
+    async with sandbox(harness) as box:
+        for name, more in (("one", {"told_of_cuts": "a"}), ("other", {"told_of_cuts": "b"}), ("none", {})):
+            fields: frames.Header = {"process_id": name, "cmd": "cat", "input": True, "limit": 1 << 20, **more}
+            await box.link.call("proc.start", fields, timeout=PATIENCE_SECONDS)
+        await box.link.call("proc.tell", {"tag": "a"}, BROKE, timeout=PATIENCE_SECONDS)
+        with pytest.raises(HoldfastError, match="at most"):
+            await box.link.call("proc.tell", {"tag": "a"}, b"x" * 1000, timeout=PATIENCE_SECONDS)
+        heard = []
+        for name in ("one", "other", "none"):
+            read: frames.Header = {"process_id": name, "offset": 0, "limit": 1 << 20}
+            header, body = await box.link.call("proc.read", read, timeout=PATIENCE_SECONDS)
+            heard.append((header["pieces"], body))
+        assert heard == [([[STDERR, len(BROKE)]], BROKE), ([], b""), ([], b"")]

@@ -1,10 +1,12 @@
 """Opening a store: migrations, wrong URLs, databases that are away, and what is closed."""
 
 import asyncio
+import gc
 import multiprocessing
 import sqlite3
 import stat
 import sys
+import threading
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from contract.store.rows import NODE, NOW, a_row
-from holdfast.errors import ConfigError, DiskFull, HoldfastError, Unavailable
+from holdfast.errors import ConfigError, DiskFull, HoldfastError, StaleRow, Unavailable
 from holdfast.store import Store
 from holdfast.store import migrate as migrate_module
 from holdfast.store.database import database_for
@@ -276,3 +278,28 @@ async def test_close_waits_for_what_is_under_way(url: str) -> None:
     store = await Store.open(url)
     assert len(await store.sessions.by_status(["active"], node=NODE)) == sum(done)
     await store.close()
+
+
+async def test_who_is_cancelled_twice_leaves_no_error_behind(tmp_path: Path) -> None:
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
+    store = await Store.open(f"sqlite:///{tmp_path / 'x.db'}")
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work(_connection: sa.Connection) -> None:
+        begun.set()
+        go_on.wait(30)
+        raise StaleRow("lost")
+
+    caller = asyncio.create_task(store._database.write(work))
+    await asyncio.to_thread(begun.wait, 30)
+    for _ in range(2):
+        caller.cancel()
+        await asyncio.sleep(0.01)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    await store.close()
+    gc.collect()
+    await asyncio.sleep(0)
+    assert complaints == []

@@ -350,6 +350,7 @@ async def test_a_stream_that_breaks_ends_with_an_error_and_not_as_if_it_were_who
             case Wire.RESPONSES:
                 assert isinstance(last, dict) and (name, last["type"]) == ("response.failed", "response.failed")
                 assert "broke off" in last["response"]["error"]["message"]
+                assert isinstance(last["sequence_number"], int), "OpenCode skips what has none"
             case Wire.MESSAGES:
                 assert isinstance(last, dict) and (name, last["type"]) == ("error", "error")
                 assert "broke off" in last["error"]["message"]

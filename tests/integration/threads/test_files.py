@@ -37,6 +37,9 @@ def inside(street: Street) -> dict[str, bytes]:
     return runner.files
 
 
+FOUR_FILES = (("a", 4), ("b", 3), ("c", 2), ("d", 1))
+
+
 async def test_an_upload_is_in_the_sandbox_when_the_agent_is_asked(street: Street) -> None:
     big = b"x" * 700_000
     async with street.daemon() as desk:
@@ -132,6 +135,19 @@ async def test_one_file_that_cannot_be_fetched_does_not_hide_the_others(street: 
     assert [file.name for file in turn.artifacts] == ["a", "c"]
     assert [event.data["code"] for event in errors] == ["too_large"]
     assert "b" in str(errors[0].data["message"])
+
+
+async def test_all_files_of_a_turn_have_bounds(street: Street) -> None:
+    """A file with holes takes no room in a sandbox, and as much as it says here."""
+    display = "/workspace/output/display"
+    async with street.daemon(max_file_bytes=4) as desk:
+        turn = await desk.talk("\n".join(f"write {display}/{name} {name * size}" for name, size in FOUR_FILES), "m1")
+        errors = [event for event in await desk.events() if event.kind == Kind.ERROR]
+        assert [file.name for file in turn.artifacts] == ["a", "b", "d"]
+        assert [str(event.data["message"]).partition(": ")[2] for event in errors] == [
+            "c: the files of one turn have 8 bytes at most"
+        ]
+        assert [file.name for file in (await desk.talk("say more", "m2")).artifacts] == ["c"], "there is room again"
 
 
 async def test_files_fetched_before_the_time_was_up_are_kept(street: Street) -> None:

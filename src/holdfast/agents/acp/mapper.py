@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from holdfast.agents.acp.permission import Asked, options_of
 from holdfast.agents.acp.tool import Tool, shown
 from holdfast.agents.acp.words import Id, canceled_request, explain, is_answer, request_of, update_of
-from holdfast.agents.supervisor.lines import CUT, Json
+from holdfast.agents.supervisor.lines import BROKE, CUT, WENT_ON, Json
 from holdfast.agents.supervisor.offers import offer_events
 from holdfast.protocol.turn_events import AgentStatus, Kind, StopReason, ToolState, TurnEvent
 
@@ -83,6 +83,8 @@ class Mapper:
     """Parts of the answer that one call to the model may have said: those since the last tool."""
     _cut: bool = False
     """The model was cut off, or has failed, and nothing was said since."""
+    _broke: bool = False
+    """The model's last answer broke off, and it was not asked anything since."""
     _requests: int = 0
     _asked: list[Asked] = field(default_factory=list)
     _spoke: bool = False
@@ -100,8 +102,9 @@ class Mapper:
 
     def feed(self, told: Json) -> list[Step]:
         """What a line of the agent means for this turn; often nothing."""
-        if told == CUT:
-            self._cut = bool(self._run)
+        if told in (BROKE, CUT, WENT_ON):
+            self._broke = told == BROKE
+            self._cut = self._cut or (told == CUT and bool(self._run))
             return []
         if is_answer(told, self.request_id):
             return list(self._ended(told))
@@ -149,6 +152,8 @@ class Mapper:
             )
         elif self.quirks.errors_as_text is not None and self.quirks.errors_as_text.search(self._last_text):
             yield Ended(StopReason.ERROR, self._last_text.strip())
+        elif self._broke:
+            yield Ended(StopReason.ERROR, "the model's answer broke off, and the agent left it at that")
         else:
             yield Ended(StopReason.END_TURN)
 

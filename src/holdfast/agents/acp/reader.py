@@ -16,6 +16,7 @@ from holdfast.agents.base import Cursor, Told
 from holdfast.agents.permissions import Action, decide, shown
 from holdfast.agents.supervisor.lines import Line
 from holdfast.agents.supervisor.output import Said, let_go
+from holdfast.agents.supervisor.record import Recording
 from holdfast.errors import AgentDown, HoldfastError
 from holdfast.protocol.turn_events import Kind, StopReason, TurnEvent
 from holdfast.sessions.processes import ProcessView
@@ -45,8 +46,7 @@ class Reader:
         self._open: dict[int, Asked] = {}
         self._withdrawn: set[int] = set()
         self._answers = turn.supervisor.journal("answers")
-        self._all: list[Told] = []  # also what is left out here, since it was told to another reader
-        self._whole = True
+        self._all = Recording()  # also what is left out here, since it was told to another reader
         self.ended = False
 
     async def read(self) -> AsyncGenerator[Told, None]:
@@ -131,8 +131,8 @@ class Reader:
             else:
                 events += await self._take(step, line.start)
         news = list(self._tell(line.start, events))
-        if self.ended and self._whole:
-            await self._turn.keep(self._all)
+        if self.ended and self._all.whole:
+            await self._turn.keep(self._all.told)
         for told in news:
             yield told
         if self._withdrawn & self._open.keys():
@@ -185,14 +185,14 @@ class Reader:
                 continue
             del self._open[number]
             if number in self._position.closed:
-                self._whole = False  # where among the others its end was told is not known here
+                self._all.lose()  # where among the others its end was told is not known here
                 continue
             before = self._position
             events = before.events if before.line == line else 0
             self._position = Position(max(line, before.line), events, before.closed | {number})
             data = {"question_id": self._turn.question_id(number), "answer": answer or CANCELED}
             told = Told(self._position.cursor, TurnEvent(Kind.QUESTION_CLOSED, data))
-            self._all.append(told)
+            self._all.add(told)
             yield told
 
     async def _put_down(self, error: str) -> None:
@@ -212,7 +212,7 @@ class Reader:
     def _tell(self, line: int, events: Iterable[TurnEvent]) -> Iterator[Told]:
         for number, event in enumerate(events):
             told = Told(Position(line, number + 1, self._position.closed).cursor, event)
-            self._all.append(told)
+            self._all.add(told)
             if not self._position.has(line, number):
                 self._position = Position(line, number + 1, self._position.closed)
                 yield told
@@ -220,7 +220,7 @@ class Reader:
     # -- no line -------------------------------------------------------------------------------------------------------
 
     def _gap(self, line: int) -> Told:
-        self._whole = False
+        self._all.lose()
         self._position = Position(line, 0, self._position.closed)
         message = "a part of what the agent said in this turn is lost: nobody read it in time"
         return Told(self._position.cursor, TurnEvent(Kind.ERROR, {"code": "agent_failed", "message": message}))

@@ -96,8 +96,9 @@ class Turn:
         return await record.load(self._place, await self._supervisor.directory(self._place), self._name)
 
     async def _save(self, reader: "_Reader") -> None:
-        if reader.whole:
-            await record.save(self._place, await self._supervisor.directory(self._place), self._name, reader.told)
+        kept = reader.recording
+        if kept.whole:
+            await record.save(self._place, await self._supervisor.directory(self._place), self._name, kept.told)
 
     async def _process(self) -> ProcessView | None:
         try:
@@ -125,15 +126,14 @@ class _Reader:
     def __init__(self, mapper: PiMapper, skip: int, offset: int) -> None:
         self.mapper = mapper
         self.skip = skip
-        self.told: list[Told] = []
-        self.whole = True
+        self.recording = record.Recording()
         self.offset = offset
         self._count = 0
 
     def into_the_middle(self) -> list[Told]:
         """Without the beginning, as far as it was not told."""
         self._count = self.skip
-        self.whole = False
+        self.recording.lose()
         return self._number(self.mapper.go_on(begun=self.skip > 0), self.offset)
 
     def take(self, line: Line) -> list[Told]:
@@ -150,7 +150,7 @@ class _Reader:
         for event in events:
             self._count += 1
             one = Told(Cursor(f"{self._count}:{offset}"), event)
-            self.told.append(one)
+            self.recording.add(one)
             if self._count > self.skip:
                 fresh.append(one)
         return fresh

@@ -1,8 +1,9 @@
-"""Where the models of an agent behind sandbox-agent were cut off by a daemon's death, among the server's events.
+"""What befell the models of an agent behind sandbox-agent, among the server's events.
 
-The agent asks them again without a word, and the server knows nothing of it. The runner does, and leaves a word in the
-midst of what the tap reads, before it lets the agent through to the next daemon. So whoever hears what the agent says
-after a cut finds the cut there.
+Where a daemon's death cut them off, the agent asks them again without a word, and the server knows nothing of it. The
+runner does, and leaves a word in the midst of what the tap reads, before it lets the agent through to the next daemon.
+So whoever hears what the agent says after a cut finds the cut there. The same with answers that break off, of which the
+daemon has the runner tell.
 """
 
 import contextlib
@@ -10,7 +11,8 @@ import contextlib
 from holdfast.agents.base import Place
 from holdfast.agents.http.events import Parser
 from holdfast.agents.sandbox_agent.tap import find_tap, number_of, output
-from holdfast.protocol.messages import CUT, STDERR
+from holdfast.agents.supervisor.lines import Json, words_in
+from holdfast.protocol.messages import STDERR
 from holdfast.sessions.follow import Chunk
 from holdfast.sessions.processes import ProcessView
 
@@ -18,21 +20,25 @@ from holdfast.sessions.processes import ProcessView
 class Cuts:
     """Of one server, for one reader: the tap is read on as far as needed."""
 
-    def __init__(self, place: Place, server_process_id: str) -> None:
+    def __init__(self, place: Place, server_process_id: str, since: int) -> None:
+        """``since``: the number of the event that is read on from."""
+        self._since = since
         self._place = place
         self._server = server_process_id
         self._tap: ProcessView | None = None
         self._offset = 0
         self._parser = Parser()
         self._newest = 0
-        self._found: list[int] = []
-        """Each as the number of the event that it came after."""
+        self._found: list[tuple[int, Json]] = []
+        """Each with the number of the event that it came after."""
 
-    async def between(self, after: int, before: int) -> bool:
-        """Whether there is one between these two events, the second of which the server has told."""
-        if self._newest < before:
+    async def before(self, number: int) -> list[Json]:
+        """Those before this event, which the server has told; each once."""
+        if self._newest < number:
             await self._read_on()
-        return any(after <= number < before for number in self._found)
+        words = [word for after, word in self._found if self._since <= after < number]
+        self._found = [found for found in self._found if found[0] >= number]
+        return words
 
     async def _read_on(self) -> None:
         if self._tap is None:
@@ -45,8 +51,7 @@ class Cuts:
 
     def _take(self, chunk: Chunk) -> None:
         if chunk.stream == STDERR:
-            if CUT in chunk.data:
-                self._found.append(self._newest)
+            self._found += [(self._newest, word) for word, _start, _end in words_in(chunk.data)]
             return
         if chunk.dropped:
             self._parser = Parser()

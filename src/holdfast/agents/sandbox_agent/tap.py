@@ -14,6 +14,7 @@ from holdfast.agents.http.events import Event, Parser
 from holdfast.agents.supervisor import Line, parse
 from holdfast.errors import ProcessNotFound
 from holdfast.protocol.messages import STDOUT
+from holdfast.protocol.models import channel_tag
 from holdfast.sessions.follow import Chunk
 from holdfast.sessions.processes import ProcessRequest, ProcessView
 
@@ -33,7 +34,7 @@ _SCRIPT: Final = (
 async def open_tap(place: Place, server: ProcessView, token_file: str, port: int, path: str) -> None:
     """One for each server, whoever asks for it."""
     argv = ["bash", "-c", _SCRIPT, _mark(server.process_id), token_file, str(port), path]
-    request = ProcessRequest(argv=argv, output_bytes=KEEP_BYTES, told_of_cuts=True)
+    request = ProcessRequest(argv=argv, output_bytes=KEEP_BYTES, told_of_cuts=channel_tag(place.channel))
     await place.sandbox.processes.start(place.session_id, request, idempotency_key=_mark(server.process_id))
 
 

@@ -20,7 +20,6 @@ from holdfast.agents.sandbox_agent.tap import number_of, open_tap, tapped, with_
 from holdfast.agents.supervisor import Delivery, Found, Journal, Json, Line, Patience, Supervisor, parse
 from holdfast.agents.supervisor.home import write_file
 from holdfast.agents.supervisor.journal import stdin_lock
-from holdfast.agents.supervisor.lines import CUT
 from holdfast.agents.supervisor.output import Said, let_go
 from holdfast.errors import AgentDown, AgentError, FileMissing, HoldfastError, ProcessNotFound
 from holdfast.sessions.follow import Attached
@@ -62,15 +61,16 @@ class HttpSupervisor(Supervisor):
     # -- what it says --------------------------------------------------------------------------------------------------
 
     async def follow(self, place: Place, process_id: str, offset: int, quiet: float) -> AsyncGenerator[Said, None]:
-        """With ``CUT`` before the line that came after one."""
-        key, cuts, last = (place.session_id, process_id), Cuts(place, process_id), offset
+        """With ``CUT``, and what else the runner has told, before the line that came after it."""
+        key, cuts = (place.session_id, process_id), Cuts(place, process_id, offset)
+        told = place.sandbox.processes.told(place.session_id)
         async with contextlib.aclosing(self._follow(place, process_id, offset, quiet)) as items:
             async for item in items:
                 if isinstance(item, Line):
                     is_uncut = self._uncut_since.get(key, LAST) <= offset
-                    if not is_uncut and await cuts.between(last, item.start):
-                        yield Line(item.start, item.start, CUT)
-                    last = item.start
+                    if not is_uncut or told != place.sandbox.processes.told(place.session_id):
+                        for word in await cuts.before(item.start):
+                            yield Line(item.start, item.start, word)
                 yield item
 
     async def _follow(self, place: Place, process_id: str, offset: int, quiet: float) -> AsyncGenerator[Said, None]:

@@ -4,12 +4,15 @@ import secrets
 from collections.abc import AsyncIterator
 
 from holdfast.agents.base import Place
-from holdfast.errors import AgentDown, FileMissing
+from holdfast.errors import AgentDown, AgentFailed, FileMissing
 from holdfast.protocol.models import channel_tag
 from holdfast.sessions.processes import ProcessRequest, ProcessView
 
 PROBE_MS = 10_000
 PROBE = 'printf %s "$HOME"'
+MOST_LOG_BYTES = 256 << 20
+"""Of what an agent has written down of one turn."""
+MOST_NOTE_BYTES = 64 << 20
 _WORKSPACE = "/workspace"
 
 
@@ -43,16 +46,20 @@ def agent_directory(root: str, agent: str, channel: str) -> str:
     return f"{root}/{agent}/{channel_tag(channel)}"
 
 
-async def read_file(place: Place, path: str, start: int = 0) -> bytes:
-    """From that place to the end as it is now."""
+async def read_file(place: Place, path: str, start: int = 0, most: int = MOST_LOG_BYTES) -> bytes:
+    """From that place to the end as it is now. ``AgentFailed`` if that is more than can be: any program in there may
+    have put something else in its place, of any size, and it is read into the daemon's memory."""
     async with place.sandbox.files.download(place.session_id, path) as download:
         count = download.entry.size - start
+        if count > most:
+            raise AgentFailed(f"{path} in the sandbox has {count} bytes, which cannot be; remove it, and try again")
         return b"".join([piece async for piece in download.read(start, count)]) if count > 0 else b""
 
 
 async def find_file(place: Place, path: str) -> bytes | None:
+    """A note of ours, all of it; None if there is none."""
     try:
-        return await read_file(place, path)
+        return await read_file(place, path, most=MOST_NOTE_BYTES)
     except FileMissing:
         return None
 

@@ -35,7 +35,7 @@ class Launch:
     cwd: str = "/workspace"
     output_bytes: int = OUTPUT_BYTES
     told_of_cuts: bool = False
-    """Where a daemon died, ``lines.CUT`` comes as a line among what it says."""
+    """What befalls its models comes as lines among what it says: ``lines.CUT`` and the others."""
 
     @property
     def digest(self) -> str:

@@ -1,7 +1,8 @@
 """JSON objects, one per line, out of a process's output, each with its place there."""
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +15,15 @@ MOST_LINE_BYTES: Final = 8 << 20
 Json = Mapping[str, object]
 
 CUT: Final[Json] = {"holdfast": "cut"}
-"""Told by the runner, where it was asked to: what the agent's models were saying before this was cut off."""
+"""Told by the runner, where it was asked to: what the agent's models were saying before this was cut off, and they were
+asked again."""
+BROKE: Final[Json] = {"holdfast": "broke"}
+"""An answer broke off. The agent does not know yet, and may have some of it still to say."""
+WENT_ON: Final[Json] = {"holdfast": "went on"}
+"""It asked something else then."""
+
+_WORDS: Final = {messages.CUT: CUT, messages.BROKE: BROKE, messages.WENT_ON: WENT_ON}
+_WORD: Final = re.compile(b"|".join(re.escape(word) for word in _WORDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +43,14 @@ class Lines:
         self._rest = bytearray()
         self._start = 0
         self._torn = False  # the beginning of the line that is coming is missing
+        self._words: list[Json] = []  # in the midst of the line that has begun: lines have an order
 
     def feed(self, chunk: Chunk) -> list[Line]:
         if chunk.dropped:
             self._rest.clear()
             self._torn = True
         if chunk.stream != STDOUT:
-            return self._cuts(chunk)
+            return self._words_in(chunk)
         found = []
         at = 0
         while (newline := chunk.data.find(b"\n", at)) >= 0:
@@ -48,14 +58,18 @@ class Lines:
             at = newline + 1
             if line is not None:
                 found.append(line)
+            end = chunk.offset + at
+            found += [Line(end, end, word) for word in self._words]
+            self._words.clear()
         self._keep(chunk, at)
         return found
 
-    def _cuts(self, chunk: Chunk) -> list[Line]:
-        at = chunk.data.find(messages.CUT)
-        if at < 0 or self._rest:  # lines have an order, and this would come before the one that has begun
+    def _words_in(self, chunk: Chunk) -> list[Line]:
+        found = list(words_in(chunk.data))
+        if self._rest:
+            self._words += [word for word, _start, _end in found]
             return []
-        return [Line(chunk.offset + at, chunk.offset + at + len(messages.CUT), CUT)]
+        return [Line(chunk.offset + start, chunk.offset + end, word) for word, start, end in found]
 
     def _finish(self, chunk: Chunk, at: int, newline: int) -> Line | None:
         start = self._start if self._rest else chunk.offset + at
@@ -75,6 +89,12 @@ class Lines:
         if len(self._rest) > self._most:  # not worth our memory
             self._rest.clear()
             self._torn = True
+
+
+def words_in(stderr: bytes) -> Iterator[tuple[Json, int, int]]:
+    """What the runner has told there, and from where to where."""
+    for found in _WORD.finditer(stderr):
+        yield _WORDS[found.group()], found.start(), found.end()
 
 
 def parse(line: bytes) -> Json | None:

@@ -10,13 +10,36 @@ from collections.abc import Sequence
 from holdfast.agents.base import Cursor, Place, Told
 from holdfast.agents.supervisor.home import find_file, write_file
 from holdfast.agents.supervisor.lines import parse
-from holdfast.protocol.turn_events import Kind, TurnEvent, check
+from holdfast.protocol.turn_events import Kind, TurnEvent, characters, check
 from holdfast.sessions.file_types import Search
 
 DIRECTORY = "turns"
 KEPT = 20
 """Of the newest turns: nobody asks for others again, since their events are stored by then."""
 _LISTED = 1000
+_MOST_CHARACTERS = 10_000_000
+"""Of one turn: what says more is not kept, neither here nor in the daemon's memory meanwhile."""
+
+
+class Recording:
+    """What was told of a turn so far, to be saved at its end; ``whole``: if nothing is missing."""
+
+    def __init__(self) -> None:
+        self.told: list[Told] = []
+        self.whole = True
+        self._characters = 0
+
+    def add(self, told: Told) -> None:
+        if self.whole:
+            self.told.append(told)
+            self._characters += characters(told.event.data)
+            if self._characters > _MOST_CHARACTERS:
+                self.lose()
+
+    def lose(self) -> None:
+        """Something is missing, or too much: the rest is of no use."""
+        self.whole = False
+        self.told.clear()
 
 
 async def save(place: Place, directory: str, turn: str, told: Sequence[Told]) -> None:

@@ -191,7 +191,7 @@ class Supervisor:
             cwd=launch.cwd,
             stdin=True,
             output_bytes=launch.output_bytes,
-            told_of_cuts=launch.told_of_cuts,
+            told_of_cuts=tag if launch.told_of_cuts else None,
         )
         # Of this start alone: after a sleep generations begin anew, and the journal must not take one for another.
         key = f"holdfast-agent:{self.agent}:{tag}:{generation}:{secrets.token_hex(8)}"

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from aiohttp import web
 from pydantic_core import from_json
@@ -36,13 +36,17 @@ class Passage:
         account: Account,
         ledger: Ledger,
         hold: Hold | None,
+        on_break: Callable[[], Awaitable[None]],
     ) -> None:
+        """``on_break`` is called before the agent hears that a stream has broken off."""
         self._request = request
         self._opened = opened
         self._endpoint = endpoint
         self._account = account
         self._ledger = ledger
         self._hold = hold
+        self._on_break = on_break
+        self._broke = False
         self._recorded = False
         self.error: str | None = None
 
@@ -89,7 +93,9 @@ class Passage:
         if self.error is None and not opened.reading.finished and opened.reading.failed is None:
             self.error = "it ended in the middle"
         if self.error is not None and not opened.reading.finished and not told:
-            what = f"the answer of {opened.candidate.provider.name} broke off: {self.error}"
+            # By "server error" Pi knows that it may ask again.
+            what = f"server error: the answer of {opened.candidate.provider.name} broke off: {self.error}"
+            await self._break()
             await response.write(self._broken(what))
         self.error = self.error or opened.reading.failed
         await self._record()
@@ -97,6 +103,8 @@ class Passage:
     async def _send(self, response: web.StreamResponse, events: list[bytes]) -> None:
         if self._opened.reading.complete:  # before the agent can tell anybody that it is done
             await self._record()
+        if self._opened.reading.failed is not None and not self._opened.reading.finished:
+            await self._break()
         if events:
             await response.write(events[0] if len(events) == 1 else b"".join(events))
 
@@ -112,6 +120,11 @@ class Passage:
                 await self._send(response, [rest])
         if interpreter is not None and self._opened.reading.finished:
             await self._send(response, interpreter.end(self._opened.reading))
+
+    async def _break(self) -> None:
+        if not self._broke:
+            self._broke = True
+            await self._on_break()
 
     def _broken(self, message: str) -> bytes:
         return (b"\n\n" if self._opened.splitter.torn else b"") + self._opened.told_in.broken(message)

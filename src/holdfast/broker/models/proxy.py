@@ -20,6 +20,7 @@ from holdfast.broker.models.accounts import Account, Books
 from holdfast.broker.models.alarms import Alarms
 from holdfast.broker.models.attempt import Attempts
 from holdfast.broker.models.breaker import Breaker
+from holdfast.broker.models.breaks import Breaks
 from holdfast.broker.models.candidates import Candidate, candidates
 from holdfast.broker.models.endpoints import Endpoint
 from holdfast.broker.models.failed import Failed
@@ -63,6 +64,7 @@ class ModelProxy:
         demo: Upstream,
         settings: ProxySettings,
         metrics: ModelMetrics,
+        breaks: Breaks | None = None,
     ) -> None:
         self._catalogue = catalogue
         self._books = books
@@ -76,6 +78,7 @@ class ModelProxy:
         self._ledger = Ledger(books, self._gate, Alarms(settings.alert_calls_per_minute), metrics)
         self._breakers = {one.name: Breaker(settings.breaker) for one in catalogue.providers}
         self._switched: OrderedDict[tuple[str, str, str | None, str], str] = OrderedDict()
+        self._breaks = breaks or Breaks()
         self._tasks: set[asyncio.Task[object]] = set()
         for name, breaker in self._breakers.items():
             metrics.breaker_open.labels(name).set_function(partial(_openness, breaker))
@@ -142,7 +145,8 @@ class ModelProxy:
         headers = passing.asked(visit.request.headers.items())
         query = passing.query(pairs)
         ask = Ask(endpoint, visit.request.method, question, headers, query, account.retry_broken_streams)
-        return await self._ask_around(visit.request, account, ask, found, taken.hold)
+        await self._breaks.asked(visit.session_id, account, question)
+        return await self._ask_around(visit, account, ask, found, taken.hold)
 
     async def _admit(
         self,
@@ -187,7 +191,7 @@ class ModelProxy:
     # -- who answers -------------------------------------------------------------------------------------------------
 
     async def _ask_around(
-        self, request: web.BaseRequest, account: Account, ask: Ask, found: Sequence[Candidate], hold: Hold | None
+        self, visit: Visit, account: Account, ask: Ask, found: Sequence[Candidate], hold: Hold | None
     ) -> web.StreamResponse:
         asked = found[0]
         failures: list[Failed] = []
@@ -207,7 +211,7 @@ class ModelProxy:
             if isinstance(outcome, Opened):
                 reason = failures[-1].reason if failures else f"{asked.provider.name} is left alone for a while"
                 self._tell_switch(account, asked, candidate, reason)
-                return await self._pass_on(request, outcome, ask.endpoint, account, hold)
+                return await self._pass_on(visit, outcome, ask, account, hold)
             failures.append(outcome)
         wait = math.ceil(self._breakers[asked.provider.name].seconds_left()) or 1
         return give_up(ask.endpoint.wire, asked, failures, left_out, wait)
@@ -254,9 +258,10 @@ class ModelProxy:
         return outcome
 
     async def _pass_on(
-        self, request: web.BaseRequest, opened: Opened, endpoint: Endpoint, account: Account, hold: Hold | None
+        self, visit: Visit, opened: Opened, ask: Ask, account: Account, hold: Hold | None
     ) -> web.StreamResponse:
-        passage = Passage(request, opened, endpoint, account, self._ledger, hold)
+        on_break = partial(self._breaks.broke, visit.session_id, account, ask.question)
+        passage = Passage(visit.request, opened, ask.endpoint, account, self._ledger, hold, on_break)
         try:
             return await passage.run()
         finally:

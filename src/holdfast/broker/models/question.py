@@ -22,6 +22,7 @@ _OTHERS = ("models", "fallbacks")
 """Where routers are told whom else to ask: they would answer with models that this thread may not use."""
 _MOST_NAME = 200
 """Of a model, in characters. It is kept with the bill, and logged: not for sandboxes to fill the host's disk with."""
+_CONVERSATION = ("messages", "input", "contents")
 _MOST_OUTPUT = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 
@@ -60,6 +61,16 @@ class Question:
     @property
     def streamed(self) -> bool:
         return self._endpoint.streams_by_path() or self._data.get("stream") is True
+
+    @property
+    def is_with_tools(self) -> bool:
+        """As those of an agent at work are, and those for a title, say, are not."""
+        return bool(self._data.get("tools"))
+
+    @property
+    def conversation(self) -> Mapping[str, object]:
+        """What was said so far: the same in a question that is put again, whatever else is new in it."""
+        return {name: self._data.get(name) for name in _CONVERSATION}
 
     def most_output(self, otherwise: int) -> int:
         """How many tokens its answer may have; ``otherwise``, where it does not say."""

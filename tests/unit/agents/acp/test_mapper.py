@@ -9,7 +9,7 @@ import pytest
 from holdfast.agents.acp.mapper import Ended, Mapper, Quirks, Refuse, Step
 from holdfast.agents.acp.permission import Asked
 from holdfast.agents.acp.presets import PRESETS
-from holdfast.agents.supervisor.lines import CUT
+from holdfast.agents.supervisor.lines import BROKE, CUT, WENT_ON, Json
 from holdfast.protocol.turn_events import Kind, StopReason, TurnEvent, check
 
 SESSION = "ses_1"
@@ -323,6 +323,26 @@ def test_a_cut_that_hit_nothing_takes_nothing_back() -> None:
     steps += [*turn.feed(text("found")), *turn.feed(CUT), *turn.feed(answer(stopReason="end_turn"))]
     assert Kind.ERROR not in kinds(steps)
     assert steps[-1] == Ended(StopReason.END_TURN)
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ([BROKE], StopReason.ERROR),
+        ([BROKE, CUT, BROKE], StopReason.ERROR),
+        ([BROKE, CUT], StopReason.END_TURN),
+        ([BROKE, WENT_ON], StopReason.END_TURN),
+    ],
+)
+def test_a_half_answer_does_not_pass_for_the_whole(told: list[Json], reason: StopReason) -> None:
+    """It stays, where it was not asked for again. Only then is the turn's end an error."""
+    turn = mapper()
+    steps = turn.feed(text("half"))
+    for word in told:
+        steps += [*turn.feed(word), *turn.feed(text(" and more"))]
+    (ended,) = turn.feed(answer(stopReason="end_turn"))
+    assert isinstance(ended, Ended) and ended.reason is reason and bool(ended.error) is (reason is StopReason.ERROR)
+    assert kinds(steps).count(Kind.ERROR) == told.count(CUT)
 
 
 def test_pi_tells_that_its_model_is_asked_again() -> None:

@@ -2,7 +2,7 @@
 
 import json
 
-from holdfast.agents.supervisor.lines import CUT, Lines
+from holdfast.agents.supervisor.lines import BROKE, CUT, WENT_ON, Line, Lines
 from holdfast.protocol import messages
 from holdfast.protocol.messages import STDERR, STDOUT
 from holdfast.sessions.follow import Chunk
@@ -35,12 +35,17 @@ def test_stderr_in_the_middle_of_a_line_does_no_harm() -> None:
 
 
 def test_a_cut_is_a_line_with_a_place_of_its_own() -> None:
-    """Unless it is in the middle of another one: lines have an order."""
+    """In the middle of another one it comes behind that: lines have an order."""
     lines = Lines()
     (first,) = lines.feed(Chunk(STDOUT, 0, b'{"a": 1}\n'))
     (cut,) = lines.feed(Chunk(STDERR, 9, b"warning\n" + messages.CUT))
     assert (first.end, cut.start, cut.end, cut.told) == (9, 17, 17 + len(messages.CUT), CUT)
-    assert lines.feed(Chunk(STDOUT, cut.end, b'{"b"')) == [] == lines.feed(Chunk(STDERR, cut.end + 4, messages.CUT))
+    words = messages.BROKE + messages.WENT_ON
+    assert lines.feed(Chunk(STDOUT, 100, b'{"b"')) == [] == lines.feed(Chunk(STDERR, 104, words))
+    at = 104 + len(words)
+    whole, *behind = lines.feed(Chunk(STDOUT, at, b': 1}\n{"c": 2}\n'))
+    assert (whole.start, whole.end, whole.told) == (100, at + 5, {"b": 1})
+    assert behind == [Line(at + 5, at + 5, BROKE), Line(at + 5, at + 5, WENT_ON), Line(at + 5, at + 14, {"c": 2})]
 
 
 def test_a_line_whose_beginning_is_lost_is_none() -> None:

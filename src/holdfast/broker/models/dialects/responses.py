@@ -16,8 +16,12 @@ class Responses(Dialect):
 
     def broken(self, message: str) -> bytes:
         error = {"code": "server_error", "message": message}
-        failed = {"type": "response.failed", "response": {"status": "failed", "error": error, "output": []}}
-        return event({"type": "error", **error, "param": None}, "error") + event(failed, "response.failed")
+        failed = {"status": "failed", "error": error, "output": []}
+        # Nobody counts; but OpenCode skips an event without a number, and takes the half for a whole answer.
+        number = {"sequence_number": 0}
+        return event({"type": "error", **error, "param": None, **number}, "error") + event(
+            {"type": "response.failed", "response": failed, **number}, "response.failed"
+        )
 
     def read(self, data: Mapping[str, object], reading: Reading) -> None:
         kind = str(data.get("type"))
