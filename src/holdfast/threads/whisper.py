@@ -1,7 +1,7 @@
 """Speech recognition with faster-whisper, in a process of its own for each file.
 
 So it can be ended when it takes too long, what it needs of memory is gone afterwards, and whatever a strange file does
-to the decoder is not done to the daemon, whose keys that process does not have.
+to the decoder is not done to the daemon, whose keys that process does not have (``whisper_child``).
 """
 
 import asyncio
