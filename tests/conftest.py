@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from unittest import SkipTest
 
@@ -48,6 +48,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next((n for n, first in enumerate(LONGEST) if f"{name}/".startswith(f"{first}/")), len(LONGEST))
 
     items.sort(key=rank)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Half a character in what a failed test shows must not end the run: xdist can send none."""
+    report = yield
+    try:
+        str(report.longrepr).encode()
+    except UnicodeEncodeError:
+        report.longrepr = str(report.longrepr).encode(errors="backslashreplace").decode()
+    return report
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -149,7 +149,7 @@ async def test_any_text_of_an_agent_can_be_stored(store: Store) -> None:
     assert ended.answer is not None
     assert ended.answer.endswith("🐙")
     page = await store.thread_events.page(THREAD, after=1, limit=1)
-    assert page.events[0].data["text"] == "\0 \udcff 🐙"
+    assert page.events[0].data["text"] == "\0 \ufffd 🐙"
 
 
 async def test_a_new_agent_session_before_acceptance_starts_the_cursor_anew(store: Store) -> None:
