@@ -5,6 +5,7 @@ choice: a child process kills itself with -9; a daemon in the test's own process
 nothing of it does anything any more, as if it were gone.
 """
 
+import abc
 import asyncio
 import functools
 import inspect
@@ -25,7 +26,7 @@ _CLOCKWORK = {
 """What happens by the clock, whatever is asked for; counting it would make the number of a step a matter of luck."""
 
 
-class Fuse:
+class Fuse(abc.ABC):
     """``at`` is the number of the step at which it blows, from 1; None: never. ``steps`` are those seen so far."""
 
     def __init__(self, at: int | None = None) -> None:
@@ -47,8 +48,9 @@ class Fuse:
         if self.blown.is_set():
             await self.died()
 
+    @abc.abstractmethod
     async def died(self) -> None:
-        raise NotImplementedError
+        """What follows; it does not return."""
 
 
 class SuicideFuse(Fuse):

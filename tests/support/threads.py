@@ -167,7 +167,7 @@ class Street:
     @contextlib.asynccontextmanager
     async def daemon(self, settings: ThreadSettings = QUICK, **changes: object) -> AsyncIterator[Desk]:
         """From its start to its orderly end."""
-        chosen = replace(settings, **changes)  # type: ignore[arg-type]
+        chosen = replace(settings, **changes)  # type: ignore[arg-type]  # its own fields, by name
         async with self.house.daemon() as sessions:
             agent, driver = self._agent(), self.house.driver
             tools = Tools(

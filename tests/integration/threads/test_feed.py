@@ -35,7 +35,7 @@ async def test_a_hundred_followers_cost_about_as_many_reads_as_one(street: Stree
             reads += 1
             return await real(*args, **more)  # type: ignore[arg-type]  # passed on as they came
 
-        street.store.thread_events.page = counting  # type: ignore[method-assign, assignment]
+        street.store.thread_events.page = counting  # type: ignore[method-assign, assignment]  # the real one, and counts
         start = await street.store.thread_events.newest((await desk.threads.get(REF)).id)
         followers = [asyncio.create_task(follow(desk, start)) for _ in range(100)]
         tails = desk.threads._feed._tails

@@ -105,7 +105,7 @@ async def test_artifacts_of_a_turn_that_two_daemons_ended_are_kept_once(street: 
         async def never(*_args: object, **_more: object) -> None:
             await asyncio.Event().wait()
 
-        street.store.turns.end = never  # type: ignore[method-assign, assignment]
+        street.store.turns.end = never  # type: ignore[method-assign, assignment]  # cut off there
         await desk.say(f"write {display}/a.txt one", "m1")
 
         async def kept() -> bool:
@@ -160,7 +160,7 @@ async def test_files_fetched_before_the_time_was_up_are_kept(street: Street) -> 
                 await asyncio.Event().wait()
             return await real(session_id, path, *more)  # type: ignore[arg-type]  # passed on as they came
 
-        desk.threads._files._fetch = slow  # type: ignore[method-assign, assignment]
+        desk.threads._files._fetch = slow  # type: ignore[method-assign, assignment]  # held there
         turn = await desk.talk(f"write {display}/a 1\nwrite {display}/b 2", "m1")
         errors = [event for event in await desk.events() if event.kind == Kind.ERROR]
     assert [file.name for file in turn.artifacts] == ["a"]

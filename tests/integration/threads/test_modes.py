@@ -94,14 +94,19 @@ async def test_an_agent_that_cannot_be_steered_gets_it_as_the_next_turn(street: 
     assert second.answer == "later\n"
 
 
+async def steer_in_vain(desk: Desk, street: Street) -> None:
+    """The agent never takes ``m2``."""
+    await begin(desk, street)
+    desk.agent.inject("steer", error=AgentDown("gone"), times=None)
+    await desk.say("say do not lose me", "m2", mode=Mode.STEER)
+    await until(lambda: any(call == "steer" for call, _ in desk.agent.calls), "tried")
+    go(street)
+    await desk.ended("m2")
+
+
 async def test_a_steering_message_that_the_agent_never_took_is_sent_again(street: Street) -> None:
     async with street.daemon() as desk:
-        await begin(desk, street)
-        desk.agent.inject("steer", error=AgentDown("gone"), times=None)
-        await desk.say("say do not lose me", "m2", mode=Mode.STEER)
-        await until(lambda: any(call == "steer" for call, _ in desk.agent.calls), "tried")
-        go(street)
-        await desk.ended("m2")
+        await steer_in_vain(desk, street)
         again = await desk.ended("m2+again")
     assert again.answer == "do not lose me\n"
 
@@ -109,12 +114,7 @@ async def test_a_steering_message_that_the_agent_never_took_is_sent_again(street
 async def test_a_steering_message_that_cannot_be_sent_again_is_told_of(street: Street) -> None:
     async with street.daemon() as desk:
         await desk.talk("say I have that id", "m2+again")
-        await begin(desk, street)
-        desk.agent.inject("steer", error=AgentDown("gone"), times=None)
-        await desk.say("say do not lose me", "m2", mode=Mode.STEER)
-        await until(lambda: any(call == "steer" for call, _ in desk.agent.calls), "tried")
-        go(street)
-        await desk.ended("m2")
+        await steer_in_vain(desk, street)
         errors = [event.data["message"] for event in await desk.events() if event.kind == Kind.ERROR]
     assert len(errors) == 1 and "has not read message m2" in str(errors[0])
 

@@ -215,9 +215,9 @@ async def test_creates_that_fail_for_good_are_not_asked_for_again(street: Street
 
         async def counted(*args: object, **more: object) -> object:
             calls.append(more)
-            return await real(*args, **more)  # type: ignore[arg-type]
+            return await real(*args, **more)  # type: ignore[arg-type]  # whatever it was given
 
-        desk.sessions.create = counted  # type: ignore[method-assign, assignment]
+        desk.sessions.create = counted  # type: ignore[method-assign, assignment]  # the real one, and counts
         assert (await desk.talk("say hello", "m2")).answer == "hello\n"
     assert len(calls) == 2
 
@@ -369,10 +369,10 @@ async def test_a_daemon_that_dies_between_create_and_writing_it_down_makes_no_se
         async def dying(*_args: object, **_more: object) -> None:
             raise Died
 
-        street.store.threads.set_session = dying  # type: ignore[method-assign, assignment]
+        street.store.threads.set_session = dying  # type: ignore[method-assign, assignment]  # the moment of the fault
         await desk.say("say hello", "m1")
         await until(lambda: len(street.sandboxes()) == 1, "a sandbox")
-    street.store.threads.set_session = real  # type: ignore[method-assign]
+    street.store.threads.set_session = real  # type: ignore[method-assign]  # as it was
     async with street.daemon() as desk:
         turn = await desk.talk("say you there?", "m2")
         thread = await desk.threads.get(REF)

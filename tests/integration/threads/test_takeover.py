@@ -38,8 +38,8 @@ async def test_a_turn_goes_on_with_the_next_daemon(street: Street) -> None:
 async def test_a_message_stored_as_the_daemon_stopped_is_answered_by_the_next(street: Street) -> None:
     async with street.daemon() as desk:
         await desk.threads.resolve(REF)
-        desk.threads._office.ring = lambda thread_id: None  # type: ignore[method-assign]
-        desk.threads._office.look_for_work = _nothing  # type: ignore[method-assign]
+        desk.threads._office.ring = lambda thread_id: None  # type: ignore[method-assign]  # deaf
+        desk.threads._office.look_for_work = _nothing  # type: ignore[method-assign]  # and blind
         await desk.say("say late", "m1")
     async with street.daemon() as desk:
         assert (await desk.ended("m1")).answer == "late\n"

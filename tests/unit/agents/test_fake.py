@@ -50,7 +50,7 @@ async def place(service: SessionService, agent: FakeAgent) -> Place:
 
 
 async def read(agent: FakeAgent, place: Place, session: str, prompt_id: str) -> list[Told]:
-    return [told async for told in agent.events(place, session, prompt_id, START)]  # type: ignore[arg-type]
+    return [told async for told in agent.events(place, session, prompt_id, START)]  # type: ignore[arg-type]  # any text is an id
 
 
 async def test_a_lost_reply_is_an_accepted_prompt(agent: FakeAgent, place: Place) -> None:

@@ -17,7 +17,7 @@ class Saved:
 
 
 def packed() -> tuple[dict[str, object], bytes]:
-    shells: dict[str, Shell] = {"main": Saved()}  # type: ignore[dict-item]
+    shells: dict[str, Shell] = {"main": Saved()}  # type: ignore[dict-item]  # what is saved of one
     return saved_shells.pack(shells)
 
 

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from holdfast.threads.batches import batches
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -58,15 +59,15 @@ async def test_what_may_wait_does_so_until_something_else_comes_or_its_time_is_u
         while True:
             yield await queue.get()
 
-    reader = batches(source(), may_wait=lambda number: number > 0, seconds=3600.0 if urgent else 0.2)
+    reader = batches(source(), may_wait=lambda number: number > 0, seconds=3600.0 if urgent else 1.0)
     queue.put_nowait(1)
     assert await anext(reader) == [1], "there was nothing before it"
     coming = asyncio.ensure_future(anext(reader))
-    for number in (2, 3):
-        queue.put_nowait(number)
-        await asyncio.sleep(0.01)
-    assert not coming.done()
+    queue.put_nowait(2)
+    queue.put_nowait(3)
+    await until(queue.empty, "they are on their way")
     if urgent:
+        assert not coming.done()
         queue.put_nowait(0)
     async with asyncio.timeout(30):
         assert await coming == ([2, 3, 0] if urgent else [2, 3])
