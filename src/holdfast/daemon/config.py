@@ -41,7 +41,7 @@ from holdfast.daemon.model_config import (
     RulesFile,
     ThreadLimits,
 )
-from holdfast.daemon.pool_setting import PoolSizes
+from holdfast.daemon.pool_setting import THREADS, PoolSizes
 from holdfast.daemon.provider_config import Providers
 from holdfast.daemon.setting_types import AbsolutePath, Float, Int, Name, split
 from holdfast.daemon.thread_config import AgentNames, ThreadIdle
@@ -273,7 +273,7 @@ class Config(BaseModel):
     @classmethod
     def _allowed_in_pool(cls, value: Mapping[str, int], info: ValidationInfo) -> Mapping[str, int]:
         allowed = info.data.get("allowed_images")
-        for image in value:
+        for image in value.keys() - {THREADS}:
             if allowed is not None and image not in allowed:
                 raise ValueError(f"{image}: must be one of allowed_images, which are {', '.join(allowed) or 'none'}")
         return value

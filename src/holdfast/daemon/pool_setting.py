@@ -1,4 +1,4 @@
-"""The setting ``pool``: how many sandboxes of which image are kept ready, as a mapping or as text."""
+"""The setting ``pool``: how many sandboxes of which image, or for threads, are kept ready, as a mapping or as text."""
 
 import json
 from collections.abc import Mapping
@@ -6,6 +6,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
+THREADS = "threads"
+"""Instead of an image: sandboxes that wait for a thread, with its agent."""
 _FORMS = 'must map images to counts, as {"host": 4} or host=4,python=2'
 MOST = 1000
 """Of one image. More is a slip of the finger."""

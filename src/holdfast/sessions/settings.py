@@ -45,3 +45,5 @@ class SessionSettings:
     """What the machine has; nobody gets more. None: it is not known."""
     pool: Mapping[str, int] = field(default_factory=dict)
     """How many sandboxes of which image are kept ready."""
+    warm_pool: Mapping[str, int] = field(default_factory=dict)
+    """How many in which something was started already, by what they are for (``SessionService.warm_by``)."""
