@@ -47,6 +47,7 @@ from holdfast.daemon.setting_types import AbsolutePath, Float, Int, Name, split
 from holdfast.daemon.thread_config import AgentNames, ThreadIdle
 from holdfast.daemon.webhook_setting import MIN_KEY_LENGTH, WebhookConfig, from_json
 from holdfast.errors import BadInput, ConfigError
+from holdfast.images.names import canonical
 from holdfast.sessions.network import NetworkPolicy
 
 ENV_PREFIX = "HOLDFAST_"
@@ -255,13 +256,18 @@ class Config(BaseModel):
             raise ValueError("must name an absolute path: sqlite:////absolute/path, with four slashes")
         return value
 
+    @field_validator("allowed_images")
+    @classmethod
+    def _one_form(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return None if value is None else tuple(canonical(image) for image in value)
+
     @field_validator("default_image")
     @classmethod
     def _allowed_default(cls, value: str, info: ValidationInfo) -> str:
-        allowed = info.data.get("allowed_images")
-        if allowed is not None and value not in allowed:
+        allowed, image = info.data.get("allowed_images"), canonical(value)
+        if allowed is not None and image not in allowed:
             raise ValueError(f"must be one of allowed_images, which are {', '.join(allowed) or 'none at all'}")
-        return value
+        return image
 
     @field_validator("egress_private_hosts")
     @classmethod

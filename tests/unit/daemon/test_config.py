@@ -195,6 +195,7 @@ def test_the_pool_in_the_file() -> None:
         ("pool: host", "host: must be a whole number"),
         ("pool: {'': 4}", "must map images to counts"),
         ("pool: '{\"host\": }'", "must map images to counts"),
+        ("pool: {'threads:latest': 1}", "threads:latest: the word threads is for threads"),
         ("allowed_images: [host]\npool: {nope: 1}", "nope: must be one of allowed_images, which are host"),
     ],
 )
