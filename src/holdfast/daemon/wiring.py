@@ -66,15 +66,16 @@ def make_driver(config: Config) -> Driver:
         from holdfast.drivers.fake import FakeDriver
 
         return FakeDriver()
+    opened = PrivateHosts.parse(config.egress_private_hosts).blocks
     if config.driver == "docker":
         from holdfast.drivers.docker import DockerDriver
         from holdfast.drivers.docker_client import DEFAULT_HOST
 
         host = config.docker_host or os.environ.get("DOCKER_HOST") or DEFAULT_HOST
-        return DockerDriver(config.state_dir, host=host)
+        return DockerDriver(config.state_dir, host=host, opened=opened)
     from holdfast.drivers.oci import OciDriver
 
-    return OciDriver(config.state_dir, runtime=config.runtime)
+    return OciDriver(config.state_dir, runtime=config.runtime, opened=opened)
 
 
 @contextlib.asynccontextmanager
@@ -174,7 +175,7 @@ def make_egress(config: Config, registry: CollectorRegistry) -> EgressBroker:
     try:
         egress.check(config.network)
     except BadInput as error:
-        raise ConfigError(f"network: {error.message}; if it should, name it in egress_private_hosts") from None
+        raise ConfigError(f"network: {error.message}") from None
     return egress
 
 
