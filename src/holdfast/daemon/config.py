@@ -47,6 +47,7 @@ from holdfast.daemon.setting_types import AbsolutePath, Float, Int, Name, split
 from holdfast.daemon.thread_config import AgentNames, ThreadIdle
 from holdfast.daemon.webhook_setting import MIN_KEY_LENGTH, WebhookConfig, from_json
 from holdfast.errors import BadInput, ConfigError
+from holdfast.protocol.places import find_config_file
 from holdfast.sessions.network import NetworkPolicy
 
 ENV_PREFIX = "HOLDFAST_"
@@ -335,20 +336,6 @@ def weak_key(key: str) -> str | None:
 
 def env_name(key: str) -> str:
     return ENV_PREFIX + key.upper()
-
-
-def find_config_file(given: Path | None = None) -> Path | None:
-    """The file to read: what was asked for (it must exist), else the first that is there, else none."""
-    asked = given or (Path(path) if (path := os.environ.get("HOLDFAST_CONFIG")) else None)
-    if asked is not None:
-        if not asked.is_file():
-            source = "--config" if given else "HOLDFAST_CONFIG"
-            raise ConfigError(f"{source}: there is no file {asked}")
-        return asked
-    places = [Path("holdfast.yaml"), Path.home() / ".config" / "holdfast" / "holdfast.yaml"]
-    if os.geteuid() == 0:
-        places.append(Path("/etc/holdfast/holdfast.yaml"))
-    return next((place for place in places if place.is_file()), None)
 
 
 def load_config(path: Path | None = None) -> Config:
