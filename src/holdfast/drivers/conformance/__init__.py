@@ -13,6 +13,7 @@ Tests use the tiny language of the fake driver's runner (``echo``, ``sleep``, ``
 ``Harness.real_shell`` says that there is a real one.
 """
 
+from holdfast.drivers.conformance.first_process import FirstProcessConformance
 from holdfast.drivers.conformance.harness import Harness
 from holdfast.drivers.conformance.isolation import IsolationConformance
 from holdfast.drivers.conformance.lifecycle import LifecycleConformance
@@ -31,6 +32,7 @@ class DriverConformance(
     LifecycleConformance,
     LinkConformance,
     IsolationConformance,
+    FirstProcessConformance,
     LimitsConformance,
     StatsConformance,
     SleepConformance,
