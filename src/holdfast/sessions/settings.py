@@ -40,3 +40,5 @@ class SessionSettings:
     default_sleep: SleepPolicy = field(default_factory=SleepPolicy)
     pool: Mapping[str, int] = field(default_factory=dict)
     """How many sandboxes of which image are kept ready."""
+    stray_keep_seconds: float = 7 * 24 * 3600.0
+    """How long what no row knows of is kept, if it was somebody's."""
