@@ -36,10 +36,10 @@ async def lost(house: House) -> AsyncIterator[House]:
 
 
 @contextlib.asynccontextmanager
-async def unable(house: House, **able: bool) -> AsyncIterator[SessionService]:
+async def unable(house: House, *, stop: bool = True) -> AsyncIterator[SessionService]:
     """A daemon whose driver lacks something."""
     service = house.make_service()
-    house.driver._capabilities = replace(house.driver.capabilities, **able)
+    house.driver._capabilities = replace(house.driver.capabilities, pause=False, stop=stop)
     async with service.running():
         yield service
 
@@ -113,7 +113,7 @@ async def test_after_an_hour_it_holds_no_memory_and_after_its_time_it_is_removed
 async def test_a_driver_that_cannot_freeze_stops_it(house: House) -> None:
     async with house.daemon() as service:
         session_id = await new(service)
-    async with lost(house) as empty, unable(empty, pause=False) as service:
+    async with lost(house) as empty, unable(empty) as service:
         assert (empty.count("stop"), empty.count("destroy")) == (1, 0)
         await service.strays.adopt(session_id)
         assert (await run(service, session_id, "echo back")).stdout == b"back\n"
@@ -122,7 +122,7 @@ async def test_a_driver_that_cannot_freeze_stops_it(house: House) -> None:
 async def test_a_driver_that_can_do_neither_lets_it_run(house: House) -> None:
     async with house.daemon() as service:
         session_id = await new(service)
-    async with lost(house) as empty, unable(empty, pause=False, stop=False) as service:
+    async with lost(house) as empty, unable(empty, stop=False) as service:
         await tick(service)
         assert (empty.count("stop"), empty.count("pause"), empty.count("destroy")) == (0, 0, 0)
         await service.strays.adopt(session_id)
