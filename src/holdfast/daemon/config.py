@@ -129,6 +129,7 @@ class Config(BaseModel):
     max_snapshots: Annotated[Int, Field(ge=0)] = 100
     snapshot_dir: AbsolutePath | None = None
     max_workspaces: Annotated[Int, Field(ge=0)] = 100
+    stray_keep_days: Annotated[Float, Field(gt=0, le=3650)] = 7.0
     reap_interval_seconds: Annotated[Float, Field(gt=0)] = 30.0
 
     max_cpus: Annotated[Float, Field(ge=0.01)] | None = None

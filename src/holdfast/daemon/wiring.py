@@ -158,6 +158,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             ports=service.ports,
             snapshots=service.snapshots,
             workspaces=service.workspaces,
+            strays=service.strays,
             images=HostImages(images, store, node.node_id(config.state_dir)),
             files=service.files,
             links=FileLinks(node.link_key(config.state_dir), time.time),
@@ -213,6 +214,7 @@ def session_settings(config: Config) -> SessionSettings:
         max_file_bytes=config.max_file_bytes,
         reap_interval_seconds=config.reap_interval_seconds,
         event_retention_seconds=config.event_retention_hours * 3600,
+        stray_keep_seconds=config.stray_keep_days * 24 * 3600,
         pool=config.pool,
         default_sleep=SleepPolicy(
             pause_after_seconds=config.pause_after_seconds,

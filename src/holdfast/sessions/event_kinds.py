@@ -16,6 +16,9 @@ class Kind(StrEnum):
     DESTROYED = "destroyed"
     SNAPSHOT = "snapshot"
     FORKED = "forked"
+    STRAY = "stray"
+    ADOPTED = "adopted"
+    STRAY_REMOVED = "stray_removed"
 
 
 TOLD: dict[Event, tuple[Kind, ...]] = {

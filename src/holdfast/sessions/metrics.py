@@ -27,3 +27,8 @@ class SessionMetrics:
             registry=registry,
         )
         self.execs = Counter("holdfast_execs_total", "Commands that ended, by how.", ["outcome"], registry=registry)
+        self.strays = Gauge(
+            "holdfast_strays",
+            "Sandboxes, snapshots and workspaces set aside because no row knows them.",
+            registry=registry,
+        )

@@ -8,6 +8,7 @@ from holdfast.errors import HoldfastError
 from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.live import Clock, LiveSessions
 from holdfast.sessions.machine import Reason, Status
+from holdfast.sessions.marks import Marks
 from holdfast.sessions.operations import Operations
 from holdfast.sessions.sleep import PausedAs, Sleep
 from holdfast.sessions.spec import SessionSpec
@@ -29,6 +30,7 @@ class Reaper:
         sleep: Sleep,
         live: LiveSessions,
         operations: Operations,
+        marks: Marks,
         *,
         node: str,
         clock: Clock,
@@ -38,6 +40,7 @@ class Reaper:
         self._sleep = sleep
         self._live = live
         self._operations = operations
+        self._marks = marks
         self._node = node
         self._clock = clock
 
@@ -49,6 +52,8 @@ class Reaper:
         except HoldfastError:
             self._live.put_back(rows)
             raise
+        if rows:
+            await self._marks.touch([(row[0], row[1]) for row in rows])
 
     async def tick(self) -> None:
         self._live.touch_busy(self._clock())

@@ -23,6 +23,7 @@ from holdfast.sessions.kept import Kept
 from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.live import Clock, LiveSession, LiveSessions, in_use
 from holdfast.sessions.machine import LIVE, Reason, Status
+from holdfast.sessions.marks import Marks
 from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.oom import judged
 from holdfast.sessions.operations import Operations, reporting
@@ -42,6 +43,7 @@ from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.sleep import PausedAs, Sleep
 from holdfast.sessions.snapshots import Snapshots
 from holdfast.sessions.spec import SessionSpec, choose_timeout
+from holdfast.sessions.strays import Strays
 from holdfast.sessions.types import (
     DEFAULT_SHELL,
     CreateRequest,
@@ -99,6 +101,7 @@ class SessionService:
         self._owners = Owners(store)
         self._operations = Operations()
         out: WayOut = way_out or NoWayOut()
+        self._marks = Marks(kept.mark_dir)
         rows = RowSteps(store, settings, node=node, clock=clock)
         self._lifecycle = Lifecycle(
             store,
@@ -114,6 +117,7 @@ class SessionService:
             metrics=metrics,
             way_out=out,
             workspaces=kept.workspace_dir,
+            marks=self._marks,
         )
         self._sleep = Sleep(
             store,
@@ -144,10 +148,35 @@ class SessionService:
             max_live=settings.max_sessions,
             metrics=metrics,
         )
-        self._reconciler = Reconciler(
-            store, driver, self._lifecycle, self._sleep, self._live, self._operations, node=node, is_pooled=pool.owns
+        self.strays = Strays(
+            store,
+            kept.snapshots,
+            kept.workspaces,
+            driver,
+            self._lifecycle,
+            self._sleep,
+            captures,
+            self._operations,
+            self._marks,
+            settings,
+            metrics,
+            node=node,
+            clock=clock,
         )
-        self._reaper = Reaper(store, self._lifecycle, self._sleep, self._live, self._operations, node=node, clock=clock)
+        self._reconciler = Reconciler(
+            store,
+            driver,
+            self._lifecycle,
+            self._sleep,
+            self._live,
+            self._operations,
+            node=node,
+            is_pooled=pool.owns,
+            strays=self.strays,
+        )
+        self._reaper = Reaper(
+            store, self._lifecycle, self._sleep, self._live, self._operations, self._marks, node=node, clock=clock
+        )
         self._creation = Creation(
             store,
             kept.snapshots,
@@ -169,15 +198,28 @@ class SessionService:
         self.processes = Processes(self._usable, clock)
         self.ports = Ports(self._usable, clock)
         self.snapshots = Snapshots(
-            store, kept.snapshots, driver, captures, forks, self._operations, settings, node=node, clock=clock
+            store,
+            kept.snapshots,
+            driver,
+            captures,
+            forks,
+            self._operations,
+            settings,
+            self._marks,
+            self.strays,
+            node=node,
+            clock=clock,
         )
-        self.workspaces = Workspaces(kept.workspaces, driver, self._operations, kept.workspace_dir, node=node)
+        self.workspaces = Workspaces(
+            kept.workspaces, driver, self._operations, self._marks, self.strays, kept.workspace_dir, node=node
+        )
 
     # -- running -----------------------------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Take up what an earlier daemon left, then watch over it until the end."""
+        await self.strays.catch_up()
         await self._reconciler.tick()
         await self._clean_kept()
         watchers = [
@@ -234,6 +276,7 @@ class SessionService:
         """Remove trees of replaced images that no session uses any more."""
         rows = await self._store.by_status(LIVE, node=self._node)
         layouts = [*self._pool.layouts(), *(SessionSpec.from_json(row.spec).layout for row in rows)]
+        layouts += await self.strays.layouts()
         await self._images.clean([Path(layout) for layout in layouts if layout])
 
     def _on_disconnect(self, session_id: str) -> None:

@@ -45,3 +45,5 @@ class SessionSettings:
     """What the machine has; nobody gets more. None: it is not known."""
     pool: Mapping[str, int] = field(default_factory=dict)
     """How many sandboxes of which image are kept ready."""
+    stray_keep_seconds: float = 7 * 24 * 3600.0
+    """How long what no row knows of is kept, if it was somebody's."""
