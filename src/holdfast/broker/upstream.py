@@ -5,7 +5,6 @@ rebinding) gains nothing.
 """
 
 import asyncio
-import ipaddress
 import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
@@ -42,19 +41,12 @@ class Unreachable(Exception):
     """It may pass, but there is no way there now; the text says why."""
 
 
-async def resolve_by_system(host: str) -> Sequence[Address]:
-    """As every program of this host would, with its ``/etc/hosts`` and its name servers."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    texts = dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found)
-    return [ipaddress.ip_address(text) for text in texts]
-
-
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """The way out of this host."""
+    """The way out of this host, for one session."""
 
     private: PrivateHosts
-    resolve: Resolve = resolve_by_system
+    resolve: Resolve
 
     async def connect(self, policy: NetworkPolicy, host: str, port: int) -> Stream:
         """``host`` must be normalised. Raises ``Refused`` or ``Unreachable``."""

@@ -31,6 +31,7 @@ from holdfast.images.store import ImageInfo, ImageStore
 from holdfast.keys.ceilings import Ceilings
 from holdfast.keys.ring import KeyRing
 from holdfast.link.hub import LinkHub
+from holdfast.network.outside import Outside
 from holdfast.sessions.events import EventFeed
 from holdfast.sessions.kept import Kept
 from holdfast.sessions.metrics import SessionMetrics
@@ -102,11 +103,15 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
         images = make_images(config, driver)
         registry = CollectorRegistry()
         books = make_books(config, store)
+        outside = Outside()
+        stack.push_async_callback(outside.close)
         egress = make_egress(config, registry)
         stack.push_async_callback(egress.close)
         catalogue = make_catalogue(config)
         breaks = Breaks()
-        broker = await stack.enter_async_context(running_broker(config, driver, catalogue, books, breaks, registry))
+        broker = await stack.enter_async_context(
+            running_broker(config, driver, catalogue, books, breaks, registry, outside)
+        )
         service = SessionService(
             store.sessions,
             driver,
@@ -133,6 +138,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             node=node.node_id(config.state_dir),
             clock=time.time,
             metrics=WebhookMetrics(registry),
+            outside=outside,
         )
         await stack.enter_async_context(webhooks.running())
         threads = make_threads(

@@ -16,7 +16,7 @@ from holdfast.broker.git.trust import Trust, Untrusted
 from holdfast.broker.models.accounts import Books
 from holdfast.broker.models.keys import KeyMissing
 from holdfast.broker.models.visit import Visit
-from holdfast.network.connector import connector
+from holdfast.network.outside import Outside
 
 log = structlog.get_logger(__name__)
 
@@ -37,7 +37,8 @@ _ANSWERED = ("Content-Type", "Content-Encoding", "Content-Length", "Cache-Contro
 class GitProxy:
     """A ``Handler`` of the broker: ``broker.serve(PART, proxy)``."""
 
-    def __init__(self, settings: GitSettings, books: Books) -> None:
+    def __init__(self, settings: GitSettings, books: Books, outside: Outside) -> None:
+        self._outside = outside
         self._settings = settings
         self._books = books
         self._client: aiohttp.ClientSession | None = None
@@ -123,7 +124,10 @@ class GitProxy:
         if self._client is None:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENT_SECONDS)
             self._client = aiohttp.ClientSession(
-                connector=connector(), timeout=timeout, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
+                connector=self._outside.connector(),
+                timeout=timeout,
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._client
 
