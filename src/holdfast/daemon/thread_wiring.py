@@ -31,9 +31,9 @@ AGENTS_BIN = Path("/usr/local/lib/holdfast-agents/bin")
 """Where agents are installed on the host; sandboxes of the image ``host`` see them there."""
 
 
-def make_books(config: Config, store: Store) -> ThreadBooks:
+def make_books(config: Config, store: Store, node: str) -> ThreadBooks:
     """Before there are sessions: the broker, which they need, asks it who pays."""
-    return ThreadBooks(store, agent_defaults(config), clock=time.time)
+    return ThreadBooks(store, agent_defaults(config), clock=time.time, node=node)
 
 
 def make_threads(

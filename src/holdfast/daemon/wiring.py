@@ -102,7 +102,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
         stack.push_async_callback(driver.close)
         images = make_images(config, driver)
         registry = CollectorRegistry()
-        books = make_books(config, store)
+        books = make_books(config, store, node.node_id(config.state_dir))
         outside = Outside()
         stack.push_async_callback(outside.close)
         egress = make_egress(config, registry)

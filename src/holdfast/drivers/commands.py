@@ -11,6 +11,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, TypeVar
 
+from holdfast.concurrency import seen
 from holdfast.errors import DriverTransient, RuntimeUnavailable
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ async def run(
     """
     started = _Started()
     # In a thread: a child that the event loop itself starts costs several times as much in a process of our size.
-    work = asyncio.ensure_future(asyncio.to_thread(_run, argv, timeout, env, output, started))
+    work = seen(asyncio.ensure_future(asyncio.to_thread(_run, argv, timeout, env, output, started)))
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:
@@ -128,7 +129,7 @@ async def uninterrupted(work: Coroutine[object, object, T]) -> T:
 
     For what must not stop half-way and is short: a runtime that is killed while it starts a container leaves pieces.
     """
-    task = asyncio.ensure_future(work)
+    task = seen(asyncio.ensure_future(work))
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:

@@ -19,6 +19,7 @@ from typing import Final, TypeVarTuple
 
 import structlog
 
+from holdfast.concurrency import seen
 from holdfast.errors import (
     BadInput,
     DiskFull,
@@ -358,7 +359,7 @@ def _append(descriptor: int, piece: bytes, digest: "hashlib._Hash") -> None:
 
 async def _to_the_end(work: Callable[[*Ts], None], *args: *Ts) -> None:
     """In a thread; who is cancelled still waits for it, for it uses a descriptor that is closed afterwards."""
-    task = asyncio.ensure_future(asyncio.to_thread(work, *args))
+    task = seen(asyncio.ensure_future(asyncio.to_thread(work, *args)))
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:

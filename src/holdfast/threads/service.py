@@ -72,6 +72,7 @@ class ThreadService:
         self._previews = PreviewKeeper(tools, previews or NoPreviews())
         resolver = Resolver(tools, sandboxes, self._previews, self._briefs)
         self._office = Office(tools, self._hosts, resolver, self._files)
+        self._books = books
         if books is not None:
             books.attend(self._office.lease_of)
         self._feed = Feed(tools.store)
@@ -90,6 +91,8 @@ class ThreadService:
             asyncio.create_task(self._every(settings.poll_seconds, self._office.look_for_work)),
             asyncio.create_task(self._every(settings.janitor_seconds, self.janitor.tick)),
         ]
+        if self._books is not None:
+            watchers.append(asyncio.create_task(self._every(settings.janitor_seconds, self._books.settle)))
         try:
             yield
         finally:

@@ -13,6 +13,7 @@ import json
 from collections.abc import AsyncGenerator, Awaitable
 from typing import Annotated, Any, TypeVar
 
+import structlog
 from fastapi import APIRouter, Header, Query, WebSocket
 from pydantic import BaseModel, ValidationError, model_validator
 from starlette.responses import Response
@@ -52,10 +53,13 @@ from holdfast.api.thread_models import (
     in_stream,
 )
 from holdfast.api.websockets import accepted
+from holdfast.concurrency import seen
 from holdfast.errors import BadInput, Conflict, HoldfastError, ThreadNotFound
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.service import ThreadService
 from holdfast.threads.types import MessageView
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger("holdfast.api")
 
 T = TypeVar("T")
 
@@ -189,8 +193,8 @@ class Conversation:
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def run(self, after: int) -> None:
-        telling = asyncio.ensure_future(self._tell(after))
-        listening = asyncio.ensure_future(self._listen())
+        telling = seen(asyncio.ensure_future(self._tell(after)))
+        listening = seen(asyncio.ensure_future(self._listen()))
         try:
             await asyncio.wait([telling, listening], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -242,7 +246,13 @@ class Conversation:
             return
         task = asyncio.ensure_future(self._serve(told))
         self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        task.add_done_callback(self._served)
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, WebSocketDisconnect | RuntimeError):  # what a closed socket says
+            log.error("thread.socket.failed", exc_info=error)
 
     async def _serve(self, told: _Told) -> None:
         try:
