@@ -33,6 +33,7 @@ VERBS = {
     "thread": "thread",
     "usage": "usage",
     "image": "image",
+    "agents": "agents",
     "key": "key",
     "events": "events",
     "version": "version",
