@@ -115,6 +115,15 @@ def test_an_editor(daemon: DaemonProcess, session_id: str, screens: list[Screen]
         assert api.read(session_id, "/workspace/notes")[0] == b"first line\nsecond\n"
 
 
+def test_a_commands_arguments_arrive_as_they_were_typed(
+    daemon: DaemonProcess, session_id: str, screens: list[Screen]
+) -> None:
+    screen = Screen(daemon, "sh", session_id, "--", "bash", "-c", 'printf "[%s]" "$@"; exit 3', "me", "a  b", "$HOME")
+    screens.append(screen)
+    assert screen.exit_code() == 3
+    assert "[a  b][$HOME]" in screen.text()
+
+
 def test_a_program_that_draws(daemon: DaemonProcess, session_id: str, screens: list[Screen]) -> None:
     if shutil.which("top") is None:
         pytest.skip("top is missing: apt-get install procps")

@@ -5,10 +5,8 @@ import ensurepip
 import hashlib
 import json
 import os
-import secrets
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +15,7 @@ import pytest
 from support.api import Api, Json, code
 from support.daemon import DaemonProcess, unusable_driver, wait_for
 from support.machine import assert_no_trace, init_pid
+from support.outer_world import outer_world
 from support.servers import DOWNLOAD, HOST, PACKAGE, http_server
 
 CURL = "curl -sS --max-time 30"
@@ -212,39 +211,6 @@ def test_metrics(daemon: DaemonProcess, api: Api, session: str, port: int) -> No
 # --- full ---
 
 
-@contextlib.contextmanager
-def outer_world() -> Iterator[str]:
-    """A network namespace that this host has a cable to, with an HTTP server in it. Gives the server's address."""
-    name = f"hf{secrets.token_hex(3)}"
-    ours, theirs = "198.51.100.1", "198.51.100.2"
-
-    def ip(*words: str) -> None:
-        subprocess.run(["ip", *words], check=True, capture_output=True)
-
-    ip("netns", "add", name)
-    try:
-        ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
-        ip("address", "add", f"{ours}/30", "dev", name)
-        ip("link", "set", name, "up")
-        ip("-n", name, "address", "add", f"{theirs}/30", "dev", "eth0")
-        ip("-n", name, "link", "set", "eth0", "up")
-        serve = [sys.executable, "-m", "http.server", "--bind", theirs, "80"]
-        server = subprocess.Popen(["ip", "netns", "exec", name, *serve], cwd="/usr/share", stdout=-3, stderr=-3)
-        try:
-            wait_for(lambda: _answers(theirs), "the outer world answers")
-            yield theirs
-        finally:
-            server.kill()
-            server.wait()
-    finally:
-        subprocess.run(["ip", "link", "del", name], check=False, capture_output=True)
-        ip("netns", "del", name)
-
-
-def _answers(address: str) -> bool:
-    return subprocess.run(["curl", "-s", "--noproxy", "*", f"http://{address}/"], capture_output=True).returncode == 0
-
-
 @pytest.fixture
 def full() -> None:
     if shutil.which("slirp4netns") is None:
@@ -262,11 +228,15 @@ def helpers(daemon: DaemonProcess) -> list[str]:
 @pytest.mark.usefixtures("full")
 @pytest.mark.parametrize("writable_root", [False, True])
 def test_full_reaches_the_outer_world_and_not_the_host(daemon: DaemonProcess, api: Api, writable_root: bool) -> None:
-    with outer_world() as address, http_server("0.0.0.0") as port:
+    with outer_world() as world, http_server("0.0.0.0") as port:
+        address = world.far
         session = api.create(network="full", writable_root=writable_root)["id"]
         assert "Directory listing" in api.out(session, f"{CURL} http://{address}/")
+        for neighbour in (world.near, world.own, "168.63.129.16", "192.0.0.192", "100.100.100.200"):
+            refused = api.exec(session, f"{CURL} http://{neighbour}/")
+            assert refused["exit_code"] == 7, f"{neighbour}: {refused}"
         assert api.out(session, "cat /etc/resolv.conf") == "nameserver 10.0.2.3"
-        for host in ("127.0.0.1", "10.0.2.2", "198.51.100.1"):
+        for host in ("127.0.0.1", "10.0.2.2", "10.0.2.3", world.own):
             assert api.exec(session, f"{CURL} http://{host}:{port}/hello")["exit_code"] == 7, host
         assert len(helpers(daemon)) == 1
         daemon.kill()

@@ -63,10 +63,10 @@ class EgressBroker:
         for pattern in policy.allow or ():
             address = as_address(pattern.host)
             why = addresses.refusal(pattern.host, address, self._private) if address is not None else None
-            if pattern.host in addresses.METADATA_NAMES and not pattern.below:
-                why = "is a cloud's metadata service"
+            if not pattern.below:
+                why = why or addresses.refusal_of_name(pattern.host)
             if why:
-                raise BadInput(f"network.allow: '{pattern}' {why}, and no session may reach it")
+                raise BadInput(f"network.allow: '{pattern}' {why}")
 
     def environment(self, policy: NetworkPolicy, /) -> Mapping[str, str]:
         return {} if policy.allow is None else _ENVIRONMENT

@@ -60,9 +60,11 @@ class Upstream:
         """``host`` must be normalised. Raises ``Refused`` or ``Unreachable``."""
         if not policy.allows(host, port):
             raise Refused(f"{_shown(host, port)} is not in the allow list of this session")
-        if host in addresses.METADATA_NAMES:
-            raise Refused(f"{host} is a cloud's metadata service")
+        if why := addresses.refusal_of_name(host):
+            raise Refused(f"{host} {why}")
         found = await self._addresses(host)
+        if self.private.around.stale:
+            await asyncio.to_thread(self.private.around.refresh)
         for address in found:
             if why := addresses.refusal(host, address, self.private):
                 raise Refused(f"{host} {why}" if str(address) == host else f"{host} is {address}, which {why}")

@@ -4,10 +4,12 @@ Only light imports at the top: this file is loaded for ``--help`` too.
 """
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -36,15 +38,33 @@ def output(command: F) -> F:
     return option(command)
 
 
+def configured(command: F) -> F:
+    """Adds --config and --json."""
+    option = click.option(
+        "--config",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        expose_value=False,
+        callback=_remember,
+        help="A holdfast.yaml; else $HOLDFAST_CONFIG, or where the daemon looks for it.",
+    )
+    return option(output(command))
+
+
 def connection(command: F) -> F:
-    """Adds --url, --key and --json."""
+    """Adds --url, --key, --config and --json."""
     url = click.option("--url", expose_value=False, callback=_remember, help="The daemon; else $HOLDFAST_URL.")
     key = click.option("--key", expose_value=False, callback=_remember, help="Its key; else $HOLDFAST_API_KEY.")
-    return url(key(output(command)))
+    return url(key(configured(command)))
 
 
 def _given(name: str) -> Any:
     return click.get_current_context().meta.get(_META + name)
+
+
+def config_file() -> Path | None:
+    """What was given by --config."""
+    found: Path | None = _given("config")
+    return found
 
 
 def wants_json() -> bool:
@@ -62,9 +82,12 @@ def ask(question: Callable[["Client"], Coroutine[Any, Any, R]]) -> R:
     import asyncio
 
     from holdfast.sdk import Client
+    from holdfast.sdk.discovery import find
+
+    there = find(_given("url"), _given("key"), config=config_file())
 
     async def go() -> R:
-        async with Client(_given("url"), _given("key"), retries=0) as client:
+        async with Client(there.url, there.api_key, retries=0) as client:
             return await question(client)
 
     return asyncio.run(go())
@@ -84,6 +107,11 @@ async def find_session(client: "Client", text: str) -> "Session":
         some = ", ".join(one.id for one in live[:5])
         raise BadInput(f"{text} is the beginning of {len(live)} sessions ({some}); write more of it")
     return live[0]
+
+
+def shell_line(words: Sequence[str]) -> str:
+    """What is typed after ``--``: one word is a line for the shell, several are a program with its arguments."""
+    return words[0] if len(words) == 1 else shlex.join(words)
 
 
 def plain(value: object) -> Any:

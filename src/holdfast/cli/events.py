@@ -1,5 +1,6 @@
 """``holdfast events``: what happens to sessions."""
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import click
@@ -25,11 +26,12 @@ def command(after: int | None, session: str | None, kinds: tuple[str, ...], foll
 
     async def watch(client: "Client") -> None:
         only = (await find_session(client, session)).id if session else None
-        async for event in client.events(after, kinds=kinds or None, session_id=only, follow=follow):
-            if as_json:
-                show_json(event)
-            else:
-                click.echo(line(event))
+        async with aclosing(client.events(after, kinds=kinds or None, session_id=only, follow=follow)) as events:
+            async for event in events:
+                if as_json:
+                    show_json(event)
+                else:
+                    click.echo(line(event))
 
     ask(watch)
 

@@ -1,12 +1,11 @@
 """``holdfast exec``: run a command in a session."""
 
-import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.common import ask, connection, find_session, pairs, show_json, wants_json
+from holdfast.cli.common import ask, connection, find_session, pairs, shell_line, show_json, wants_json
 
 if TYPE_CHECKING:
     from holdfast.sdk import Client, ExecEnd, ExecResult, Limits
@@ -44,7 +43,7 @@ def command(
     Output is shown as it is written; with --json, as one object at the end. Ctrl-C ends the command. Exits with 124 if
     the command timed out.
     """
-    line = words[0] if len(words) == 1 else shlex.join(words)
+    line = shell_line(words)
     variables, stdin = pairs(env, "--env"), _stdin() if forward else None
     wish: dict[str, Any] = {
         "timeout_ms": None if timeout is None else max(1, round(timeout * 1000)),

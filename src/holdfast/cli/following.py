@@ -3,17 +3,25 @@
 import asyncio
 import signal
 import sys
+from contextlib import suppress
 
+from holdfast.errors import HoldfastError
 from holdfast.sdk import ExecEnd, ExecResult, ExecStream
 
 
 async def show(stream: ExecStream) -> ExecEnd:
-    """Follow it to its end."""
-    with _Interrupt(stream):
-        async for chunk in stream:
-            target = sys.stdout.buffer if chunk.stream == "stdout" else sys.stderr.buffer
-            target.write(chunk.data)
-            target.flush()
+    """Follow it to its end. If nobody reads it any more (``| head``), it is ended."""
+    try:
+        with _Interrupt(stream):
+            async for chunk in stream:
+                target = sys.stdout.buffer if chunk.stream == "stdout" else sys.stderr.buffer
+                target.write(chunk.data)
+                target.flush()
+    except BrokenPipeError:
+        await stream.aclose()
+        with suppress(HoldfastError):
+            await stream.cancel()
+        raise
     return stream.result
 
 

@@ -1,5 +1,6 @@
 """``holdfast thread``: the conversations there are."""
 
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -83,11 +84,12 @@ def log(thread_key: str, as_events: bool, follow: bool, after: int, channel: str
     async def run(client: "Client") -> None:
         thread = client.thread(thread_key, owner=owner)
         if as_events or follow:
-            async for event in thread.events(after, follow=follow):
-                if as_json:
-                    show_json(event)
-                else:
-                    click.echo(event_line(event))
+            async with aclosing(thread.events(after, follow=follow)) as events:
+                async for event in events:
+                    if as_json:
+                        show_json(event)
+                    else:
+                        click.echo(event_line(event))
             return
         for line in await thread.transcript(channel=channel):
             if as_json:

@@ -16,6 +16,7 @@ import uvicorn
 
 from holdfast.daemon import logs, open_files, wiring
 from holdfast.daemon.config import Config, default_state_dir, load_config
+from holdfast.daemon.exposure import ADVICE, exposure
 from holdfast.daemon.keys import make_state_dir
 from holdfast.daemon.node import StateLock
 from holdfast.daemon.whole_replies import WholeReplies
@@ -140,6 +141,9 @@ def _greet(config: Config, url: str) -> None:
         "",
     )
     print("\n".join(lines), flush=True)  # noqa: T201
+    seen = exposure(config)
+    if seen is not None:
+        log.warning("daemon.exposed", listen=config.listen, detail=f"{seen}. {ADVICE}")
 
 
 def _how_to_call(config: Config) -> str:

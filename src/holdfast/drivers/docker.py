@@ -48,6 +48,7 @@ from holdfast.errors import (
     RuntimeUnavailable,
     SandboxNotFound,
 )
+from holdfast.network.addresses import Block
 
 _END_SECONDS = 20.0
 _ROUND_SECONDS = 0.05
@@ -65,7 +66,9 @@ class DockerDriver(SpaceDriver):
 
     name = "docker"
 
-    def __init__(self, state_dir: Path, *, host: str) -> None:
+    def __init__(self, state_dir: Path, *, host: str, opened: Sequence[Block] = ()) -> None:
+        """``opened``: internal addresses that sandboxes with a full network may reach."""
+        self._opened = opened
         self._state_dir = state_dir
         self._home = state_dir / "docker"
         self._client = DockerClient(host)
@@ -213,7 +216,7 @@ class DockerDriver(SpaceDriver):
         try:
             await asyncio.to_thread(home.note_cgroups, groups)
             if network is Network.FULL:
-                await Slirp(home.directory, rootless=False).start(pid, list(groups.values()))
+                await Slirp(home.directory, rootless=False, opened=self._opened).start(pid, list(groups.values()))
         except OSError as error:
             raise DriverTransient(f"cannot finish {handle}: {error}") from error
 

@@ -23,6 +23,7 @@ from holdfast.drivers.docker_skeleton import Skeleton
 from holdfast.drivers.ids import of_host_files
 from holdfast.drivers.slirp import Slirp
 from holdfast.drivers.space import Space
+from holdfast.drivers.tree_removal import remove_tree
 from holdfast.drivers.withheld import hide
 
 log = structlog.get_logger(__name__)
@@ -73,6 +74,7 @@ class DockerHome:
         if not workspace.exists():
             # A named one must not be found half made.
             scratch = workspace.with_suffix(".new")
+            remove_tree(scratch)  # of a daemon that was killed: it may belong to nobody yet
             self._own(scratch, user, 0o755)
             scratch.rename(workspace)
         self._own(self.disk / "tmp", user, 0o1777)

@@ -46,6 +46,7 @@ from holdfast.errors import (
     RuntimeUnavailable,
     SandboxNotFound,
 )
+from holdfast.network.addresses import Block
 
 log = structlog.get_logger(__name__)
 
@@ -55,8 +56,10 @@ class OciDriver(OciObserver):
 
     name = "oci"
 
-    def __init__(self, state_dir: Path, *, runtime: str | None = None) -> None:
+    def __init__(self, state_dir: Path, *, runtime: str | None = None, opened: Sequence[Block] = ()) -> None:
+        """``opened``: internal addresses that sandboxes with a full network may reach."""
         super().__init__(state_dir)
+        self._opened = opened
         self._bundles = state_dir / "runtime-bundle"
         self._wanted = runtime
         self._can_freeze = False
@@ -176,7 +179,8 @@ class OciDriver(OciObserver):
         if init is None:
             raise DriverTransient(f"{machine.runtime} has made {handle}, but its process is not there")
         groups = await asyncio.to_thread(list, cgroups.of(handle))
-        await uninterrupted(Slirp(directory, rootless=machine.rootless).start(init.pid, groups))
+        slirp = Slirp(directory, rootless=machine.rootless, opened=self._opened)
+        await uninterrupted(slirp.start(init.pid, groups))
         done = await uninterrupted(self._runtime("start", handle))
         # The call of a daemon that died may have been faster.
         if not done.ok and (await self.inspect(handle)).state is not SandboxState.RUNNING:

@@ -16,6 +16,7 @@ from holdfast.drivers.ids import ID_BASE
 from holdfast.drivers.oci_config import Host, Places
 from holdfast.drivers.slirp import Slirp
 from holdfast.drivers.space import Space
+from holdfast.drivers.tree_removal import remove_tree
 from holdfast.drivers.withheld import hide
 
 _LOCAL_DEPTH = 4
@@ -53,6 +54,7 @@ class SandboxHome:
         if not places.workspace.exists():
             # A named one must not be found half made.
             scratch = places.workspace.with_suffix(".new")
+            remove_tree(scratch)  # of a daemon that was killed: it may belong to nobody yet
             self._make_directory(scratch, user, 0o755)
             scratch.rename(places.workspace)
         self._make_directory(places.tmp, user, 0o1777)

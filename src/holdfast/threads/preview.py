@@ -13,6 +13,7 @@ import aiohttp
 import structlog
 
 from holdfast.errors import HoldfastError
+from holdfast.network.connector import connector
 from holdfast.store.thread_rows import Lease, ThreadRow
 from holdfast.threads.tools import Tools
 
@@ -131,6 +132,7 @@ class PreviewKeeper:
     def _session(self) -> aiohttp.ClientSession:
         if self._http is None:  # made in the loop that uses it, and only where there are previews
             self._http = aiohttp.ClientSession(
+                connector=connector(),
                 timeout=aiohttp.ClientTimeout(total=self._tools.settings.preview_look_seconds),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"user-agent": "holdfast"},

@@ -150,12 +150,14 @@ class ThreadService:
         """
         if options is not None:
             await self._briefs.check(options)
+            wish = replace(kept.request_for(options, ref.key), kept=False)  # kept: it would not be refused
+            self._tools.sessions.check_limits(wish, ref.ceilings)
         try:
             row = found or await self._store.threads.by_key(ref.owner, ref.key)
         except ThreadNotFound:
             chosen = options or ThreadOptions()
             agent = self._tools.agents.get(chosen.agent).name
-            settings = {**kept.to_json(chosen), "max_sessions": ref.max_sessions}
+            settings = {**kept.to_json(chosen), "max_sessions": ref.max_sessions, "ceilings": ref.ceilings.to_json()}
             row, _new = await self._store.threads.get_or_create(
                 id=new_id("thr"), owner=ref.owner, key=ref.key, agent=agent, settings=settings
             )

@@ -19,6 +19,7 @@ from holdfast.drivers.conformance.memory import bring_back, keeper, put_away
 from holdfast.drivers.oci_config import ID_BASE
 from holdfast.errors import DriverQuota, RuntimeUnavailable, Unavailable
 from holdfast.images.store import ImageStore
+from support.call_conformance import SystemCallConformance
 from support.state_dir import open_state_dir
 
 pytestmark = pytest.mark.anyio
@@ -145,3 +146,8 @@ QUICK = {
 if not os.environ.get("TEST_WHOLE_SUITE"):
     for inherited in [name for name in dir(TestGvisor) if name.startswith("test_") and name not in QUICK]:
         setattr(TestGvisor, inherited, None)
+
+
+class TestSystemCalls(SystemCallConformance):
+    own_kernel = True
+    unlisted = frozenset({"ENOSYS", "EPERM"})

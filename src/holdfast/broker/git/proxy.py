@@ -16,6 +16,7 @@ from holdfast.broker.git.trust import Trust, Untrusted
 from holdfast.broker.models.accounts import Books
 from holdfast.broker.models.keys import KeyMissing
 from holdfast.broker.models.visit import Visit
+from holdfast.network.connector import connector
 
 log = structlog.get_logger(__name__)
 
@@ -122,7 +123,7 @@ class GitProxy:
         if self._client is None:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENT_SECONDS)
             self._client = aiohttp.ClientSession(
-                timeout=timeout, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
+                connector=connector(), timeout=timeout, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
             )
         return self._client
 

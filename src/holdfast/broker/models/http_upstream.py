@@ -13,6 +13,7 @@ import structlog
 from yarl import URL
 
 from holdfast.broker.models.upstream import Broken, Outgoing, Reply, Stale, Unreachable, Upstream
+from holdfast.network.connector import connector
 
 log = structlog.get_logger(__name__)
 
@@ -46,7 +47,7 @@ class HttpUpstream(Upstream):
         trace = aiohttp.TraceConfig()
         trace.on_connection_reuseconn.append(_reused)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS, ttl_dns_cache=60),
+            connector=connector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
             trace_configs=[trace],

@@ -128,13 +128,15 @@ class IsolationConformance:
         async with cell(harness, network=Network.FULL) as box:
             devices = await box.run("tail -n +3 /proc/net/dev | cut -d: -f1")
             assert set(devices.stdout.split()) > {"lo"}, f"there is no network: {devices.stdout}"
-            gateway = (await box.run("awk '$2 == \"00000000\" { print $3 }' /proc/net/route")).stdout.strip()
+            default = "awk '$2 == \"00000000\" && $8 == $2 { print $3 }' /proc/net/route"
+            gateway = (await box.run(default)).stdout.strip()
             assert gateway, "there is no way out"
             with listening_sockets() as (port, _):
                 for address in ("127.0.0.1", "localhost", _dotted(gateway), own_address()):
                     result = await box.run(f"timeout 5 bash -c ': <>/dev/tcp/{address}/{port}'", timeout_ms=10_000)
                     assert result.exit_code not in (0, 124), f"the host's port at {address}: {result}"
-            for address in ("169.254.169.254", "192.168.0.1", "172.16.0.1", "10.0.0.1", "100.64.0.1"):
+            metadata = ("169.254.169.254", "168.63.129.16", "192.0.0.192", "100.100.100.200")
+            for address in (*metadata, "192.168.0.1", "172.16.0.1", "10.0.0.1", "100.64.0.1", "224.0.0.1"):
                 result = await box.run(f"timeout 5 bash -c ': <>/dev/tcp/{address}/80'", timeout_ms=10_000)
                 assert "Permission denied" in result.stderr, f"{address} is not blocked: {result}"
             changed = await box.run("ip route del prohibit 169.254.0.0/16 || ip link set tap0 down")
