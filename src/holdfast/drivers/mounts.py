@@ -8,7 +8,10 @@ we make the system calls ourselves.
 import ctypes
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+
+from holdfast.drivers.ids import IdMap
 
 _AT_FDCWD = -100
 _AT_EMPTY_PATH = 0x1000
@@ -59,9 +62,12 @@ def _syscall(number: int, *arguments: object) -> int:
     return result
 
 
-def mount_shifted(source: Path, target: Path, id_base: int, id_count: int) -> None:
-    """Mount ``source`` read-only on ``target`` with owners shifted up by ``id_base``. Raises OSError if it cannot."""
-    namespace = _user_namespace(id_base, id_count)
+def mount_shifted(source: Path, target: Path, ids: Sequence[IdMap]) -> None:
+    """Mount ``source`` read-only on ``target``, with owners shown as ``ids`` say. Raises OSError if it cannot.
+
+    What belongs to an id that is not among them belongs to nobody there.
+    """
+    namespace = _user_namespace(ids)
     try:
         _mount_view(source, target, _MountAttr(attr_set=_VIEW | _MOUNT_ATTR_IDMAP, userns_fd=namespace))
     finally:
@@ -107,7 +113,7 @@ def unmount_tree(top: Path) -> None:
             raise OSError(error, os.strerror(error), target)
 
 
-def _user_namespace(id_base: int, id_count: int) -> int:
+def _user_namespace(ids: Sequence[IdMap]) -> int:
     """A descriptor of a user namespace with this mapping. It outlives the process that had to be in it."""
     holder = subprocess.Popen(
         ["unshare", "--user", "sh", "-c", "echo; read _"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -116,8 +122,9 @@ def _user_namespace(id_base: int, id_count: int) -> int:
         assert holder.stdout is not None
         if not holder.stdout.readline():
             raise OSError(1, "cannot make a user namespace")
+        lines = "".join(f"{inside} {outside} {count}\n" for inside, outside, count in ids)
         for kind in ("uid", "gid"):
-            Path(f"/proc/{holder.pid}/{kind}_map").write_text(f"0 {id_base} {id_count}\n")
+            Path(f"/proc/{holder.pid}/{kind}_map").write_text(lines)
         return os.open(f"/proc/{holder.pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     finally:
         holder.kill()

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from holdfast.drivers import cgroups, freezer, runtime_bundle
+from holdfast.drivers import cgroups, freezer, runtime_bundle, withheld
 from holdfast.drivers.base import (
     Capabilities,
     Check,
@@ -27,8 +27,9 @@ from holdfast.drivers.base import (
 from holdfast.drivers.commands import run, uninterrupted
 from holdfast.drivers.file_copy import no_room
 from holdfast.drivers.gvisor import forget
+from holdfast.drivers.ids import ID_BASE, of_host_files
 from holdfast.drivers.mounts import is_mounted, mount_shifted
-from holdfast.drivers.oci_config import ID_BASE, ID_COUNT, Host
+from holdfast.drivers.oci_config import Host
 from holdfast.drivers.oci_home import SandboxHome
 from holdfast.drivers.oci_machine import examine
 from holdfast.drivers.oci_memory import MemoryImage
@@ -83,6 +84,7 @@ class OciDriver(OciObserver):
         for directory in (self._home.parent, self._home, self._runtime_root):
             directory.mkdir(exist_ok=True)
             directory.chmod(0o711)  # sandboxes run under other ids and must be able to pass through
+        withheld.OF_THIS_HOST.begin(Path("/usr"))
         bundle = await asyncio.to_thread(runtime_bundle.build, self._bundles)
         shifted = {} if machine.rootless else await asyncio.to_thread(self._shift_owners, Path("/usr"))
         self._can_freeze = not machine.rootless and await asyncio.to_thread(freezer.available)
@@ -107,7 +109,7 @@ class OciDriver(OciObserver):
         target.mkdir(parents=True, exist_ok=True)
         if not is_mounted(target):
             try:
-                mount_shifted(source, target, ID_BASE, ID_COUNT)
+                mount_shifted(source, target, of_host_files(ID_BASE))
             except OSError as error:
                 log.info("oci.idmap.unavailable", path=str(source), why=error.strerror)
                 return {}
@@ -317,7 +319,7 @@ class OciDriver(OciObserver):
             try:
                 await asyncio.to_thread(image.clean if memory else image.discard)
                 await self._spaces.of(directory).mount()
-                await asyncio.to_thread(SandboxHome(directory, self._ready()[1]).mount_layers)
+                await asyncio.to_thread(self._lay_again, directory)
                 if await asyncio.to_thread(image.exists):
                     await self._start_from(image, handle, directory)
                     return True
@@ -328,6 +330,11 @@ class OciDriver(OciObserver):
             except OSError as error:
                 raise DriverTransient(f"cannot start the sandbox in {directory}: {error}") from error
             return False
+
+    def _lay_again(self, directory: Path) -> None:
+        home = SandboxHome(directory, self._ready()[1])
+        home.hide_again()
+        home.mount_layers()
 
     async def _start_from(self, image: MemoryImage, handle: Handle, directory: Path) -> None:
         """When it fails, nothing of the attempt is left, and the image is as it was."""

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from holdfast.drivers import cgroups, seccomp
 from holdfast.drivers.base import ImageRoot, SandboxSpec
+from holdfast.drivers.ids import ID_BASE as ID_BASE
+from holdfast.drivers.ids import IdMap
 from holdfast.drivers.inside import (
     LABEL_SESSION,
     LABEL_STATE_DIR,
@@ -24,17 +26,12 @@ from holdfast.drivers.inside import (
     part_of,
 )
 from holdfast.drivers.runtime_bundle import LINK_DIR, MOUNT_POINT, RUN_DIR, RuntimeBundle
-
-ID_BASE = 1_000_000_000
-ID_COUNT = 65536
+from holdfast.drivers.withheld import OF_THIS_HOST, Withheld
 
 _NAMESPACES = ("user", "pid", "mount", "network", "ipc", "uts")
 _GVISOR_THREADS, _GVISOR_MORE_THREADS = 64, 256
 """What gVisor's kernel needs of the host for each process inside, and for itself; it ends if that is refused."""
 _NOT_LAYERED = frozenset({"proc", "sys", "dev", "tmp", "run", "workspace", ".holdfast"})
-
-IdMap = tuple[int, int, int]
-"""First id inside, first id outside, how many."""
 
 Json = dict[str, object]
 
@@ -53,6 +50,7 @@ class Host:
     machine: str
     shifted: Mapping[Path, Path]
     """Host directories that are also mounted somewhere with their owners shifted."""
+    withheld: Withheld = OF_THIS_HOST
     gvisor: bool = False
     """Whether sandboxes have gVisor's kernel: it mounts no overlay of ours, and its own threads count as processes."""
 

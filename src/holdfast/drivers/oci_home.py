@@ -6,14 +6,18 @@ Everything here blocks, for a few milliseconds; the driver calls it in a thread.
 import contextlib
 import json
 import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from holdfast.drivers import mounts, oci_config
-from holdfast.drivers.base import Network, SandboxSpec
+from holdfast.drivers.base import ImageRoot, Network, SandboxSpec
+from holdfast.drivers.ids import ID_BASE
 from holdfast.drivers.oci_config import Host, Places
 from holdfast.drivers.slirp import Slirp
 from holdfast.drivers.space import Space
 from holdfast.drivers.tree_removal import remove_tree
+from holdfast.drivers.withheld import hide
 
 _LOCAL_DEPTH = 4
 
@@ -54,8 +58,11 @@ class SandboxHome:
             self._make_directory(scratch, user, 0o755)
             scratch.rename(places.workspace)
         self._make_directory(places.tmp, user, 0o1777)
-        if spec.writable_root:
+        if not spec.writable_root:
+            spec = replace(spec, image=replace(spec.image, masked=(*spec.image.masked, *self._shut(spec.image))))
+        else:
             self._make_layers(spec, places)
+            self._hide({places.upper / inside.strip("/"): source for inside, source in spec.image.binds.items()})
             if self._host.gvisor:
                 self._note_layers(spec, places)
                 self.mount_layers()
@@ -93,6 +100,44 @@ class SandboxHome:
                     target.symlink_to(Path(entry.path).readlink())
             elif entry.is_dir(follow_symlinks=False):
                 self._make_directory(target, root, 0o755)
+
+    # -- what the host has, and not everybody on it may read -----------------------------------------------------------
+
+    def _shut(self, image: ImageRoot) -> Iterator[str]:
+        """What a read-only root has to mask. As root it is only what no mode shuts: its user owns nothing of the host.
+
+        An ordinary user's sandboxes are that user.
+        """
+        host = self._host
+        mine = {os.geteuid()}, {os.getegid(), *os.getgroups()}
+        for inside, source in image.binds.items():
+            for entry in host.withheld.of(source) if host.rootless else host.withheld.known(source):
+                if entry.is_door or (host.rootless and (entry.uid in mine[0] or entry.gid in mine[1])):
+                    yield f"{inside}/{entry.path}"
+
+    def _hide(self, layers: Mapping[Path, Path]) -> None:
+        """In each layer, what its directory of the host has for few."""
+        for upper, source in layers.items():
+            hide(self._host.withheld.of(source), source, upper, None if self._host.rootless else ID_BASE)
+
+    def hide_again(self) -> None:
+        """Before a sandbox with layers is started that was made some time ago. Raises OSError."""
+        shown = {str(shifted): source for source, shifted in self._host.shifted.items()}
+        layers = {}
+        for lower, upper in self._overlays():
+            source = Path(shown.get(lower, lower))
+            if source.is_relative_to("/usr") or source in self._host.shifted:
+                layers[Path(upper)] = source
+        self._hide(layers)
+
+    def _overlays(self) -> Iterator[tuple[str, str]]:
+        """Lower and upper directory of each, whoever mounts it."""
+        yield from ((str(lower), str(upper)) for lower, upper, *_ in self._layers())
+        config = json.loads((self._directory / "config.json").read_text())
+        for mount in config["mounts"]:
+            if mount["type"] == "overlay":
+                options = dict(option.partition("=")[::2] for option in mount["options"])
+                yield options["lowerdir"], options["upperdir"]
 
     # -- layers that the host mounts, for a kernel that cannot ---------------------------------------------------------
 
@@ -133,7 +178,7 @@ class SandboxHome:
         """
         root = self._host.outside_id(0)
         for entry in os.scandir(lower):
-            if entry.is_dir(follow_symlinks=False):
+            if entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_mode & 0o005 == 0o005:
                 self._make_directory(upper / entry.name, root, entry.stat().st_mode & 0o7777)
                 if depth > 1 or entry.name == "local":
                     self._own_directories(

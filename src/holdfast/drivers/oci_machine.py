@@ -12,7 +12,7 @@ from holdfast.drivers.base import Check
 from holdfast.drivers.cgroups import unified
 from holdfast.drivers.commands import run
 from holdfast.drivers.gvisor import Gvisor, gvisor_at, gvisor_checks
-from holdfast.drivers.oci_config import ID_BASE, ID_COUNT, IdMap
+from holdfast.drivers.ids import ID_BASE, ID_COUNT, IdMap
 from holdfast.errors import HoldfastError
 
 RUNTIMES = ("crun", "runc")
