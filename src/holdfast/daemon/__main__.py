@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import shutil
@@ -23,6 +24,9 @@ from holdfast.daemon.whole_replies import WholeReplies
 from holdfast.errors import ConfigError, HoldfastError
 
 log = structlog.get_logger(__name__)
+
+MOST_MESSAGE = 8 << 20
+"""Bytes of one WebSocket message."""
 
 
 def run(config_path: str | None = None) -> int:
@@ -63,11 +67,16 @@ async def _serve(config: Config) -> None:
                     log_config=None,
                     lifespan="off",
                     timeout_keep_alive=30,
+                    ws_max_size=MOST_MESSAGE,
+                    ws_per_message_deflate=False,  # to unpack what somebody has packed is work, and a hundred times it
                     timeout_graceful_shutdown=5,
                     server_header=False,
                     proxy_headers=False,  # who is calling is decided by the connection, not by a header
                 ),
             )
+            # What was made so far stays: to look through it for rubbish, again and again, holds everybody up for long.
+            gc.collect()
+            gc.freeze()
             async with _announced(config, url):
                 _greet(config, url)
                 for signum in (signal.SIGINT, signal.SIGTERM):  # the server raises them again when it is done: without
