@@ -19,6 +19,7 @@ from holdfast.daemon import logs, open_files, wiring
 from holdfast.daemon.config import Config, default_state_dir, load_config
 from holdfast.daemon.exposure import ADVICE, exposure
 from holdfast.daemon.keys import make_state_dir
+from holdfast.daemon.log_limits import LogLimits
 from holdfast.daemon.node import StateLock
 from holdfast.daemon.whole_replies import WholeReplies
 from holdfast.errors import ConfigError, HoldfastError
@@ -33,10 +34,10 @@ def run(config_path: str | None = None) -> int:
     """Until it is told to stop. Returns the exit status."""
     try:
         config = load_config(Path(config_path) if config_path else None)
-        logs.set_up(config)
+        limits = logs.set_up(config)
         open_files.raise_limit()
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(config))
+            runner.run(_serve(config, limits))
     except HoldfastError as error:
         print(f"holdfast: {error.message}", file=sys.stderr)  # noqa: T201 - for a person who started it by hand
         return 1
@@ -52,11 +53,11 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _serve(config: Config) -> None:
+async def _serve(config: Config, limits: LogLimits) -> None:
     make_state_dir(config.state_dir)
     # The lock before the port: a daemon that runs already has both, and another port would be no help.
     with StateLock(config.state_dir), contextlib.closing(_bind(config)) as listener:
-        async with wiring.running(config) as daemon:
+        async with _telling(limits), wiring.running(config) as daemon:
             url = _url(listener)
             server = _Server(
                 daemon,
@@ -83,6 +84,17 @@ async def _serve(config: Config) -> None:
                     signal.signal(signum, lambda *_: None)  # a handler that would end us before we have cleaned up
                 await server.serve(sockets=[listener])
     log.info("daemon.stopped", state_dir=str(config.state_dir))
+
+
+@contextlib.asynccontextmanager
+async def _telling(limits: LogLimits) -> AsyncIterator[None]:
+    """What the log leaves out is told now and then, and at the end."""
+    task = asyncio.create_task(logs.tell_left_out(limits))
+    try:
+        yield
+    finally:
+        task.cancel()
+        logs.say_left_out(limits)
 
 
 class _Server(uvicorn.Server):

@@ -57,7 +57,9 @@ class GitProxy:
             log.info("git.refused", session_id=visit.session_id, path=visit.rest, why=str(refusal))
             return _refused(403, str(refusal))
         except KeyMissing as missing:
-            log.warning("git.no_token", host=visit.rest.partition("/")[0], why=str(missing))
+            log.warning(
+                "git.no_token", session_id=visit.session_id, host=visit.rest.partition("/")[0], why=str(missing)
+            )
             return _refused(502, "Holdfast has no token for this git server at the moment; its operator can see why")
         response = await self._forward(request, host, asked, headers)
         log.info(
