@@ -308,16 +308,17 @@ class ThreadEventOut(BaseModel):
 
 
 class ThreadEventList(BaseModel):
-    """``next`` is the ``after`` of the next request."""
+    """``next`` is the ``after`` of the next request. Events up to ``pruned`` were forgotten: there were too many."""
 
     events: list[ThreadEventOut]
     next: int
     newest: int
+    pruned: int = 0
 
     @classmethod
     def of(cls, page: EventsPage) -> "ThreadEventList":
         events = [ThreadEventOut.of(view) for view in page.events]
-        return cls.model_construct(events=events, next=page.next, newest=page.newest)
+        return cls.model_construct(events=events, next=page.next, newest=page.newest, pruned=page.pruned)
 
 
 def event_fields(view: EventView) -> dict[str, Any]:
