@@ -304,11 +304,12 @@ class ThreadEventOut(BaseModel):
 
 
 class ThreadEventList(BaseModel):
-    """``next`` is the ``after`` of the next request."""
+    """``next`` is the ``after`` of the next request. Events up to ``pruned`` were forgotten: there were too many."""
 
     events: list[ThreadEventOut]
     next: int
     newest: int
+    pruned: int = 0
 
 
 def event_fields(view: EventView) -> dict[str, Any]:

@@ -179,6 +179,11 @@ class Config(BaseModel):
     thread_idle: ThreadIdle = Field(default_factory=dict)
     thread_files_dir: AbsolutePath | None = None
     thread_file_bytes: Annotated[Int, Field(ge=1024)] = 1 << 30
+    thread_files_bytes: Annotated[Int, Field(ge=1024)] = 10 << 30
+    thread_files_count: Annotated[Int, Field(ge=10)] = 5000
+    thread_events_bytes: Annotated[Int, Field(ge=1_000_000)] = 256_000_000
+    thread_events_count: Annotated[Int, Field(ge=1000)] = 500_000
+    thread_events_per_second: Annotated[Float, Field(ge=1)] = 200.0
     thread_retry_seconds: Annotated[Float, Field(gt=0)] = 2.0
     thread_resolve_seconds: Annotated[Float, Field(gt=0)] = 60.0
     thread_lease_seconds: Annotated[Float, Field(ge=3)] = 30.0

@@ -113,6 +113,11 @@ def thread_settings(config: Config) -> ThreadSettings:
         node_silent_seconds=min(20.0, config.node_grace_seconds / 2),
         node_grace_seconds=config.node_grace_seconds,
         max_file_bytes=config.thread_file_bytes,
+        files_bytes=config.thread_files_bytes,
+        files_count=config.thread_files_count,
+        events_bytes=config.thread_events_bytes,
+        events_count=config.thread_events_count,
+        events_per_second=config.thread_events_per_second,
     )
 
 

@@ -266,7 +266,7 @@ class ThreadStore:
         """
 
         def work(connection: sa.Connection) -> ThreadRow:
-            entered = enter(connection, lease, events=len(events))
+            entered = enter(connection, lease, events=events)
             append(connection, entered, events, channel=DEFAULT_CHANNEL, numbered=True)
             values = revised(entered.row)
             if values.get("agent", entered.row.agent) != entered.row.agent:
@@ -283,7 +283,7 @@ class ThreadStore:
         """Set columns of a channel (agent session, status, title), which is made if it is not there."""
 
         def work(connection: sa.Connection) -> ChannelRow:
-            entered = enter(connection, lease, events=len(events))
+            entered = enter(connection, lease, events=events)
             append(connection, entered, events, channel=channel, numbered=True)
             return change_channel(connection, entered, channel, values)
 
@@ -296,7 +296,7 @@ class ThreadStore:
         """
 
         def work(connection: sa.Connection) -> ThreadRow:
-            entered = enter(connection, lease, events=len(events))
+            entered = enter(connection, lease, events=events)
             append(connection, entered, events, channel=channel, numbered=True)
             change_channel(connection, entered, channel, {"agent_session_id": None})
             settings = with_fresh_after(entered.row, channel)
@@ -369,7 +369,7 @@ class ThreadStore:
         channel: str = DEFAULT_CHANNEL,
     ) -> ThreadRow:
         def work(connection: sa.Connection) -> ThreadRow:
-            entered = enter(connection, lease, events=len(events), **values)
+            entered = enter(connection, lease, events=events, **values)
             append(connection, entered, events, channel=channel, numbered=True)
             return entered.row
 

@@ -144,9 +144,8 @@ def router(threads: ThreadService, settings: ApiSettings) -> APIRouter:
         A page of big events is shorter than its limit: ``next`` is where to read on, until that is ``newest``.
         """
         page = await threads.events(thread, after=after, limit=limit)
-        return await list_reply(
-            "events", map(ThreadEventOut.of, page.events), {"next": page.next, "newest": page.newest}
-        )
+        rest = {"next": page.next, "newest": page.newest, "pruned": page.pruned}
+        return await list_reply("events", map(ThreadEventOut.of, page.events), rest)
 
     @routes.get(
         f"{BASE}/events/stream",
