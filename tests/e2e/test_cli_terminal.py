@@ -178,6 +178,18 @@ def test_an_interrupt_ends_the_command_and_not_the_shell(
         assert api.out(session_id, "echo $B") == "2"
 
 
+def test_rm_of_everything_asks_first(mortal: DaemonProcess, screens: list[Screen]) -> None:
+    with Api(mortal) as api:
+        session_id = str(api.create()["id"])
+        for answer, status in (("n", "active"), ("y", "destroyed")):
+            screen = Screen(mortal, "rm", "--all")
+            screens.append(screen)
+            screen.wait_for(f"Destroy {session_id}")
+            screen.type(answer, "Enter")
+            assert screen.exit_code() == 0
+            assert api.status(session_id) == status
+
+
 def test_without_a_terminal(daemon: DaemonProcess, session_id: str) -> None:
     env = {"HOLDFAST_URL": daemon.url, "HOLDFAST_API_KEY": daemon.key, "PATH": "/usr/bin:/bin"}
     done = subprocess.run([HOLDFAST, "sh", session_id], env=env, capture_output=True, text=True, timeout=30)

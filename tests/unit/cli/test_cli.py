@@ -164,7 +164,9 @@ def test_ids_may_be_abbreviated(cli: Cli, api: RunningApi) -> None:
     for _ in range(11):
         cli("new")
     assert cli("exec", "ses_0000001", "--", "echo x").out == "x\n"
-    assert cli("exec", "0000001", "--", "echo x").out == "x\n"
+    assert cli("exec", "0010", "--", "echo x").out == "x\n"  # the end of one
+    assert "0000001 is the beginning or the end of 2 sessions" in cli("exec", "0000001", "--", "true").err
+    assert cli("exec", "10", "--", "true").code == 1, "too short an end"
     vague = cli("exec", "ses_", "--", "true")
     assert (vague.code, "11 sessions" in vague.err) == (1, True)
     missing = cli("exec", "q", "--json", "--", "true")
