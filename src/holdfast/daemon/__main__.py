@@ -5,6 +5,7 @@ import contextlib
 import gc
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -17,11 +18,11 @@ import uvicorn
 
 from holdfast.daemon import logs, open_files, wiring
 from holdfast.daemon.config import Config, default_state_dir, load_config
+from holdfast.daemon.doorkeeper import Doorkeeper, DoorSettings
 from holdfast.daemon.exposure import ADVICE, exposure
 from holdfast.daemon.keys import make_state_dir
 from holdfast.daemon.log_limits import LogLimits
 from holdfast.daemon.node import StateLock
-from holdfast.daemon.whole_replies import WholeReplies
 from holdfast.errors import ConfigError, HoldfastError
 
 log = structlog.get_logger(__name__)
@@ -59,15 +60,17 @@ async def _serve(config: Config, limits: LogLimits) -> None:
     with StateLock(config.state_dir), contextlib.closing(_bind(config)) as listener:
         async with _telling(limits), wiring.running(config) as daemon:
             url = _url(listener)
+            door = Doorkeeper(_door_settings(config))
             server = _Server(
                 daemon,
+                door,
                 uvicorn.Config(
                     daemon.app,
-                    http=WholeReplies,
+                    http=door.protocol(),
                     access_log=False,
                     log_config=None,
                     lifespan="off",
-                    timeout_keep_alive=30,
+                    timeout_keep_alive=door.settings.idle_seconds,  # type: ignore[arg-type]  # a float does as well
                     ws_max_size=MOST_MESSAGE,
                     ws_per_message_deflate=False,  # to unpack what somebody has packed is work, and a hundred times it
                     timeout_graceful_shutdown=5,
@@ -100,14 +103,33 @@ async def _telling(limits: LogLimits) -> AsyncIterator[None]:
 class _Server(uvicorn.Server):
     """Ends streams without end before it waits for all requests to end."""
 
-    def __init__(self, daemon: wiring.Daemon, config: uvicorn.Config) -> None:
+    def __init__(self, daemon: wiring.Daemon, door: Doorkeeper, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._daemon = daemon
+        self._door = door
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._door.start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._door.stop()
         self._daemon.events.close()
         self._daemon.threads.hang_up()
         await super().shutdown(sockets)
+
+
+def _door_settings(config: Config) -> DoorSettings:
+    """Of the descriptors that this process may have, half are for sandboxes and all else."""
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    most = min(config.max_connections, max(descriptors // 2, 64))
+    return DoorSettings(
+        head_seconds=config.request_head_seconds,
+        body_seconds=config.request_body_seconds,
+        idle_seconds=config.keep_alive_seconds,
+        max_connections=most,
+        max_connections_per_peer=min(config.max_connections_per_peer, most),
+    )
 
 
 def _bind(config: Config) -> socket.socket:

@@ -113,6 +113,11 @@ class Config(BaseModel):
 
     listen: str = "127.0.0.1:8080"
     api_key: SecretStr | None = None
+    request_head_seconds: Annotated[Float, Field(ge=1)] = 15.0
+    request_body_seconds: Annotated[Float, Field(ge=1)] = 60.0
+    keep_alive_seconds: Annotated[Float, Field(ge=1)] = 30.0
+    max_connections: Annotated[Int, Field(ge=16)] = 4096
+    max_connections_per_peer: Annotated[Int, Field(ge=1)] = 1024
     state_dir: Path = Field(default_factory=default_state_dir)
     database_url: SecretStr | None = None
 
