@@ -13,6 +13,7 @@ Tests use the tiny language of the fake driver's runner (``echo``, ``sleep``, ``
 ``Harness.real_shell`` says that there is a real one.
 """
 
+from holdfast.drivers.conformance.counts import CountsConformance
 from holdfast.drivers.conformance.harness import Harness
 from holdfast.drivers.conformance.isolation import IsolationConformance
 from holdfast.drivers.conformance.lifecycle import LifecycleConformance
@@ -32,6 +33,7 @@ class DriverConformance(
     LinkConformance,
     IsolationConformance,
     LimitsConformance,
+    CountsConformance,
     StatsConformance,
     SleepConformance,
     MemoryConformance,
