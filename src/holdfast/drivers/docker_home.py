@@ -16,7 +16,7 @@ from pathlib import Path
 
 import structlog
 
-from holdfast.drivers import mounts
+from holdfast.drivers import mounts, user_namespaces
 from holdfast.drivers.base import ImageRoot, Network, SandboxSpec
 from holdfast.drivers.docker_config import DockerHost, Places
 from holdfast.drivers.docker_skeleton import Skeleton
@@ -129,7 +129,7 @@ class DockerHome:
         try:
             if inside and self._can_show_as(source, target):
                 return True
-            mounts.mount_read_only(source, target)
+            mounts.mount_view(source, target, None)
         except OSError as error:
             log.info("docker.view.unavailable", path=str(source), why=error.strerror)
             return False
@@ -138,7 +138,11 @@ class DockerHome:
     def _can_show_as(self, source: Path, target: Path) -> bool:
         """Mount it with other owners. Where ids are not mapped, it can be shown without."""
         try:
-            mounts.mount_shifted(source, target, of_host_files(self._host.id_base))
+            namespace = user_namespaces.make(of_host_files(self._host.id_base))
+            try:
+                mounts.mount_view(source, target, namespace)
+            finally:
+                os.close(namespace)
         except OSError:
             if self._host.id_base:
                 raise

@@ -14,6 +14,11 @@ IdMap = tuple[int, int, int]
 """First id inside, first id outside, how many."""
 
 
+def of_disk_files(base: int) -> Sequence[IdMap]:
+    """How files of disks and images are shown to the sandbox whose root is ``base``."""
+    return [(ID_BASE, base, ID_COUNT)]
+
+
 def of_host_files(base: int) -> Sequence[IdMap]:
     """How the host's own files are shown to sandboxes whose root is ``base``: root's belong to their root.
 

@@ -78,6 +78,10 @@ class Space:
         """Where the files are that are shown at ``/workspace``. Blocks, like all here that is not awaited."""
         return self._disks()[-1].path / _WORKSPACE
 
+    def disk_paths(self) -> Sequence[Path]:
+        """Where its disks are mounted."""
+        return [disk.path for disk in self._disks()]
+
     def _disks(self) -> Sequence[Disk]:
         if not os.path.lexists(self._link):
             return [self.disk]

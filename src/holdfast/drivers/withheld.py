@@ -170,7 +170,7 @@ def _hide_one(parent: int, name: str, entry: Entry, id_base: int | None) -> None
         _shut_passage(parent, name, id_base)
         return
     try:
-        _remove_in_layer(parent, name)
+        _remove_in_layer(parent, name, id_base)
     except FileExistsError:
         if stat.S_ISDIR(entry.mode):
             _make_opaque(parent, name)
@@ -189,12 +189,14 @@ def _shut_passage(parent: int, name: str, id_base: int | None) -> None:
         os.close(there)
 
 
-def _remove_in_layer(parent: int, name: str) -> None:
+def _remove_in_layer(parent: int, name: str, id_base: int | None) -> None:
     """As an overlay marks what was removed; where that is refused, an empty file does the same."""
     try:
         os.mknod(name, stat.S_IFCHR, os.makedev(0, 0), dir_fd=parent)
     except PermissionError:
         os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0, dir_fd=parent))
+    if id_base is not None:  # the session's root may put something else there
+        os.chown(name, id_base, id_base, dir_fd=parent, follow_symlinks=False)
 
 
 def _make_opaque(parent: int, name: str) -> None:
