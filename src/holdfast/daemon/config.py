@@ -120,6 +120,8 @@ class Config(BaseModel):
     mem_limit_mb: Annotated[Int, Field(ge=32)] = 512
     pids_limit: Annotated[Int, Field(ge=16)] = 256
     disk_limit_mb: Annotated[Int, Field(ge=16)] = 2048
+    disk_low_mb: Annotated[Int, Field(ge=0)] = 256
+    disk_reserve_mb: Annotated[Int, Field(ge=0, le=4096)] = 64
     network: Annotated[InstanceOf[NetworkPolicy], BeforeValidator(_network)] = NetworkPolicy.NONE
     egress_private_hosts: Annotated[tuple[Name, ...], BeforeValidator(split)] = ()
     readonly_rootfs: bool = True

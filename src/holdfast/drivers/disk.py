@@ -12,6 +12,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import structlog
+
 from holdfast.drivers import snapshot_place, standstill
 from holdfast.drivers.blocking import run_to_the_end
 from holdfast.drivers.commands import run, uninterrupted
@@ -21,6 +23,10 @@ from holdfast.drivers.tree_copy import copy_tree
 from holdfast.drivers.tree_removal import remove_tree
 from holdfast.errors import DriverTransient
 
+log = structlog.get_logger(__name__)
+
+_STATE_AT, _ERRORS = 1024 + 0x3A, 2
+"""Where ext4 keeps its state, and what it says there after an error."""
 _SECONDS = 30.0
 _GROW_SECONDS = 300.0
 _MKFS = (
@@ -101,7 +107,20 @@ class Disk:
     async def mount(self) -> None:
         """Make one that was unmounted ready again, with all that is in it."""
         if self._limited and not await asyncio.to_thread(self.mounted):
+            if await asyncio.to_thread(self._has_errors):
+                await uninterrupted(self._mend())
             await self._mount()
+
+    def _has_errors(self) -> bool:
+        """Whether the kernel has noted that it could not write something to it."""
+        with self._file.open("rb") as file:
+            file.seek(_STATE_AT)
+            return bool(int.from_bytes(file.read(2), "little") & _ERRORS)
+
+    async def _mend(self) -> None:
+        """What can be mended without a question; the kernel mounts what is left."""
+        done = await run("e2fsck", "-p", str(self._file), timeout=_GROW_SECONDS)
+        log.warning("disk.checked", file=str(self._file), status=done.status)
 
     async def _mount(self) -> None:
         options = "loop,nosuid,nodev,noatime"

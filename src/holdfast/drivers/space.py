@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast.drivers import snapshot_place, standstill
+from holdfast.drivers import mounts, snapshot_place, standstill
 from holdfast.drivers.base import Driver, SandboxSpec
 from holdfast.drivers.blocking import run_to_the_end
 from holdfast.drivers.disk import Disk, make_template
@@ -58,6 +58,14 @@ class Spaces:
             if self.limited and entry.name.startswith("ses_"):
                 self.of(Path(entry.path)).thaw()
 
+    def read_only(self) -> Sequence[str]:
+        """Whose disks the kernel has made read-only. Raises OSError. Blocks."""
+        broken = mounts.read_only() if self.limited else frozenset()
+        if not broken:
+            return []
+        homes = [Path(entry.path) for entry in os.scandir(self.homes) if entry.name.startswith("ses_")]
+        return [home.name for home in homes if self.of(home).mounted_at() & broken]
+
     async def remove_workspace(self, place: Path) -> None:
         try:
             await Workspace(place, self.homes, limited=self.limited).remove()
@@ -77,6 +85,9 @@ class Space:
     def workspace(self) -> Path:
         """Where the files are that are shown at ``/workspace``. Blocks, like all here that is not awaited."""
         return self._disks()[-1].path / _WORKSPACE
+
+    def mounted_at(self) -> set[str]:
+        return {str(disk.path.absolute()) for disk in self._disks()}
 
     def _disks(self) -> Sequence[Disk]:
         if not os.path.lexists(self._link):
