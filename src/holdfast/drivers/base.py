@@ -336,6 +336,9 @@ class Driver(ABC):
         """
         return await asyncio.to_thread(allocated_bytes, place)
 
+    async def trim(self) -> None:  # noqa: B027 - most drivers hold nothing that could be given back
+        """Give back to the host what the disks of all sandboxes hold and do not need any more."""
+
     async def read_only(self) -> Sequence[str]:
         """The ids of sandboxes whose disks take no write any more, since the host's failed or was full.
 

@@ -7,7 +7,9 @@ without a limit.
 
 import asyncio
 import contextlib
+import fcntl
 import os
+import struct
 import subprocess
 import tempfile
 from pathlib import Path
@@ -27,6 +29,9 @@ log = structlog.get_logger(__name__)
 
 _STATE_AT, _ERRORS = 1024 + 0x3A, 2
 """Where ext4 keeps its state, and what it says there after an error."""
+_FITRIM = 0xC0185879
+_WORTH_TRIMMING = 16 << 20
+"""A file system's own tables are in the file, too, and are not counted as used; and looking costs some milliseconds."""
 _SECONDS = 30.0
 _GROW_SECONDS = 300.0
 _MKFS = (
@@ -97,6 +102,24 @@ class Disk:
         else:
             copy_tree(self.path, to / self.path.name)
 
+    def trim(self) -> None:
+        """Give blocks back to the host that hold nothing any more, where that is worth the while. Blocks.
+
+        Deleted files leave their blocks in the file until then, and every copy of it would have them.
+        """
+        used, _ = self.usage()
+        if used is None or self._file.stat().st_blocks * 512 - used < _WORTH_TRIMMING:
+            return
+        try:
+            standstill.sync(self.path)  # blocks are free only when what has freed them is written down
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.ioctl(descriptor, _FITRIM, struct.pack("QQQ", 0, 2**64 - 1, 0))
+            finally:
+                os.close(descriptor)
+        except OSError as error:  # the host's file system cannot, or the disk takes no writes any more
+            log.info("disk.trim.failed", file=str(self._file), error=error.strerror)
+
     def flush(self, saved: Path) -> None:
         """What ``save`` wrote there outlives a crash of the host. Raises OSError. Blocks."""
         if self._limited:
@@ -162,6 +185,7 @@ class Disk:
         """Write everything out and let go of it; the file stays. Raises if something still uses it."""
         if await asyncio.to_thread(self.mounted):
             await asyncio.to_thread(standstill.thaw, self.path)
+            await asyncio.to_thread(self.trim)
             done = await run("umount", str(self.path), timeout=_SECONDS)
             if not done.ok and await asyncio.to_thread(self.mounted):
                 raise DriverTransient(f"cannot unmount {self.path}: {done.complaint()}")

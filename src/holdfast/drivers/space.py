@@ -10,6 +10,7 @@ A snapshot has the same layout, without any link. The drivers that keep files on
 """
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -57,6 +58,13 @@ class Spaces:
         for entry in os.scandir(self.homes):
             if self.limited and entry.name.startswith("ses_"):
                 self.of(Path(entry.path)).thaw()
+
+    def trim(self) -> None:
+        """Of all sandboxes. Raises OSError. Blocks, perhaps for seconds."""
+        for entry in os.scandir(self.homes):
+            if self.limited and entry.name.startswith("ses_"):
+                with contextlib.suppress(FileNotFoundError):  # destroyed meanwhile
+                    self.of(Path(entry.path)).trim()
 
     def read_only(self) -> Sequence[str]:
         """Whose disks the kernel has made read-only. Raises OSError. Blocks."""
@@ -184,6 +192,10 @@ class Space:
         used, limits = zip(*(disk.usage() for disk in self._disks()), strict=True)
         return _sum(used), _sum(limits)
 
+    def trim(self) -> None:
+        for disk in self._disks():
+            disk.trim()
+
     def thaw(self) -> None:
         for disk in self._disks():
             standstill.thaw(disk.path)
@@ -210,6 +222,7 @@ class Space:
             places = [scratch, scratch / _WORKSPACE][: len(disks)]
             for place in places[1:]:
                 place.mkdir(mode=0o700)
+            self.trim()
             with self._standstill(disks, init):
                 for disk, place in zip(disks, places, strict=True):
                     disk.save(place)

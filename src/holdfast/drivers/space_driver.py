@@ -37,6 +37,12 @@ class SpaceDriver(Driver):
     async def forget_snapshot(self, source: Path) -> None:
         await self._spaces.forget_snapshot(source)
 
+    async def trim(self) -> None:
+        try:
+            await asyncio.to_thread(self._spaces.trim)
+        except OSError as error:
+            raise DriverTransient(f"cannot trim the disks of sandboxes: {error}") from error
+
     async def read_only(self) -> Sequence[str]:
         try:
             return await asyncio.to_thread(self._spaces.read_only)

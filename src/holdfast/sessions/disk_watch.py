@@ -21,6 +21,7 @@ from holdfast.store import SessionStore, spending
 
 log = structlog.get_logger(__name__)
 
+_TRIM = "trim"
 READ_ONLY = "its disk is read-only, because the host's was full; it is mended when there is room and it is not in use"
 
 
@@ -38,6 +39,8 @@ class DiskWatch:
         self._clock = clock
 
     async def tick(self) -> None:
+        if self._room.is_low:
+            self._operations.spawn(_TRIM, reporting("disk.trim", self._driver.trim))
         try:
             broken = await self._driver.read_only()
         except HoldfastError as error:
