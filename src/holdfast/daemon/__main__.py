@@ -24,6 +24,7 @@ from holdfast.daemon.keys import make_state_dir
 from holdfast.daemon.log_limits import LogLimits
 from holdfast.daemon.node import StateLock
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.store import reserve_for
 
 log = structlog.get_logger(__name__)
 
@@ -56,6 +57,9 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 async def _serve(config: Config, limits: LogLimits) -> None:
     make_state_dir(config.state_dir)
+    reserve = reserve_for(config.resolved_database_url, config.disk_reserve_mb << 20)
+    if reserve is not None:
+        reserve.give_if_full()  # a daemon that cannot even start could not make room either
     # The lock before the port: a daemon that runs already has both, and another port would be no help.
     with StateLock(config.state_dir), contextlib.closing(_bind(config)) as listener:
         async with _telling(limits), wiring.running(config) as daemon:

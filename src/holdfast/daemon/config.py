@@ -151,6 +151,8 @@ class Config(BaseModel):
     disk_limit_mb: Annotated[Int, Field(ge=16)] = Field(
         default_factory=lambda earlier: _no_more(2048, "max_disk_mb", earlier)
     )
+    disk_low_mb: Annotated[Int, Field(ge=0)] = 256
+    disk_reserve_mb: Annotated[Int, Field(ge=0, le=4096)] = 64
     network: Annotated[InstanceOf[NetworkPolicy], BeforeValidator(_network)] = NetworkPolicy.NONE
     egress_private_hosts: Annotated[tuple[Name, ...], BeforeValidator(split)] = ()
     readonly_rootfs: bool = True

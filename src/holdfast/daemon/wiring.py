@@ -35,6 +35,7 @@ from holdfast.network.outside import Outside
 from holdfast.sessions.events import EventFeed
 from holdfast.sessions.kept import Kept
 from holdfast.sessions.metrics import SessionMetrics
+from holdfast.sessions.room import Room
 from holdfast.sessions.saved_shells import SavedShells
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.settings import SessionSettings
@@ -42,7 +43,7 @@ from holdfast.sessions.types import SleepPolicy
 from holdfast.sessions.ways_out import WaysOut
 from holdfast.sessions.webhook import Webhook
 from holdfast.sessions.webhooks import WebhookMetrics, Webhooks, WebhookSettings
-from holdfast.store import Store
+from holdfast.store import Store, reserve_for
 from holdfast.threads.service import ThreadService
 
 MOST_PIDS = 16384
@@ -92,8 +93,11 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
     """
     async with contextlib.AsyncExitStack() as stack:
         root_key = load_or_create_key(config)
-        store = await Store.open(config.resolved_database_url)
+        reserve = reserve_for(config.resolved_database_url, config.disk_reserve_mb << 20)
+        store = await Store.open(config.resolved_database_url, reserve=reserve)
         stack.push_async_callback(store.close)
+        if reserve is not None:
+            await stack.enter_async_context(reserve.kept())
         keys = KeyRing(store.keys, root_key, clock=time.time, max_sessions=config.max_sessions_per_key)
         await stack.enter_async_context(keys.running())
         driver = make_driver(config)
@@ -165,7 +169,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             snapshots=service.snapshots,
             workspaces=service.workspaces,
             strays=service.strays,
-            images=HostImages(images, store, node.node_id(config.state_dir)),
+            images=HostImages(images, store, node.node_id(config.state_dir), service.room),
             files=service.files,
             links=FileLinks(node.link_key(config.state_dir), time.time),
             threads=threads,
@@ -221,6 +225,7 @@ def session_settings(config: Config) -> SessionSettings:
         reap_interval_seconds=config.reap_interval_seconds,
         event_retention_seconds=config.event_retention_hours * 3600,
         stray_keep_seconds=config.stray_keep_days * 24 * 3600,
+        low_disk_bytes=config.disk_low_mb << 20,
         pool=config.pool,
         default_sleep=SleepPolicy(
             pause_after_seconds=config.pause_after_seconds,
@@ -250,15 +255,17 @@ def webhook_settings(config: Config) -> WebhookSettings:
 class HostImages:
     """The image store as the API sees it: it also knows which images sessions still use."""
 
-    def __init__(self, images: ImageStore, store: Store, node_id: str) -> None:
+    def __init__(self, images: ImageStore, store: Store, node_id: str, room: Room) -> None:
         self._images = images
         self._store = store
         self._node = node_id
+        self._room = room
 
     async def list(self) -> Sequence[ImageInfo]:
         return await self._images.list()
 
     async def import_(self, name: str, source: str, /, *, replace: bool) -> ImageInfo:
+        await self._room.check("imports")
         where = source if source.startswith(REGISTRY) else Path(source)
         return await self._images.import_(name, where, replace=replace)
 

@@ -31,7 +31,7 @@ from holdfast.sessions.row_steps import RowSteps
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.spec import SessionSpec
 from holdfast.sessions.ways_out import WayOut
-from holdfast.store import Note, SessionChange, SessionRow, SessionStore
+from holdfast.store import Note, SessionChange, SessionRow, SessionStore, spending
 
 log = structlog.get_logger(__name__)
 
@@ -276,6 +276,10 @@ class Lifecycle:
 
     async def take_down(self, session_id: str, reason: Reason) -> None:
         """Destroy, from any state. When the driver fails, the row stays ``destroying`` and the tick tries again."""
+        with spending():
+            await self._take_down(session_id, reason)
+
+    async def _take_down(self, session_id: str, reason: Reason) -> None:
         async with self.alone(session_id):
             row = await self._store.get(session_id)
             if row.status == Status.DESTROYED:
@@ -288,13 +292,14 @@ class Lifecycle:
 
     async def claim_expired(self, row: SessionRow) -> bool:
         """Mark an overdue session for destruction, unless it was used in the meantime."""
-        claimed = await self._store.claim_expired(
-            row.id,
-            statuses=[row.status],
-            now=self._clock(),
-            values={"status": next_status(Status(row.status), Event.DESTROY), "reason": Reason.EXPIRED},
-            tell=[Kind.EXPIRED],
-        )
+        with spending():
+            claimed = await self._store.claim_expired(
+                row.id,
+                statuses=[row.status],
+                now=self._clock(),
+                values={"status": next_status(Status(row.status), Event.DESTROY), "reason": Reason.EXPIRED},
+                tell=[Kind.EXPIRED],
+            )
         return claimed is not None
 
     async def _remove(self, row: SessionRow, error: HoldfastError) -> None:

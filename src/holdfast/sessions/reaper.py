@@ -1,10 +1,11 @@
 """Destroying what has expired. The claim repeats the condition in the UPDATE: what was just used stays."""
 
+import contextlib
 from collections.abc import Callable, Coroutine
 
 import structlog
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import DiskFull, HoldfastError
 from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.live import Clock, LiveSessions
 from holdfast.sessions.machine import Reason, Status
@@ -57,7 +58,8 @@ class Reaper:
 
     async def tick(self) -> None:
         self._live.touch_busy(self._clock())
-        await self.save_activity()
+        with contextlib.suppress(DiskFull):  # who was used is known here, too; who expires makes room
+            await self.save_activity()
         overdue = await self._store.expired(statuses=_MAY_EXPIRE, node=self._node, now=self._clock(), limit=_BATCH)
         for row in overdue:
             live = self._live.get(row.id)

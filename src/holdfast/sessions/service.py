@@ -17,6 +17,7 @@ from holdfast.sessions import calls
 from holdfast.sessions.captures import Captures
 from holdfast.sessions.commands import Commands
 from holdfast.sessions.creation import Creation
+from holdfast.sessions.disk_watch import DiskWatch
 from holdfast.sessions.files import SessionFiles
 from holdfast.sessions.ids import exec_id_for, new_exec_id
 from holdfast.sessions.kept import Kept
@@ -37,6 +38,7 @@ from holdfast.sessions.processes import Processes
 from holdfast.sessions.reaper import Reaper
 from holdfast.sessions.reconciler import Reconciler
 from holdfast.sessions.refusals import unusable
+from holdfast.sessions.room import Room
 from holdfast.sessions.row_steps import RowSteps
 from holdfast.sessions.saved_shells import SavedShells
 from holdfast.sessions.settings import SessionSettings
@@ -102,6 +104,7 @@ class SessionService:
         self._operations = Operations()
         out: WayOut = way_out or NoWayOut()
         self._marks = Marks(kept.mark_dir)
+        self.room = Room(kept.root, settings.low_disk_bytes, metrics)
         rows = RowSteps(store, settings, node=node, clock=clock)
         self._lifecycle = Lifecycle(
             store,
@@ -138,7 +141,7 @@ class SessionService:
         )
         self._lifecycle.origins = self._origins
         self._lifecycle.forget = self._forget
-        self._planning = Planning(driver, images, captures, settings, node=node, clock=clock, way_out=out)
+        self._planning = Planning(driver, images, captures, self.room, settings, node=node, clock=clock, way_out=out)
         pool = Pool(settings.pool)
         self._pool = PoolKeeper(
             pool,
@@ -177,6 +180,7 @@ class SessionService:
         self._reaper = Reaper(
             store, self._lifecycle, self._sleep, self._live, self._operations, self._marks, node=node, clock=clock
         )
+        self._disk_watch = DiskWatch(store, driver, self._sleep, self._operations, self.room, clock=clock)
         self._creation = Creation(
             store,
             kept.snapshots,
@@ -193,7 +197,7 @@ class SessionService:
         metrics.live.set_function(self._live.count)
         self._lifecycle.on_disconnect = self._on_disconnect
         self._lifecycle.on_oom = self._on_oom
-        self.files = SessionFiles(self._usable, clock)
+        self.files = SessionFiles(self._usable, clock, self.room)
         self.commands = Commands(self._usable, self._operations, settings, clock, self._count)
         self.processes = Processes(self._usable, clock)
         self.ports = Ports(self._usable, clock)
@@ -207,6 +211,7 @@ class SessionService:
             settings,
             self._marks,
             self.strays,
+            self.room,
             node=node,
             clock=clock,
         )
@@ -252,15 +257,30 @@ class SessionService:
                 log.exception("watch.failed", work=work.__qualname__)
 
     async def _tick(self) -> None:
-        await self._reaper.tick()
-        await self._reaper.put_to_sleep()
+        """Each part for itself: where one finds no room to write, the next may be what makes some."""
+        for part in (
+            self._reaper.tick,
+            self._reaper.put_to_sleep,
+            self._look_around,
+            self._reconciler.tick,
+            self._disk_watch.tick,
+            self._prune,
+            self._pool.refresh,
+            self._clean_images,
+            self._clean_kept,
+        ):
+            try:
+                await part()
+            except HoldfastError as error:
+                log.warning("watch.failed", work=part.__qualname__, code=error.code, error=error.message)
+
+    async def _look_around(self) -> None:
         self._live.look_for_kills()
-        await self._reconciler.tick()
+        await self.room.look()
+
+    async def _prune(self) -> None:
         await self._reaper.prune(self._clock() - self._settings.keep_destroyed_seconds)
         await self._reaper.prune_events(self._clock() - self._settings.event_retention_seconds)
-        await self._pool.refresh()
-        await self._clean_images()
-        await self._clean_kept()
 
     async def _clean_kept(self) -> None:
         """What an earlier daemon, or a failure, has left half done."""
@@ -399,6 +419,7 @@ class SessionService:
         _check_path(path)
         if len(data) > self._settings.max_file_bytes:
             raise TooLarge(f"{path}: {len(data)} bytes are more than the {self._settings.max_file_bytes} allowed")
+        await self.room.check("uploads")
         live = await self._usable(session_id)
         with in_use(live, self._clock):
             await calls.write_file(live.link, path, data, mode=mode)

@@ -47,3 +47,5 @@ class SessionSettings:
     """How many sandboxes of which image are kept ready."""
     stray_keep_seconds: float = 7 * 24 * 3600.0
     """How long what no row knows of is kept, if it was somebody's."""
+    low_disk_bytes: int = 0
+    """Below this nothing is begun that needs room on the host's disk. 0: nobody looks."""

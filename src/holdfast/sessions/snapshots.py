@@ -25,11 +25,12 @@ from holdfast.sessions.names import check_name
 from holdfast.sessions.operations import Operations, reporting
 from holdfast.sessions.origins import FORGET
 from holdfast.sessions.refusals import unusable
+from holdfast.sessions.room import Room
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.spec import SessionSpec
 from holdfast.sessions.strays import Strays, mark_of_snapshot
 from holdfast.sessions.types import SnapshotKind, SnapshotStatus, SnapshotView
-from holdfast.store import Note, SessionRow, SessionStore, SnapshotRow, SnapshotStore
+from holdfast.store import Note, SessionRow, SessionStore, SnapshotRow, SnapshotStore, spending
 
 log = structlog.get_logger(__name__)
 
@@ -51,6 +52,7 @@ class Snapshots:
         settings: SessionSettings,
         marks: Marks,
         strays: Strays,
+        room: Room,
         *,
         node: str,
         clock: Clock,
@@ -64,6 +66,7 @@ class Snapshots:
         self._settings = settings
         self._marks = marks
         self._strays = strays
+        self._room = room
         self._node = node
         self._clock = clock
 
@@ -80,6 +83,7 @@ class Snapshots:
             session = await self._sessions.get(session_id)
         if session.status not in USABLE:
             raise unusable(session)
+        await self._room.check("snapshots")
         planned = self._row(session, name, idempotency_key, caller.owner)
         row, is_new = await self._operations.share(planned.id, lambda: self._make(planned))
         return _view(row) if is_new else await self._made_before(row)
@@ -158,10 +162,11 @@ class Snapshots:
 
     async def _remove(self, id: str) -> None:
         """Safe to repeat: who finds half of it goes on."""
-        await self._store.begin_removal(id)
-        await self._marks.remove(id)
-        await self._captures.forget(id)
-        await self._store.remove(id)
+        with spending():
+            await self._store.begin_removal(id)
+            await self._marks.remove(id)
+            await self._captures.forget(id)
+            await self._store.remove(id)
         log.info("snapshot.removed", snapshot_id=id)
 
     def tick(self) -> None:

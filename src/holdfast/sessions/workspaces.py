@@ -12,7 +12,7 @@ from holdfast.sessions.marks import Marks
 from holdfast.sessions.operations import Operations, reporting
 from holdfast.sessions.strays import Strays, mark_of_workspace
 from holdfast.sessions.types import WorkspaceView
-from holdfast.store import WorkspaceRow, WorkspaceStore
+from holdfast.store import WorkspaceRow, WorkspaceStore, spending
 
 log = structlog.get_logger(__name__)
 
@@ -53,10 +53,11 @@ class Workspaces:
 
     async def _remove(self, id: str) -> None:
         """Safe to repeat: who finds half of it goes on."""
-        await self._store.begin_removal(id)
-        await self._marks.remove(id)
-        await self._driver.remove_workspace(self._root / id)
-        await self._store.remove(id)
+        with spending():
+            await self._store.begin_removal(id)
+            await self._marks.remove(id)
+            await self._driver.remove_workspace(self._root / id)
+            await self._store.remove(id)
         log.info("workspace.removed", workspace_id=id)
 
     async def tick(self) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import structlog
 
 from holdfast.errors import BadInput, HoldfastError, ThreadNotFound, TurnNotFound
+from holdfast.store.reserve import spending
 from holdfast.store.thread_rows import MessageRow, MessageStatus, ThreadRow, TurnRow
 from holdfast.store.thread_rows import NewMessage as StoredMessage
 from holdfast.store.usage import UsageBy, UsageLine
@@ -384,7 +385,7 @@ class ThreadService:
             row = await self._row(ref)
         except ThreadNotFound:
             return
-        with contextlib.suppress(ThreadNotFound):  # it was another daemon's, or somebody else was quicker
+        with contextlib.suppress(ThreadNotFound), spending():  # it was another daemon's, or somebody else was quicker
             await self._office.ask(row, "delete", {})
 
 
