@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from holdfast.errors import StaleRow, ThreadNotFound
 from holdfast.protocol.turn_events import TurnEvent, check
+from holdfast.store import thread_news
 from holdfast.store.database import Database, Work
 from holdfast.store.tables import sessions
 from holdfast.store.thread_rows import ChannelRow, Lease, ThreadRow
@@ -119,6 +120,7 @@ def append(
             for seq, event in enumerate(events, newest - len(events) + 1)
         ]
         connection.execute(sa.insert(log), rows)
+        thread_news.tell_of(connection, entered.row, events, at=entered.now, channel=channel, turn_id=turn_id)
     return newest
 
 
