@@ -30,6 +30,8 @@ VERBS = {
     "fork": "fork",
     "workspace": "workspace",
     "rm": "rm",
+    "strays": "strays",
+    "adopt": "adopt",
     "chat": "chat",
     "thread": "thread",
     "usage": "usage",
