@@ -18,6 +18,7 @@ from holdfast.daemon import logs, open_files, wiring
 from holdfast.daemon.config import Config, default_state_dir, load_config
 from holdfast.daemon.keys import make_state_dir
 from holdfast.daemon.node import StateLock
+from holdfast.daemon.restore import refuse_half
 from holdfast.daemon.whole_replies import WholeReplies
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.store import reserve_for
@@ -50,6 +51,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 async def _serve(config: Config) -> None:
     make_state_dir(config.state_dir)
+    refuse_half(config.state_dir)
     reserve = reserve_for(config.resolved_database_url, config.disk_reserve_mb << 20)
     if reserve is not None:
         reserve.give_if_full()  # a daemon that cannot even start could not make room either
