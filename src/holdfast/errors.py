@@ -5,6 +5,7 @@
     HoldfastError                      code                 HTTP
     ├── BadInput                       bad_input            422
     │   ├── UnknownImage               unknown_image        422
+    │   ├── LimitOutOfRange            limit_out_of_range   422
     │   ├── NotAFile                   not_a_file           422
     │   └── NotADirectory              not_a_directory      422
     ├── Unauthorized                   unauthorized         401
@@ -98,6 +99,12 @@ class BadInput(HoldfastError):
 
 class UnknownImage(BadInput):
     code = "unknown_image"
+
+
+class LimitOutOfRange(BadInput):
+    """More than the machine, the daemon or the key allows a session, or too little to start one; says how much is."""
+
+    code = "limit_out_of_range"
 
 
 class NotAFile(BadInput):

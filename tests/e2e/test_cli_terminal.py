@@ -115,6 +115,15 @@ def test_an_editor(daemon: DaemonProcess, session_id: str, screens: list[Screen]
         assert api.read(session_id, "/workspace/notes")[0] == b"first line\nsecond\n"
 
 
+def test_a_commands_arguments_arrive_as_they_were_typed(
+    daemon: DaemonProcess, session_id: str, screens: list[Screen]
+) -> None:
+    screen = Screen(daemon, "sh", session_id, "--", "bash", "-c", 'printf "[%s]" "$@"; exit 3', "me", "a  b", "$HOME")
+    screens.append(screen)
+    assert screen.exit_code() == 3
+    assert "[a  b][$HOME]" in screen.text()
+
+
 def test_a_program_that_draws(daemon: DaemonProcess, session_id: str, screens: list[Screen]) -> None:
     if shutil.which("top") is None:
         pytest.skip("top is missing: apt-get install procps")
@@ -167,6 +176,18 @@ def test_an_interrupt_ends_the_command_and_not_the_shell(
     assert screen.exit_code() == 130
     with Api(daemon) as api:
         assert api.out(session_id, "echo $B") == "2"
+
+
+def test_rm_of_everything_asks_first(mortal: DaemonProcess, screens: list[Screen]) -> None:
+    with Api(mortal) as api:
+        session_id = str(api.create()["id"])
+        for answer, status in (("n", "active"), ("y", "destroyed")):
+            screen = Screen(mortal, "rm", "--all")
+            screens.append(screen)
+            screen.wait_for(f"Destroy {session_id}")
+            screen.type(answer, "Enter")
+            assert screen.exit_code() == 0
+            assert api.status(session_id) == status
 
 
 def test_without_a_terminal(daemon: DaemonProcess, session_id: str) -> None:

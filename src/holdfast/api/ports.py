@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
+from holdfast.keys.ceilings import Ceilings
 from holdfast.keys.types import Caller, KeyView, Scope
 from holdfast.sessions.events import Filter, Gap
 from holdfast.sessions.follow import Attached, Chunk
@@ -178,7 +179,7 @@ class KeyService(Protocol):
         ...
 
     async def add(
-        self, name: str, scope: Scope, /, *, owner: str | None, max_sessions: int | None
+        self, name: str, scope: Scope, /, *, owner: str | None, max_sessions: int | None, ceilings: Ceilings
     ) -> tuple[KeyView, str]:
         """A new key, and its text, which is never seen again."""
         ...

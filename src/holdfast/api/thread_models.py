@@ -1,6 +1,5 @@
 """Threads as they look on the wire: messages, turns, events and files."""
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -18,7 +17,6 @@ from holdfast.threads.keys import DEFAULT_CHANNEL, MAX_CHANNEL, MAX_MESSAGE_ID
 from holdfast.threads.service import MAX_TEXT
 from holdfast.threads.types import (
     ChannelView,
-    EventsPage,
     EventView,
     FileView,
     How,
@@ -281,15 +279,13 @@ class LineOut(BaseModel):
     author: str | None
     at: Timestamp
 
+    @classmethod
+    def of(cls, line: Line) -> "LineOut":
+        return cls.model_construct(**asdict(line) | {"at": timestamp(line.at)})
+
 
 class TranscriptOut(BaseModel):
     lines: list[LineOut]
-
-    @classmethod
-    def of(cls, lines: Sequence[Line]) -> "TranscriptOut":
-        return cls.model_construct(
-            lines=[LineOut.model_construct(**asdict(line) | {"at": timestamp(line.at)}) for line in lines]
-        )
 
 
 class ThreadEventOut(BaseModel):
@@ -308,16 +304,12 @@ class ThreadEventOut(BaseModel):
 
 
 class ThreadEventList(BaseModel):
-    """``next`` is the ``after`` of the next request."""
+    """``next`` is the ``after`` of the next request. Events up to ``pruned`` were forgotten: there were too many."""
 
     events: list[ThreadEventOut]
     next: int
     newest: int
-
-    @classmethod
-    def of(cls, page: EventsPage) -> "ThreadEventList":
-        events = [ThreadEventOut.of(view) for view in page.events]
-        return cls.model_construct(events=events, next=page.next, newest=page.newest)
+    pruned: int = 0
 
 
 def event_fields(view: EventView) -> dict[str, Any]:

@@ -5,7 +5,6 @@ rebinding) gains nothing.
 """
 
 import asyncio
-import ipaddress
 import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
@@ -42,27 +41,22 @@ class Unreachable(Exception):
     """It may pass, but there is no way there now; the text says why."""
 
 
-async def resolve_by_system(host: str) -> Sequence[Address]:
-    """As every program of this host would, with its ``/etc/hosts`` and its name servers."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    texts = dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found)
-    return [ipaddress.ip_address(text) for text in texts]
-
-
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """The way out of this host."""
+    """The way out of this host, for one session."""
 
     private: PrivateHosts
-    resolve: Resolve = resolve_by_system
+    resolve: Resolve
 
     async def connect(self, policy: NetworkPolicy, host: str, port: int) -> Stream:
         """``host`` must be normalised. Raises ``Refused`` or ``Unreachable``."""
         if not policy.allows(host, port):
             raise Refused(f"{_shown(host, port)} is not in the allow list of this session")
-        if host in addresses.METADATA_NAMES:
-            raise Refused(f"{host} is a cloud's metadata service")
+        if why := addresses.refusal_of_name(host):
+            raise Refused(f"{host} {why}")
         found = await self._addresses(host)
+        if self.private.around.stale:
+            await asyncio.to_thread(self.private.around.refresh)
         for address in found:
             if why := addresses.refusal(host, address, self.private):
                 raise Refused(f"{host} {why}" if str(address) == host else f"{host} is {address}, which {why}")

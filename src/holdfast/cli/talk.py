@@ -127,6 +127,8 @@ class Talk:
             unknown = line.startswith("/") and not self._commands.knows(line) and isinstance(error, BadInput)
             if unknown and not self._as_json:
                 self._screen.note("(a message that begins with a slash is written with two: //…; /help shows commands)")
+        except BrokenPipeError:  # nobody reads us
+            raise
         except OSError as error:
             report("failed", f"{error.filename}: {error.strerror}", as_json=self._as_json)
         return FAILED

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.daemon.config import Config
+from holdfast.daemon.exposure import ADVICE, exposure
 from holdfast.daemon.node import StateLock
 from holdfast.daemon.wiring import make_driver
 from holdfast.drivers.base import Check
@@ -20,7 +21,15 @@ _POOLED_MB = 11
 
 async def run_checks(config: Config) -> Sequence[Check]:
     """Looks; starts and changes nothing but the state directory and, if it is there, the database's schema."""
-    own = [_python(), _state_dir(config), _port(config), await _database(config), *_pool(config), _builds()]
+    own = [
+        _python(),
+        _state_dir(config),
+        _port(config),
+        await _database(config),
+        *_exposed(config),
+        *_pool(config),
+        _builds(),
+    ]
     return [*own, *await make_driver(config).check()]
 
 
@@ -50,6 +59,12 @@ def _port(config: Config) -> Check:
                 return Check("listen", True, f"{config.listen} is in use by the running daemon")
             return Check("listen", False, f"{config.listen}: {error.strerror}", "Set listen to another port")
     return Check("listen", True, f"{config.listen} is free")
+
+
+def _exposed(config: Config) -> list[Check]:
+    """An address that others reach is no fault, but nothing to be surprised by."""
+    seen = exposure(config)
+    return [] if seen is None else [Check("exposure", False, seen, ADVICE, fatal=False)]
 
 
 def _pool(config: Config) -> list[Check]:

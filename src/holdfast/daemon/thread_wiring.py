@@ -31,9 +31,9 @@ AGENTS_BIN = Path("/usr/local/lib/holdfast-agents/bin")
 """Where agents are installed on the host; sandboxes of the image ``host`` see them there."""
 
 
-def make_books(config: Config, store: Store) -> ThreadBooks:
+def make_books(config: Config, store: Store, node: str) -> ThreadBooks:
     """Before there are sessions: the broker, which they need, asks it who pays."""
-    return ThreadBooks(store, agent_defaults(config), clock=time.time)
+    return ThreadBooks(store, agent_defaults(config), clock=time.time, node=node)
 
 
 def make_threads(
@@ -113,6 +113,11 @@ def thread_settings(config: Config) -> ThreadSettings:
         node_silent_seconds=min(20.0, config.node_grace_seconds / 2),
         node_grace_seconds=config.node_grace_seconds,
         max_file_bytes=config.thread_file_bytes,
+        files_bytes=config.thread_files_bytes,
+        files_count=config.thread_files_count,
+        events_bytes=config.thread_events_bytes,
+        events_count=config.thread_events_count,
+        events_per_second=config.thread_events_per_second,
     )
 
 

@@ -24,11 +24,14 @@ from holdfast.daemon.keys import load_or_create_key
 from holdfast.daemon.model_wiring import make_catalogue, running_broker
 from holdfast.daemon.thread_wiring import make_books, make_threads
 from holdfast.drivers.base import Driver, Limits
+from holdfast.drivers.linux.machine import machine_limits
 from holdfast.errors import BadInput, ConfigError
 from holdfast.images.layers import REGISTRY
 from holdfast.images.store import ImageInfo, ImageStore
+from holdfast.keys.ceilings import Ceilings
 from holdfast.keys.ring import KeyRing
 from holdfast.link.hub import LinkHub
+from holdfast.network.outside import Outside
 from holdfast.sessions.events import EventFeed
 from holdfast.sessions.kept import Kept
 from holdfast.sessions.metrics import SessionMetrics
@@ -42,6 +45,9 @@ from holdfast.sessions.webhook import Webhook
 from holdfast.sessions.webhooks import WebhookMetrics, Webhooks, WebhookSettings
 from holdfast.store import Store, reserve_for
 from holdfast.threads.service import ThreadService
+
+MOST_PIDS = 16384
+"""How many processes a session may ask for where ``max_pids`` is not set."""
 
 log = structlog.get_logger(__name__)
 
@@ -67,15 +73,16 @@ def make_driver(config: Config) -> Driver:
         from holdfast.drivers.fake import FakeDriver
 
         return FakeDriver()
+    opened = PrivateHosts.parse(config.egress_private_hosts).blocks
     if config.driver == "docker":
         from holdfast.drivers.docker import DockerDriver
         from holdfast.drivers.docker_client import DEFAULT_HOST
 
         host = config.docker_host or os.environ.get("DOCKER_HOST") or DEFAULT_HOST
-        return DockerDriver(config.state_dir, host=host)
+        return DockerDriver(config.state_dir, host=host, opened=opened)
     from holdfast.drivers.oci import OciDriver
 
-    return OciDriver(config.state_dir, runtime=config.runtime)
+    return OciDriver(config.state_dir, runtime=config.runtime, opened=opened)
 
 
 @contextlib.asynccontextmanager
@@ -99,12 +106,16 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
         stack.push_async_callback(driver.close)
         images = make_images(config, driver)
         registry = CollectorRegistry()
-        books = make_books(config, store)
+        books = make_books(config, store, node.node_id(config.state_dir))
+        outside = Outside()
+        stack.push_async_callback(outside.close)
         egress = make_egress(config, registry)
         stack.push_async_callback(egress.close)
         catalogue = make_catalogue(config)
         breaks = Breaks()
-        broker = await stack.enter_async_context(running_broker(config, driver, catalogue, books, breaks, registry))
+        broker = await stack.enter_async_context(
+            running_broker(config, driver, catalogue, books, breaks, registry, outside)
+        )
         service = SessionService(
             store.sessions,
             driver,
@@ -131,6 +142,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             node=node.node_id(config.state_dir),
             clock=time.time,
             metrics=WebhookMetrics(registry),
+            outside=outside,
         )
         await stack.enter_async_context(webhooks.running())
         threads = make_threads(
@@ -179,7 +191,7 @@ def make_egress(config: Config, registry: CollectorRegistry) -> EgressBroker:
     try:
         egress.check(config.network)
     except BadInput as error:
-        raise ConfigError(f"network: {error.message}; if it should, name it in egress_private_hosts") from None
+        raise ConfigError(f"network: {error.message}") from None
     return egress
 
 
@@ -197,6 +209,8 @@ def session_settings(config: Config) -> SessionSettings:
             pids=config.pids_limit,
             disk_mb=config.disk_limit_mb,
         ),
+        ceilings=session_ceilings(config),
+        machine=machine_limits(config.state_dir),
         default_network=config.network,
         default_writable_root=not config.readonly_rootfs,
         ttl_seconds=config.session_ttl_seconds,
@@ -218,6 +232,16 @@ def session_settings(config: Config) -> SessionSettings:
             hibernate_after_seconds=config.hibernate_after_seconds,
             destroy_after_seconds=config.destroy_after_seconds,
         ),
+    )
+
+
+def session_ceilings(config: Config) -> Ceilings:
+    """As configured. Of processes there are some also where nobody says so: a machine can have millions."""
+    return Ceilings(
+        max_cpus=config.max_cpus,
+        max_memory_mb=config.max_memory_mb,
+        max_pids=config.max_pids or max(MOST_PIDS, config.pids_limit),
+        max_disk_mb=config.max_disk_mb,
     )
 
 

@@ -160,6 +160,8 @@ class Capabilities:
     disk_limit: bool = False
     user_namespace: bool = True
     """Where there is isolation: whether the sandbox's root is nobody on the host."""
+    private_counts: bool = False
+    """Whether what the kernel counts per user (watches, queued signals, queues, pipes) is counted for each alone."""
     networks: frozenset[Network] = frozenset({Network.NONE})
     network_remedy: str = ""
     """What to do to have the networks that are missing here."""

@@ -72,7 +72,7 @@ class Spaces:
         if not broken:
             return []
         homes = [Path(entry.path) for entry in os.scandir(self.homes) if entry.name.startswith("ses_")]
-        return [home.name for home in homes if self.of(home).mounted_at() & broken]
+        return [home.name for home in homes if any(str(path) in broken for path in self.of(home).disk_paths())]
 
     async def remove_workspace(self, place: Path) -> None:
         try:
@@ -94,8 +94,9 @@ class Space:
         """Where the files are that are shown at ``/workspace``. Blocks, like all here that is not awaited."""
         return self._disks()[-1].path / _WORKSPACE
 
-    def mounted_at(self) -> set[str]:
-        return {str(disk.path.absolute()) for disk in self._disks()}
+    def disk_paths(self) -> Sequence[Path]:
+        """Where its disks are mounted."""
+        return [disk.path.absolute() for disk in self._disks()]
 
     def _disks(self) -> Sequence[Disk]:
         if not os.path.lexists(self._link):

@@ -284,10 +284,11 @@ class SyncClient(Sync[Client]):
         *,
         kinds: str | Iterable[str] | None = None,
         session_id: str | None = None,
+        thread: str | None = None,
         follow: bool = True,
     ) -> Generator[SessionEvent, None, None]:
         """As ``Client.events``; leaving the loop ends it."""
-        events = self._inner.events(after, kinds=kinds, session_id=session_id, follow=follow)
+        events = self._inner.events(after, kinds=kinds, session_id=session_id, thread=thread, follow=follow)
         return iterate(self._portal, events)
 
     def thread(self, key: str, *, owner: str | None = None) -> SyncThread:

@@ -51,7 +51,7 @@ class Creation:
         if req.snapshot is not None:
             self._captures.check_ability()
             snapshot = await self._snapshots.get(req.snapshot, owner=caller.owner, everybodys=caller.sees_all)
-        row = await self._planning.session(req, idempotency_key, caller.owner, snapshot)
+        row = await self._planning.session(req, idempotency_key, caller.owner, snapshot, caller.ceilings)
         claimed = None if req.snapshot or req.workspace else await self._claim(row, caller)
         if claimed is not None:
             row, is_new = claimed
@@ -67,7 +67,7 @@ class Creation:
         if original.status in _ON_THE_WAY:
             await self._operations.wait(session_id)
             original = await self._store.get(session_id)
-        row = await self._planning.fork(original, req, idempotency_key, caller.owner)
+        row = await self._planning.fork(original, req, idempotency_key, caller.owner, caller.ceilings)
         if original.status not in USABLE and idempotency_key is None:
             raise unusable(original)
         return await self._make(row, caller)

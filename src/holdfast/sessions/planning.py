@@ -5,12 +5,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
-from holdfast.drivers.base import Driver
+from holdfast.drivers.base import Driver, Limits
 from holdfast.errors import BadInput, DriverUnsupported
 from holdfast.images.store import ImageStore
+from holdfast.keys.ceilings import NO_CEILINGS, Ceilings
 from holdfast.keys.types import ROOT
 from holdfast.sessions.captures import Captures
 from holdfast.sessions.ids import new_session_id, new_workspace_id
+from holdfast.sessions.limits import choose_limits
 from holdfast.sessions.live import Clock
 from holdfast.sessions.machine import Status
 from holdfast.sessions.names import check_name
@@ -57,16 +59,23 @@ class Planning:
         return await self.session(CreateRequest(image=image), None, ROOT.owner)
 
     async def session(
-        self, req: CreateRequest, idempotency_key: str | None, owner: str, snapshot: SnapshotRow | None = None
+        self,
+        req: CreateRequest,
+        idempotency_key: str | None,
+        owner: str,
+        snapshot: SnapshotRow | None = None,
+        ceilings: Ceilings = NO_CEILINGS,
     ) -> SessionRow:
+        """``ceilings`` are those of the key that asks."""
         hash = _hash(req)
         renewed: Sequence[str] = ()
+        limits: Limits | None = None
         if snapshot is not None:
             await self._check_place(snapshot)
             base = SessionSpec.from_json(snapshot.spec)
             renewed = [*req.env, *self._proxies(base.network, req.network)]
-            req = continued(req, base, snapshot.image)
-        spec = choose_spec(req, self._settings, self._driver.capabilities)
+            req, limits = continued(req, base, snapshot.image), base.limits
+        spec = choose_spec(req, self._settings, self._driver.capabilities, ceilings, limits)
         spec = replace(spec, renewed=tuple(renewed), workspace=self._workspace(req))
         ttl = KEPT_SECONDS if req.kept else choose_ttl(req.ttl_seconds, self._settings)
         row = await self._row(spec, choose_image(req.image, self._settings), owner, ttl)
@@ -78,10 +87,22 @@ class Planning:
             idempotency_hash=hash if idempotency_key else None,
         )
 
-    async def fork(self, original: SessionRow, req: ForkRequest, idempotency_key: str | None, owner: str) -> SessionRow:
+    def check_limits(self, req: CreateRequest, ceilings: Ceilings) -> None:
+        """Raises ``LimitOutOfRange`` if a session with these limits would be refused."""
+        choose_limits(req, self._settings, ceilings)
+
+    async def fork(
+        self,
+        original: SessionRow,
+        req: ForkRequest,
+        idempotency_key: str | None,
+        owner: str,
+        ceilings: Ceilings = NO_CEILINGS,
+    ) -> SessionRow:
         """A copy of ``original``, as it is when the copy is made. Its workspace is copied, and not shared."""
         spec = SessionSpec.from_json(original.spec)
-        spec = replace(spec, fork_of=original.id, workspace=None, renewed=(), kept=False)
+        limits = choose_limits(CreateRequest(), self._settings, ceilings, spec.limits)
+        spec = replace(spec, limits=limits, fork_of=original.id, workspace=None, renewed=(), kept=False)
         ttl = original.ttl_seconds if req.ttl_seconds is None else choose_ttl(req.ttl_seconds, self._settings)
         row = await self._row(spec, choose_image(original.image, self._settings), owner, ttl)
         return replace(

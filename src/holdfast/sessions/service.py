@@ -10,6 +10,7 @@ import structlog
 from holdfast.drivers.base import Driver
 from holdfast.errors import BadInput, HoldfastError, TooLarge
 from holdfast.images.store import ImageStore
+from holdfast.keys.ceilings import Ceilings
 from holdfast.keys.types import Caller
 from holdfast.link.hub import LinkHub
 from holdfast.sessions import calls
@@ -313,6 +314,10 @@ class SessionService:
 
     async def create(self, req: CreateRequest, *, idempotency_key: str | None, caller: Caller) -> SessionView:
         return self._views.of(await self._creation.create(req, idempotency_key=idempotency_key, caller=caller))
+
+    def check_limits(self, req: CreateRequest, ceilings: Ceilings) -> None:
+        """Raises ``LimitOutOfRange`` if a key with these ceilings would be refused a session with these limits."""
+        self._planning.check_limits(req, ceilings)
 
     async def fork(
         self, session_id: str, req: ForkRequest, /, *, idempotency_key: str | None, caller: Caller

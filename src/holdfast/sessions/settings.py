@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.drivers.base import Limits
+from holdfast.keys.ceilings import NO_CEILINGS, Ceilings
 from holdfast.sessions.network import NetworkPolicy
 from holdfast.sessions.types import SleepPolicy
 
@@ -38,6 +39,10 @@ class SessionSettings:
     max_workspaces: int = 100
     """How many one owner may have."""
     default_sleep: SleepPolicy = field(default_factory=SleepPolicy)
+    ceilings: Ceilings = NO_CEILINGS
+    """The most that anybody may ask for."""
+    machine: Limits | None = None
+    """What the machine has; nobody gets more. None: it is not known."""
     pool: Mapping[str, int] = field(default_factory=dict)
     """How many sandboxes of which image are kept ready."""
     stray_keep_seconds: float = 7 * 24 * 3600.0

@@ -11,6 +11,7 @@ from holdfast.store.sessions import SessionStore
 from holdfast.store.snapshots import SnapshotRow, SnapshotStore
 from holdfast.store.store import Store
 from holdfast.store.thread_leases import Idle
+from holdfast.store.thread_news import ThreadKind
 from holdfast.store.thread_rows import (
     DEFAULT_CHANNEL,
     ChannelRow,
@@ -69,6 +70,7 @@ __all__ = [
     "ThreadEventPage",
     "ThreadEventRow",
     "ThreadFileRow",
+    "ThreadKind",
     "ThreadRow",
     "TurnRow",
     "TurnState",

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 
 from holdfast.broker.models.accounts import Limits
+from holdfast.keys.ceilings import Ceilings
 from holdfast.sessions.network import NetworkPolicy
 from holdfast.sessions.types import CreateRequest, SleepPolicy
 from holdfast.threads.types import IdlePolicy, Repo, ThreadOptions
@@ -59,6 +60,11 @@ def max_sessions(fields: Mapping[str, object]) -> int | None:
     """How many sessions the owner may have, as the key said with which the thread was last asked for."""
     most = fields.get("max_sessions")
     return most if isinstance(most, int) else None
+
+
+def ceilings(fields: Mapping[str, object]) -> Ceilings:
+    """The most that its sandbox may have, as the key said with which the thread was last asked for."""
+    return Ceilings.from_json(fields.get("ceilings"))
 
 
 def request_for(options: ThreadOptions, key: str, memory_mb: int | None = None) -> CreateRequest:

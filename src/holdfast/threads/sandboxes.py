@@ -163,7 +163,8 @@ class Sandboxes:
 
     async def _create(self, row: ThreadRow, snapshot: str | None = None) -> SessionView:
         """With a key whose create has not failed for good. Who crashes with a key of chance leaves it to the sweep."""
-        caller = Caller("", row.owner, Scope.USE, row.owner, options.max_sessions(row.settings))
+        most, ceilings = options.max_sessions(row.settings), options.ceilings(row.settings)
+        caller = Caller("", row.owner, Scope.USE, row.owner, most, ceilings)
         base = f"{_PREFIX}:{row.id}:{row.incarnation + 1}:{self._tools.node}"
         memory_mb = self._tools.settings.agent_memory_mb.get(row.agent)
         wish = options.request_for(options.from_json(row.settings), row.key, memory_mb)

@@ -73,6 +73,7 @@ class ThreadService:
         self._previews = PreviewKeeper(tools, previews or NoPreviews())
         resolver = Resolver(tools, sandboxes, self._previews, self._briefs)
         self._office = Office(tools, self._hosts, resolver, self._files)
+        self._books = books
         if books is not None:
             books.attend(self._office.lease_of)
         self._feed = Feed(tools.store)
@@ -91,6 +92,8 @@ class ThreadService:
             asyncio.create_task(self._every(settings.poll_seconds, self._office.look_for_work)),
             asyncio.create_task(self._every(settings.janitor_seconds, self.janitor.tick)),
         ]
+        if self._books is not None:
+            watchers.append(asyncio.create_task(self._every(settings.janitor_seconds, self._books.settle)))
         try:
             yield
         finally:
@@ -151,12 +154,14 @@ class ThreadService:
         """
         if options is not None:
             await self._briefs.check(options)
+            wish = replace(kept.request_for(options, ref.key), kept=False)  # kept: it would not be refused
+            self._tools.sessions.check_limits(wish, ref.ceilings)
         try:
             row = found or await self._store.threads.by_key(ref.owner, ref.key)
         except ThreadNotFound:
             chosen = options or ThreadOptions()
             agent = self._tools.agents.get(chosen.agent).name
-            settings = {**kept.to_json(chosen), "max_sessions": ref.max_sessions}
+            settings = {**kept.to_json(chosen), "max_sessions": ref.max_sessions, "ceilings": ref.ceilings.to_json()}
             row, _new = await self._store.threads.get_or_create(
                 id=new_id("thr"), owner=ref.owner, key=ref.key, agent=agent, settings=settings
             )

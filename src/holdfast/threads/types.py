@@ -229,6 +229,8 @@ class EventsPage:
     events: Sequence[EventView]
     next: int
     newest: int
+    pruned: int = 0
+    """Up to this number they were forgotten, since there were too many."""
 
 
 @dataclass(frozen=True, slots=True)

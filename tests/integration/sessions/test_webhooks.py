@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
+from holdfast.network.outside import Outside
 from holdfast.sessions import webhook as webhook_module
 from holdfast.sessions import webhooks as webhooks_module
 from holdfast.sessions.events import EventFeed
@@ -58,6 +59,7 @@ class World:
                 node=node,
                 clock=self.clock,
                 metrics=WebhookMetrics(registry),
+                outside=Outside(),
             )
             await stack.enter_async_context(webhooks.running())
             yield Daemon(store, registry)

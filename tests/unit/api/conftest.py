@@ -58,7 +58,7 @@ def app(
     links: FileLinks,
     registry: CollectorRegistry,
 ) -> FastAPI:
-    settings = ApiSettings(max_body_bytes=4 * 1024 * 1024, max_json_bytes=2 * 1024 * 1024)
+    settings = ApiSettings(max_body_bytes=4 * 1024 * 1024, max_content_bytes=2 * 1024 * 1024)
     return create_app(
         sessions,
         keys=keys,

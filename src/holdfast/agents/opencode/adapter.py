@@ -95,7 +95,11 @@ class OpenCodeAgent(Agent):
         return session
 
     async def resume_session(self, place: Place, session: AgentSessionId) -> None:
-        check_session(session)
+        try:
+            check_session(session)
+        except AgentSessionMissing:
+            await self.health(place)  # the process comes first, as the contract has it
+            raise
         await self._ask_soon(place, f"/session/{session}")
 
     async def commands(self, place: Place, session: AgentSessionId) -> Sequence[Command]:

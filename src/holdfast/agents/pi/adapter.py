@@ -93,8 +93,8 @@ class PiAgent(Agent):
 
     async def resume_session(self, place: Place, session: AgentSessionId) -> None:
         async with self._supervisor.soon():
-            path = await self._known(place, session)
             rpc = await self._rpc(place, current=True)
+            path = await self._known(place, session)
             await self._at_hand(rpc, path, await rpc.state())
 
     async def _at_hand(self, rpc: Rpc, path: str, state: State) -> State:

@@ -119,7 +119,11 @@ class ScriptedAgent(Agent):
         return session
 
     async def resume_session(self, place: Place, session: AgentSessionId) -> None:
-        _check(session)
+        try:
+            _check(session)
+        except AgentSessionMissing:
+            await self.health(place)  # the process comes first, as the contract has it
+            raise
         await self._ask_soon(place, "resume", {"session": session})
 
     # -- turns ---------------------------------------------------------------------------------------------------------

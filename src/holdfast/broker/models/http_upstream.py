@@ -13,6 +13,7 @@ import structlog
 from yarl import URL
 
 from holdfast.broker.models.upstream import Broken, Outgoing, Reply, Stale, Unreachable, Upstream
+from holdfast.network.outside import Outside
 
 log = structlog.get_logger(__name__)
 
@@ -41,12 +42,12 @@ async def _reused(_session: aiohttp.ClientSession, context: SimpleNamespace, _pa
 class HttpUpstream(Upstream):
     """To be made, and closed, in a running loop."""
 
-    def __init__(self, *, idle_seconds: float) -> None:
+    def __init__(self, *, idle_seconds: float, outside: Outside) -> None:
         self._idle_seconds = idle_seconds
         trace = aiohttp.TraceConfig()
         trace.on_connection_reuseconn.append(_reused)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS, ttl_dns_cache=60),
+            connector=outside.connector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
             trace_configs=[trace],

@@ -19,6 +19,7 @@ from holdfast.broker.models.accounts import Account
 from holdfast.broker.models.keys import EnvKey, FileKey, FixedKey
 from holdfast.broker.models.no_books import NoBooks
 from holdfast.broker.models.visit import Visit
+from holdfast.network.outside import Outside
 from support.certificates import authority
 from support.git_server import GitServer, git, git_server
 
@@ -39,7 +40,7 @@ class Broker:
         self.host = host
         self.session_id = "ses_1"
         self.url = ""
-        self.proxy = GitProxy(GitSettings({HOST: host}), OneThread())
+        self.proxy = GitProxy(GitSettings({HOST: host}), OneThread(), Outside())
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         rest = request.rel_url.raw_path.removeprefix("/git/")

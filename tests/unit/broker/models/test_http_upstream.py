@@ -10,6 +10,7 @@ from holdfast.broker.models import http_upstream
 from holdfast.broker.models.http_upstream import HttpUpstream
 from holdfast.broker.models.providers import Kind, Provider
 from holdfast.broker.models.upstream import Broken, Outgoing, Stale, Unreachable
+from holdfast.network.outside import Outside
 
 pytestmark = pytest.mark.anyio
 
@@ -52,7 +53,7 @@ async def said(upstream: HttpUpstream, outgoing: Outgoing) -> bytes:
 
 @contextlib.asynccontextmanager
 async def an_upstream(idle_seconds: float = 10.0) -> AsyncIterator[HttpUpstream]:
-    upstream = HttpUpstream(idle_seconds=idle_seconds)
+    upstream = HttpUpstream(idle_seconds=idle_seconds, outside=Outside())
     try:
         yield upstream
     finally:
