@@ -131,7 +131,7 @@ class ThreadOut(BaseModel):
     usage: UsageOut | None = Field(description="Its calls to models, in all; null where a resolve found all there")
 
     @classmethod
-    def of(cls, view: ThreadView) -> "ThreadOut":
+    def of(cls, view: ThreadView, *, secrets: bool = True) -> "ThreadOut":
         return cls.model_construct(
             id=view.id,
             key=view.key,
@@ -141,7 +141,7 @@ class ThreadOut(BaseModel):
             session_id=view.session_id,
             sleep_state=view.sleep_state,
             channels=[ChannelOut.of(one) for one in view.channels],
-            options=OptionsOut.of(view.options),
+            options=OptionsOut.of(view.options, secrets=secrets),
             preview_url=view.preview_url,
             resume_failures=view.resume_failures,
             last_error=view.last_error,
