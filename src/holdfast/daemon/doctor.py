@@ -10,6 +10,7 @@ from pathlib import Path
 from holdfast.daemon.config import Config
 from holdfast.daemon.exposure import ADVICE, exposure
 from holdfast.daemon.node import StateLock
+from holdfast.daemon.trial import try_sandbox
 from holdfast.daemon.wiring import make_driver
 from holdfast.drivers.base import Check
 from holdfast.errors import ConfigError, HoldfastError
@@ -19,8 +20,12 @@ _POOLED_MB = 11
 """Of a sandbox that has the runner's pages to itself; in company it is about 4."""
 
 
+_NO_MATTER = ("listen", "database")
+"""What a sandbox needs nothing of."""
+
+
 async def run_checks(config: Config) -> Sequence[Check]:
-    """Looks; starts and changes nothing but the state directory and, if it is there, the database's schema."""
+    """Look, and try a sandbox; change nothing but the state directory and, if it is there, the database's schema."""
     own = [
         _python(),
         _state_dir(config),
@@ -30,7 +35,9 @@ async def run_checks(config: Config) -> Sequence[Check]:
         *_pool(config),
         _builds(),
     ]
-    return [*own, *await make_driver(config).check()]
+    found = [*own, *await make_driver(config).check()]
+    needed = [check for check in found if check.fatal and check.name not in _NO_MATTER]
+    return [*found, await try_sandbox(config)] if all(check.ok for check in needed) else found
 
 
 def _python() -> Check:
