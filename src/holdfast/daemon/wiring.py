@@ -32,6 +32,7 @@ from holdfast.keys.ceilings import Ceilings
 from holdfast.keys.ring import KeyRing
 from holdfast.link.hub import LinkHub
 from holdfast.network.outside import Outside
+from holdfast.network.proxies import Proxies
 from holdfast.sessions.events import EventFeed
 from holdfast.sessions.kept import Kept
 from holdfast.sessions.metrics import SessionMetrics
@@ -107,9 +108,10 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
         images = make_images(config, driver)
         registry = CollectorRegistry()
         books = make_books(config, store, node.node_id(config.state_dir))
-        outside = Outside()
+        proxies = Proxies.from_environment(os.environ)
+        outside = Outside(proxies=proxies)
         stack.push_async_callback(outside.close)
-        egress = make_egress(config, registry)
+        egress = make_egress(config, registry, proxies)
         stack.push_async_callback(egress.close)
         catalogue = make_catalogue(config)
         breaks = Breaks()
@@ -186,8 +188,9 @@ def _warn_of_missing_limits(driver: Driver) -> None:
         log.warning("limits.not_enforced", limits=missing, remedy="holdfast doctor says what is missing")
 
 
-def make_egress(config: Config, registry: CollectorRegistry) -> EgressBroker:
-    egress = EgressBroker(PrivateHosts.parse(config.egress_private_hosts), EgressMetrics(registry))
+def make_egress(config: Config, registry: CollectorRegistry, proxies: Proxies) -> EgressBroker:
+    private = PrivateHosts.parse(config.egress_private_hosts)
+    egress = EgressBroker(private, EgressMetrics(registry), proxies=proxies)
     try:
         egress.check(config.network)
     except BadInput as error:
