@@ -41,12 +41,13 @@ from holdfast.daemon.model_config import (
     RulesFile,
     ThreadLimits,
 )
-from holdfast.daemon.pool_setting import PoolSizes
+from holdfast.daemon.pool_setting import THREADS, PoolSizes
 from holdfast.daemon.provider_config import Providers
 from holdfast.daemon.setting_types import AbsolutePath, Float, Int, Name, split
 from holdfast.daemon.thread_config import AgentNames, ThreadIdle
 from holdfast.daemon.webhook_setting import MIN_KEY_LENGTH, WebhookConfig, from_json
 from holdfast.errors import BadInput, ConfigError
+from holdfast.images.names import canonical
 from holdfast.protocol.places import find_config_file
 from holdfast.sessions.network import NetworkPolicy
 
@@ -269,13 +270,18 @@ class Config(BaseModel):
             raise ValueError("must name an absolute path: sqlite:////absolute/path, with four slashes")
         return value
 
+    @field_validator("allowed_images")
+    @classmethod
+    def _one_form(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return None if value is None else tuple(canonical(image) for image in value)
+
     @field_validator("default_image")
     @classmethod
     def _allowed_default(cls, value: str, info: ValidationInfo) -> str:
-        allowed = info.data.get("allowed_images")
-        if allowed is not None and value not in allowed:
+        allowed, image = info.data.get("allowed_images"), canonical(value)
+        if allowed is not None and image not in allowed:
             raise ValueError(f"must be one of allowed_images, which are {', '.join(allowed) or 'none at all'}")
-        return value
+        return image
 
     @field_validator("egress_private_hosts")
     @classmethod
@@ -287,7 +293,7 @@ class Config(BaseModel):
     @classmethod
     def _allowed_in_pool(cls, value: Mapping[str, int], info: ValidationInfo) -> Mapping[str, int]:
         allowed = info.data.get("allowed_images")
-        for image in value:
+        for image in value.keys() - {THREADS}:
             if allowed is not None and image not in allowed:
                 raise ValueError(f"{image}: must be one of allowed_images, which are {', '.join(allowed) or 'none'}")
         return value

@@ -22,6 +22,7 @@ from holdfast.daemon import node
 from holdfast.daemon.config import Config
 from holdfast.daemon.keys import load_or_create_key
 from holdfast.daemon.model_wiring import make_catalogue, running_broker
+from holdfast.daemon.pool_setting import THREADS
 from holdfast.daemon.thread_wiring import make_books, make_threads
 from holdfast.drivers.base import Driver, Limits
 from holdfast.drivers.linux.machine import machine_limits
@@ -46,6 +47,7 @@ from holdfast.sessions.webhook import Webhook
 from holdfast.sessions.webhooks import WebhookMetrics, Webhooks, WebhookSettings
 from holdfast.store import Store, reserve_for
 from holdfast.threads.service import ThreadService
+from holdfast.threads.warm import POOL
 
 MOST_PIDS = 16384
 """How many processes a session may ask for where ``max_pids`` is not set."""
@@ -229,7 +231,8 @@ def session_settings(config: Config) -> SessionSettings:
         event_retention_seconds=config.event_retention_hours * 3600,
         stray_keep_seconds=config.stray_keep_days * 24 * 3600,
         low_disk_bytes=config.disk_low_mb << 20,
-        pool=config.pool,
+        pool={kind: count for kind, count in config.pool.items() if kind != THREADS},
+        warm_pool={POOL: config.pool.get(THREADS, 0)},
         default_sleep=SleepPolicy(
             pause_after_seconds=config.pause_after_seconds,
             hibernate_after_seconds=config.hibernate_after_seconds,

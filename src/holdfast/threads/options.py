@@ -20,6 +20,8 @@ _PLAIN = (
     "system_prompt",
     "retry_broken_streams",
 )
+_TOLD_AT_START = ("repo", "persona", "permissions", "system_prompt", "model", "model_preferences", "allowed_models")
+"""What an agent is started with."""
 _LISTS = ("model_preferences", "allowed_models", "permissions", "persona")
 
 
@@ -65,6 +67,17 @@ def max_sessions(fields: Mapping[str, object]) -> int | None:
 def ceilings(fields: Mapping[str, object]) -> Ceilings:
     """The most that its sandbox may have, as the key said with which the thread was last asked for."""
     return Ceilings.from_json(fields.get("ceilings"))
+
+
+def purpose(agent: str) -> str:
+    """Of a sandbox in which this agent may be up already."""
+    return f"agent:{agent}"
+
+
+def purpose_of(agent: str, fields: Mapping[str, object]) -> str | None:
+    """What a new sandbox of a thread may be ready for; None if its agent would have to be started again there."""
+    chosen = from_json(fields)
+    return None if any(getattr(chosen, name) is not None for name in _TOLD_AT_START) else purpose(agent)
 
 
 def request_for(options: ThreadOptions, key: str, memory_mb: int | None = None) -> CreateRequest:

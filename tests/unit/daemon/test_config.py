@@ -9,10 +9,11 @@ import pytest
 from pydantic import ValidationError
 
 from holdfast.daemon.config import Config, default_state_dir, env_name, load_config
-from holdfast.daemon.wiring import session_ceilings
+from holdfast.daemon.wiring import session_ceilings, session_settings
 from holdfast.errors import ConfigError
 from holdfast.keys.ceilings import Ceilings
 from holdfast.sessions.network import NetworkPolicy
+from holdfast.threads.warm import POOL
 
 DOC = Path(__file__).parents[3] / "docs" / "configuration.md"
 
@@ -176,6 +177,11 @@ def test_the_pool_in_the_file() -> None:
     write("pool: {host: 4}")
     assert load_config().pool == {"host": 4}
     assert Config().pool == {}
+    write("allowed_images: [host]\npool: {host: 4, threads: 2}")
+    config = load_config()
+    assert config.pool == {"host": 4, "threads": 2}, "threads are no image"
+    settings = session_settings(config)
+    assert (settings.pool, settings.warm_pool) == ({"host": 4}, {POOL: 2})
 
 
 @pytest.mark.parametrize(
@@ -189,6 +195,7 @@ def test_the_pool_in_the_file() -> None:
         ("pool: host", "host: must be a whole number"),
         ("pool: {'': 4}", "must map images to counts"),
         ("pool: '{\"host\": }'", "must map images to counts"),
+        ("pool: {'threads:latest': 1}", "threads:latest: the word threads is for threads"),
         ("allowed_images: [host]\npool: {nope: 1}", "nope: must be one of allowed_images, which are host"),
     ],
 )

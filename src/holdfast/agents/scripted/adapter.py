@@ -44,6 +44,7 @@ class ScriptedAgent(Agent):
     """One daemon's adapter. What it remembers (where homes are) it could find out again."""
 
     name = "scripted"
+    starts_ahead = True
 
     def __init__(self, patience: Patience | None = None) -> None:
         self._patience = patience or Patience()
