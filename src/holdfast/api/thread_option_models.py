@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field, StrictBool
 
 from holdfast.agents.permissions import MOST_RULES
-from holdfast.api.models import AllowOut, LimitsIn, NetworkIn, Seconds
+from holdfast.api.models import TEN_YEARS, AllowOut, LimitsIn, NetworkIn, Seconds
 from holdfast.api.request_model import Request
 from holdfast.api.text import Env, Name, Text
 from holdfast.broker.models.accounts import Limits
@@ -19,14 +19,16 @@ _MOST_FILES = 20
 
 _PerMinute = Annotated[int, Field(strict=True, ge=0, le=10**12)]
 _Dollars = Annotated[float, Field(ge=0, le=10**9, allow_inf_nan=False)]
+_OrAtOnce = Annotated[float, Field(ge=0, le=TEN_YEARS, allow_inf_nan=False)]
 _Names = Annotated[list[Name], Field(max_length=_MOST_MODELS)]
 
 
 class IdleModel(Request):
-    """After how many seconds without activity its sandbox is frozen, stopped, destroyed; null: never."""
+    """After how many seconds without activity its sandbox is frozen, stopped, destroyed; null: never. 0 for the first
+    two: right after each turn."""
 
-    pause_after_seconds: Seconds | None = 30 * 60.0
-    hibernate_after_seconds: Seconds | None = 3 * 3600.0
+    pause_after_seconds: _OrAtOnce | None = 30 * 60.0
+    hibernate_after_seconds: _OrAtOnce | None = 3 * 3600.0
     destroy_after_seconds: Seconds | None = 7 * 24 * 3600.0
 
     def policy(self) -> IdlePolicy:

@@ -51,12 +51,18 @@ class How(StrEnum):
 class IdlePolicy:
     """After how many seconds without a message or a turn a thread's sandbox is frozen, stopped and destroyed.
 
-    Each is counted from the last activity. None: never. The transcript and the artifacts stay in any case.
+    Each is counted from the last activity. None: never. The transcript and the artifacts stay in any case. 0 for the
+    first two: as soon as a turn has ended and nothing else waits.
     """
 
     pause_after_seconds: float | None = 30 * 60.0
     hibernate_after_seconds: float | None = 3 * 3600.0
     destroy_after_seconds: float | None = 7 * 24 * 3600.0
+
+    @property
+    def at_once(self) -> bool:
+        """Whether it goes to sleep right after each turn."""
+        return 0 in (self.pause_after_seconds, self.hibernate_after_seconds)
 
 
 @dataclass(frozen=True, slots=True)
