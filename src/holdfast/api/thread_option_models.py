@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, StrictBool
 from holdfast.agents.permissions import MOST_RULES
 from holdfast.api.models import TEN_YEARS, AllowOut, LimitsIn, NetworkIn, Seconds
 from holdfast.api.request_model import Request
-from holdfast.api.text import Env, Name, Text
+from holdfast.api.text import Env, Metadata, Name, Text
 from holdfast.broker.models.accounts import Limits
 from holdfast.threads.briefs import MOST_PROMPT
 from holdfast.threads.types import IdlePolicy, Repo, ThreadOptions
@@ -60,8 +60,8 @@ class RepoModel(Request):
 class OptionsIn(Request):
     """How a thread is set up. What is left out stays, or takes the configured default.
 
-    Of a thread that is there: image, network, env, repo and the limits of its sandbox hold from the next sandbox on;
-    all else from the next turn on.
+    Of a thread that is there: image, network, env, metadata, repo and the limits of its sandbox hold from the next
+    sandbox on; all else from the next turn on.
     """
 
     agent: Name | None = None
@@ -77,6 +77,7 @@ class OptionsIn(Request):
     )
     network: NetworkIn | None = None
     env: Env = Field(default_factory=dict)
+    metadata: Metadata = Field(default_factory=dict, description="Of its sandbox, as those of a session")
     repo: RepoModel | None = None
     persona: Annotated[list[Name], Field(max_length=_MOST_FILES)] | None = Field(
         default=None, description="Names of files in the daemon's persona_dir"
@@ -100,6 +101,7 @@ class OptionsIn(Request):
             disk_mb=self.limits.disk_mb,
             network=self.network,
             env=self.env,
+            metadata=self.metadata,
             repo=Repo(self.repo.url, self.repo.branch, self.repo.ref) if self.repo else None,
             persona=self.persona,
             system_prompt=self.system_prompt,
@@ -136,6 +138,7 @@ class OptionsOut(BaseModel):
     disk_mb: int | None
     network: str | AllowOut | None
     env: dict[str, str]
+    metadata: dict[str, str]
     repo: RepoOut | None
     persona: list[str] | None
     system_prompt: str | None
@@ -159,6 +162,7 @@ class OptionsOut(BaseModel):
             disk_mb=options.disk_mb,
             network=wire if wire is None or isinstance(wire, str) else AllowOut(allow=wire["allow"]),
             env=dict(options.env),
+            metadata=dict(options.metadata),
             repo=None if options.repo is None else RepoOut.model_construct(**asdict(options.repo)),
             persona=_list(options.persona),
             system_prompt=options.system_prompt,

@@ -11,6 +11,7 @@ import json
 import re
 import uuid
 from collections.abc import AsyncGenerator, Sequence
+from typing import ClassVar
 from weakref import WeakValueDictionary
 
 from holdfast.agents.attachments import images, paths_told
@@ -40,6 +41,8 @@ class PiAgent(Agent):
     """One daemon's adapter."""
 
     name = "pi"
+
+    usual: ClassVar[Patience] = Patience()
 
     def __init__(self, patience: Patience | None = None) -> None:
         self._supervisor = Supervisor(self.name, patience)
