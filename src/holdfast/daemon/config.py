@@ -196,6 +196,9 @@ class Config(BaseModel):
     thread_resolve_seconds: Annotated[Float, Field(gt=0)] = 60.0
     thread_lease_seconds: Annotated[Float, Field(ge=3)] = 30.0
     agent_idle_seconds: Annotated[Float, Field(gt=0)] = 600.0
+    agent_start_seconds: Annotated[Float, Field(ge=1)] | None = None
+    agent_request_seconds: Annotated[Float, Field(ge=1)] | None = None
+    agent_health_seconds: Annotated[Float, Field(ge=1)] | None = None
     turn_seconds: Annotated[Float, Field(gt=0)] = 6 * 3600.0
     question_seconds: Annotated[Float, Field(gt=0)] = 15 * 60.0
     node_grace_seconds: Annotated[Float, Field(ge=15)] = 600.0

@@ -11,6 +11,7 @@ import json
 import re
 import uuid
 from collections.abc import AsyncGenerator, Sequence
+from typing import ClassVar
 from weakref import WeakValueDictionary
 
 from holdfast.agents.attachments import images, paths_told
@@ -41,6 +42,8 @@ class PiAgent(Agent):
 
     name = "pi"
     starts_ahead = True
+
+    usual: ClassVar[Patience] = Patience()
 
     def __init__(self, patience: Patience | None = None) -> None:
         self._supervisor = Supervisor(self.name, patience)
