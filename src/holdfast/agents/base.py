@@ -166,13 +166,18 @@ class Agent(ABC):
 
     @abstractmethod
     async def create_session(self, place: Place, history: Sequence[Said] = ()) -> AgentSessionId:
-        """A new conversation that knows ``history``, oldest first, as if it had been there."""
+        """A new conversation that knows ``history``, oldest first, as if it had been there.
+
+        ``AgentDown`` where its process is not there: nothing is left behind, and it may be asked again after ``start``.
+        """
 
     @abstractmethod
     async def resume_session(self, place: Place, session: AgentSessionId) -> None:
         """Make sure that the agent has this conversation at hand; raises ``AgentSessionMissing`` if it is gone.
 
-        Asked before every turn, instead of ``health``: as cheap, and with the same deadline.
+        Asked before every turn, instead of ``health``: as cheap, and with the same deadline. The process comes first:
+        where it is not there, this is ``AgentDown``, whether the conversation is known or not. So that after
+        ``AgentSessionMissing`` there is somebody who can begin a new one.
         """
 
     @abstractmethod

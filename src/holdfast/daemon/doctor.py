@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.daemon.config import Config
+from holdfast.daemon.exposure import ADVICE, exposure
 from holdfast.daemon.node import StateLock
 from holdfast.daemon.pool_setting import THREADS
+from holdfast.daemon.trial import try_sandbox
 from holdfast.daemon.wiring import make_driver
 from holdfast.drivers.base import Check
 from holdfast.errors import ConfigError, HoldfastError
@@ -20,10 +22,24 @@ _POOLED_AGENT_MB = 110
 """Of a sandbox that has the runner's pages to itself; in company it is about 4."""
 
 
+_NO_MATTER = ("listen", "database")
+"""What a sandbox needs nothing of."""
+
+
 async def run_checks(config: Config) -> Sequence[Check]:
-    """Looks; starts and changes nothing but the state directory and, if it is there, the database's schema."""
-    own = [_python(), _state_dir(config), _port(config), await _database(config), *_pool(config), _builds()]
-    return [*own, *await make_driver(config).check()]
+    """Look, and try a sandbox; change nothing but the state directory and, if it is there, the database's schema."""
+    own = [
+        _python(),
+        _state_dir(config),
+        _port(config),
+        await _database(config),
+        *_exposed(config),
+        *_pool(config),
+        _builds(),
+    ]
+    found = [*own, *await make_driver(config).check()]
+    needed = [check for check in found if check.fatal and check.name not in _NO_MATTER]
+    return [*found, await try_sandbox(config)] if all(check.ok for check in needed) else found
 
 
 def _python() -> Check:
@@ -52,6 +68,12 @@ def _port(config: Config) -> Check:
                 return Check("listen", True, f"{config.listen} is in use by the running daemon")
             return Check("listen", False, f"{config.listen}: {error.strerror}", "Set listen to another port")
     return Check("listen", True, f"{config.listen} is free")
+
+
+def _exposed(config: Config) -> list[Check]:
+    """An address that others reach is no fault, but nothing to be surprised by."""
+    seen = exposure(config)
+    return [] if seen is None else [Check("exposure", False, seen, ADVICE, fatal=False)]
 
 
 def _pool(config: Config) -> list[Check]:

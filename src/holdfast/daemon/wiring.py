@@ -32,9 +32,12 @@ from holdfast.images.store import ImageInfo, ImageStore
 from holdfast.keys.ceilings import Ceilings
 from holdfast.keys.ring import KeyRing
 from holdfast.link.hub import LinkHub
+from holdfast.network.outside import Outside
+from holdfast.network.proxies import Proxies
 from holdfast.sessions.events import EventFeed
 from holdfast.sessions.kept import Kept
 from holdfast.sessions.metrics import SessionMetrics
+from holdfast.sessions.room import Room
 from holdfast.sessions.saved_shells import SavedShells
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.settings import SessionSettings
@@ -42,7 +45,7 @@ from holdfast.sessions.types import SleepPolicy
 from holdfast.sessions.ways_out import WaysOut
 from holdfast.sessions.webhook import Webhook
 from holdfast.sessions.webhooks import WebhookMetrics, Webhooks, WebhookSettings
-from holdfast.store import Store
+from holdfast.store import Store, reserve_for
 from holdfast.threads.service import ThreadService
 from holdfast.threads.warm import POOL
 
@@ -73,15 +76,16 @@ def make_driver(config: Config) -> Driver:
         from holdfast.drivers.fake import FakeDriver
 
         return FakeDriver()
+    opened = PrivateHosts.parse(config.egress_private_hosts).blocks
     if config.driver == "docker":
         from holdfast.drivers.docker import DockerDriver
         from holdfast.drivers.docker_client import DEFAULT_HOST
 
         host = config.docker_host or os.environ.get("DOCKER_HOST") or DEFAULT_HOST
-        return DockerDriver(config.state_dir, host=host)
+        return DockerDriver(config.state_dir, host=host, opened=opened)
     from holdfast.drivers.oci import OciDriver
 
-    return OciDriver(config.state_dir, runtime=config.runtime)
+    return OciDriver(config.state_dir, runtime=config.runtime, opened=opened)
 
 
 @contextlib.asynccontextmanager
@@ -92,8 +96,11 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
     """
     async with contextlib.AsyncExitStack() as stack:
         root_key = load_or_create_key(config)
-        store = await Store.open(config.resolved_database_url)
+        reserve = reserve_for(config.resolved_database_url, config.disk_reserve_mb << 20)
+        store = await Store.open(config.resolved_database_url, reserve=reserve)
         stack.push_async_callback(store.close)
+        if reserve is not None:
+            await stack.enter_async_context(reserve.kept())
         keys = KeyRing(store.keys, root_key, clock=time.time, max_sessions=config.max_sessions_per_key)
         await stack.enter_async_context(keys.running())
         driver = make_driver(config)
@@ -102,12 +109,17 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
         stack.push_async_callback(driver.close)
         images = make_images(config, driver)
         registry = CollectorRegistry()
-        books = make_books(config, store)
-        egress = make_egress(config, registry)
+        books = make_books(config, store, node.node_id(config.state_dir))
+        proxies = Proxies.from_environment(os.environ)
+        outside = Outside(proxies=proxies)
+        stack.push_async_callback(outside.close)
+        egress = make_egress(config, registry, proxies)
         stack.push_async_callback(egress.close)
         catalogue = make_catalogue(config)
         breaks = Breaks()
-        broker = await stack.enter_async_context(running_broker(config, driver, catalogue, books, breaks, registry))
+        broker = await stack.enter_async_context(
+            running_broker(config, driver, catalogue, books, breaks, registry, outside)
+        )
         service = SessionService(
             store.sessions,
             driver,
@@ -134,6 +146,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             node=node.node_id(config.state_dir),
             clock=time.time,
             metrics=WebhookMetrics(registry),
+            outside=outside,
         )
         await stack.enter_async_context(webhooks.running())
         threads = make_threads(
@@ -159,7 +172,8 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             ports=service.ports,
             snapshots=service.snapshots,
             workspaces=service.workspaces,
-            images=HostImages(images, store, node.node_id(config.state_dir)),
+            strays=service.strays,
+            images=HostImages(images, store, node.node_id(config.state_dir), service.room),
             files=service.files,
             links=FileLinks(node.link_key(config.state_dir), time.time),
             threads=threads,
@@ -176,12 +190,13 @@ def _warn_of_missing_limits(driver: Driver) -> None:
         log.warning("limits.not_enforced", limits=missing, remedy="holdfast doctor says what is missing")
 
 
-def make_egress(config: Config, registry: CollectorRegistry) -> EgressBroker:
-    egress = EgressBroker(PrivateHosts.parse(config.egress_private_hosts), EgressMetrics(registry))
+def make_egress(config: Config, registry: CollectorRegistry, proxies: Proxies) -> EgressBroker:
+    private = PrivateHosts.parse(config.egress_private_hosts)
+    egress = EgressBroker(private, EgressMetrics(registry), proxies=proxies)
     try:
         egress.check(config.network)
     except BadInput as error:
-        raise ConfigError(f"network: {error.message}; if it should, name it in egress_private_hosts") from None
+        raise ConfigError(f"network: {error.message}") from None
     return egress
 
 
@@ -214,6 +229,8 @@ def session_settings(config: Config) -> SessionSettings:
         max_file_bytes=config.max_file_bytes,
         reap_interval_seconds=config.reap_interval_seconds,
         event_retention_seconds=config.event_retention_hours * 3600,
+        stray_keep_seconds=config.stray_keep_days * 24 * 3600,
+        low_disk_bytes=config.disk_low_mb << 20,
         pool={kind: count for kind, count in config.pool.items() if kind != THREADS},
         warm_pool={POOL: config.pool.get(THREADS, 0)},
         default_sleep=SleepPolicy(
@@ -244,15 +261,17 @@ def webhook_settings(config: Config) -> WebhookSettings:
 class HostImages:
     """The image store as the API sees it: it also knows which images sessions still use."""
 
-    def __init__(self, images: ImageStore, store: Store, node_id: str) -> None:
+    def __init__(self, images: ImageStore, store: Store, node_id: str, room: Room) -> None:
         self._images = images
         self._store = store
         self._node = node_id
+        self._room = room
 
     async def list(self) -> Sequence[ImageInfo]:
         return await self._images.list()
 
     async def import_(self, name: str, source: str, /, *, replace: bool) -> ImageInfo:
+        await self._room.check("imports")
         where = source if source.startswith(REGISTRY) else Path(source)
         return await self._images.import_(name, where, replace=replace)
 

@@ -17,6 +17,7 @@ from holdfast.sessions.live import Clock
 from holdfast.sessions.machine import Status
 from holdfast.sessions.names import check_name
 from holdfast.sessions.network import NetworkPolicy
+from holdfast.sessions.room import Room
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.spec import KEPT_SECONDS, SessionSpec, choose_image, choose_spec, choose_ttl, continued
 from holdfast.sessions.types import CreateRequest, ForkRequest
@@ -37,6 +38,7 @@ class Planning:
         driver: Driver,
         images: ImageStore,
         captures: Captures,
+        room: Room,
         settings: SessionSettings,
         *,
         node: str,
@@ -46,6 +48,7 @@ class Planning:
         self._driver = driver
         self._images = images
         self._captures = captures
+        self._room = room
         self._settings = settings
         self._node = node
         self._clock = clock
@@ -119,6 +122,7 @@ class Planning:
 
     async def _row(self, spec: SessionSpec, image: str, owner: str, ttl: int) -> SessionRow:
         self._way_out.check(spec.network)
+        await self._room.check("new sessions")
         root = await self._images.resolve(image)
         now = self._clock()
         return SessionRow(

@@ -145,5 +145,8 @@ def choose_ttl(ttl_seconds: int | None, settings: SessionSettings) -> int:
 def choose_timeout(timeout_ms: int | None, settings: SessionSettings) -> int:
     timeout = settings.exec_timeout_ms if timeout_ms is None else timeout_ms
     if not 1 <= timeout <= settings.max_exec_timeout_ms:
-        raise BadInput(f"timeout_ms: {timeout} is not between 1 and {settings.max_exec_timeout_ms}")
+        raise BadInput(
+            f"timeout_ms: {timeout} is not between 1 and {settings.max_exec_timeout_ms}, the setting "
+            "max_exec_timeout_ms; a background process has no limit (POST …/processes, `holdfast exec --no-limit`)"
+        )
     return timeout

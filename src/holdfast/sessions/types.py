@@ -147,6 +147,27 @@ class SessionView:
     """Only where they were asked for, and of an active session."""
 
 
+class StrayKind(StrEnum):
+    SESSION = "session"
+    SNAPSHOT = "snapshot"
+    WORKSPACE = "workspace"
+
+
+@dataclass(frozen=True, slots=True)
+class StrayView:
+    """What was somebody's and is not known to the database any more, as an admin may see it."""
+
+    id: str
+    kind: StrayKind
+    owner: str | None
+    name: str | None
+    """Of a snapshot or workspace. None, like the owner, also where its mark cannot be read."""
+    last_used_at: float
+    aside_at: float
+    remove_at: float | None
+    """None: never, since it may hold files that are nowhere else."""
+
+
 @dataclass(frozen=True, slots=True)
 class ExecRequest:
     """One command for a session's shell. ``env`` and ``cwd`` hold for this command only."""

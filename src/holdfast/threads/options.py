@@ -29,6 +29,7 @@ def to_json(options: ThreadOptions) -> dict[str, object]:
     """Only what is set."""
     fields: dict[str, object] = {name: getattr(options, name) for name in _PLAIN}
     fields["env"] = dict(options.env) or None
+    fields["metadata"] = dict(options.metadata) or None
     fields["network"] = options.network.to_wire() if options.network else None
     fields["idle"] = asdict(options.idle) if options.idle else None
     fields["repo"] = asdict(options.repo) if options.repo else None
@@ -41,8 +42,10 @@ def to_json(options: ThreadOptions) -> dict[str, object]:
 
 def from_json(fields: Mapping[str, object]) -> ThreadOptions:
     env, idle, repo, limits = (fields.get(name) for name in ("env", "idle", "repo", "limits"))
+    metadata = fields.get("metadata")
     plain = ThreadOptions(
         env=dict(env) if isinstance(env, Mapping) else {},
+        metadata=dict(metadata) if isinstance(metadata, Mapping) else {},
         network=NetworkPolicy.from_wire(fields["network"]) if "network" in fields else None,
         idle=IdlePolicy(**idle) if isinstance(idle, Mapping) else None,
         repo=Repo(**repo) if isinstance(repo, Mapping) else None,
@@ -90,7 +93,7 @@ def request_for(options: ThreadOptions, key: str, memory_mb: int | None = None) 
         pids=options.pids,
         disk_mb=options.disk_mb,
         network=options.network,
-        metadata={"thread": key},
+        metadata={**options.metadata, "thread": key},
         sleep=SleepPolicy(),
         kept=True,
     )

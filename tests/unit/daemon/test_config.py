@@ -217,7 +217,7 @@ def test_unknown_key_names_the_nearest() -> None:
     assert problem("sesion_ttl_seconds: 5") == (
         "sesion_ttl_seconds (holdfast.yaml): there is no such setting; did you mean session_ttl_seconds?"
     )
-    assert "the settings are agent_idle_seconds, agents, allowed_images, allowed_models, " in problem("wibble: 5")
+    assert "the settings are agent_health_seconds, agent_idle_seconds, " in problem("wibble: 5")
 
 
 def test_unknown_variable_is_an_error_only_if_it_looks_like_a_key(monkeypatch: pytest.MonkeyPatch) -> None:

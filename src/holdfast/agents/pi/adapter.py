@@ -11,6 +11,7 @@ import json
 import re
 import uuid
 from collections.abc import AsyncGenerator, Sequence
+from typing import ClassVar
 from weakref import WeakValueDictionary
 
 from holdfast.agents.attachments import images, paths_told
@@ -41,6 +42,8 @@ class PiAgent(Agent):
 
     name = "pi"
     starts_ahead = True
+
+    usual: ClassVar[Patience] = Patience()
 
     def __init__(self, patience: Patience | None = None) -> None:
         self._supervisor = Supervisor(self.name, patience)
@@ -104,8 +107,8 @@ class PiAgent(Agent):
 
     async def resume_session(self, place: Place, session: AgentSessionId) -> None:
         async with self._supervisor.soon():
-            path = await self._known(place, session)
             rpc = await self._rpc(place, current=True)
+            path = await self._known(place, session)
             await self._at_hand(rpc, path, await rpc.state())
 
     async def _at_hand(self, rpc: Rpc, path: str, state: State) -> State:
