@@ -1,5 +1,7 @@
 """``holdfast chat``: talk to the agent of a thread."""
 
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -34,15 +36,18 @@ def command(
     """Talk to the agent of the thread KEY, which is made by the first message.
 
     \b
-    holdfast chat demo                          one message per line; Ctrl-D ends it
+    holdfast chat demo                          Enter sends, Alt-Enter begins a line, Ctrl-D leaves
     holdfast chat demo look at @report.csv      one message, and the file with it
     printf 'hello\\nbye\\n' | holdfast chat demo
 
     A line that begins with a slash is a command, such as /diff, /model, /new or /abort: /help lists them. Others are
     the agent's own. A line that ends with a backslash goes on in the next one. The answer is on standard output, all
     the rest on standard error; with --json, each event is a line. Files that the agent puts into
-    /workspace/output/display are saved in DIR. Ctrl-C ends the turn that is running; a second one, or one at the
-    prompt, leaves. Exits with 1 if the last turn failed.
+    /workspace/output/display are saved in DIR. Ctrl-C ends the turn that is running. Exits with 1 if the last turn
+    failed.
+
+    In a terminal there is a line to edit, with history, Tab for files after an @ and for commands, and a paste of many
+    lines is one message.
 
     The options from --agent on are how a new thread is set up. Of one that is there, image, repo, network, env and the
     limits of its sandbox hold from its next sandbox on, all else from the next turn on.
@@ -54,7 +59,14 @@ def command(
     async def talk(client: "Client") -> int:
         from holdfast.cli.talk import Talk  # brings in asyncio, which --help can do without
 
-        talk = Talk(client.thread(thread_key, owner=owner), client.models, wish, folder, as_json=as_json)
+        typing = not words and not as_json and sys.stdin.isatty() and sys.stderr.isatty() and not _is_dumb()
+        thread = client.thread(thread_key, owner=owner)
+        talk = Talk(thread, client.models, wish, folder, as_json=as_json, typing=typing)
         return await talk.run(" ".join(words) or None)
 
     return ask(talk)
+
+
+def _is_dumb() -> bool:
+    """Whether the terminal can do nothing but print lines."""
+    return os.environ.get("TERM", "dumb") in ("dumb", "unknown")

@@ -69,7 +69,7 @@ def test_help_is_fast_and_names_every_verb() -> None:
     assert min(once() for _ in range(3)) < 0.5, "seconds of the processor's time"
     loaded = "import sys, holdfast.cli.main as m\nm.run(['--help'])\nprint(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", loaded], check=True, capture_output=True, text=True).stdout.split()
-    assert not {"httpx2", "rich", "pydantic", "fastapi", "asyncio"} & set(modules)
+    assert not {"httpx2", "rich", "pydantic", "fastapi", "asyncio", "prompt_toolkit"} & set(modules)
 
 
 def test_new_ls_rm(cli: Cli, api: RunningApi) -> None:
