@@ -20,6 +20,7 @@
     │   ├── ImageNotFound              image_not_found      404
     │   ├── SnapshotNotFound           snapshot_not_found   404
     │   ├── WorkspaceNotFound          workspace_not_found  404
+    │   ├── StrayNotFound              stray_not_found      404
     │   ├── KeyNotFound                key_not_found        404
     │   ├── ThreadNotFound             thread_not_found     404
     │   └── TurnNotFound               turn_not_found       404
@@ -173,6 +174,10 @@ class SnapshotNotFound(NotFound):
 
 class WorkspaceNotFound(NotFound):
     code = "workspace_not_found"
+
+
+class StrayNotFound(NotFound):
+    code = "stray_not_found"
 
 
 class KeyNotFound(NotFound):

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,8 +54,12 @@ def session(daemon: DaemonProcess, port: int) -> Iterator[str]:
 
 
 def logged(daemon: DaemonProcess, event: str, session_id: str) -> list[Json]:
+    return [line for line in everything(daemon, event) if line.get("session_id") == session_id]
+
+
+def everything(daemon: DaemonProcess, event: str) -> list[Json]:
     lines = [json.loads(line) for line in daemon.log.read_text().splitlines() if line.startswith("{")]
-    return [line for line in lines if line["event"] == event and line.get("session_id") == session_id]
+    return [line for line in lines if line["event"] == event]
 
 
 # --- a list of hosts ---
@@ -94,6 +99,35 @@ def test_what_is_not_allowed_is_refused_and_logged(daemon: DaemonProcess, api: A
     assert "request_id" not in refused[-1], "it has nothing to do with the request that made the session"
     direct = api.exec(session, f"{CURL} --noproxy '*' http://{HOST}:{port}/hello")
     assert direct["exit_code"] == 7, "there is a way out past the proxy"
+
+
+FLOOD = """
+import socket
+for number in range(3000):
+    with socket.create_connection(("127.0.0.1", 3128)) as one:
+        one.sendall(b"GET http://x%d.example/ HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n" % number)
+        while one.recv(4096):
+            pass
+"""
+
+
+def test_a_flood_of_refusals_does_not_fill_the_log(daemon: DaemonProcess, api: Api) -> None:
+    session = api.create(network={"allow": ["pypi.org"]})["id"]
+    api.write(session, "/workspace/flood.py", FLOOD.encode())
+    before, began = daemon.log.stat().st_size, time.monotonic()
+    api.out(session, "python3 /workspace/flood.py", timeout_ms=100_000)
+    api.destroy(session)
+    seconds = time.monotonic() - began
+    wait_for(lambda: bool(logged(daemon, "session.destroyed", session)), "the end is logged")
+    refused = logged(daemon, "egress.refused", session)
+    assert 100 <= len(refused) <= 125 + seconds, f"{len(refused)} lines in {seconds:.0f} s"
+    assert daemon.log.stat().st_size - before < 100_000 + 1000 * seconds
+    told = sum(line.get("left_out", 0) for line in refused)
+    told += sum(one["count"] for one in everything(daemon, "log.left_out") if one["subject"] == session)
+    told += logged(daemon, "session.destroyed", session)[0].get("lines_left_out", {}).get("egress.refused", 0)
+    assert len(refused) + told == 3000, "what was left out is counted"
+    text = api.http.get("/metrics").text
+    assert sum(line.startswith("holdfast_egress_requests_total{") for line in text.splitlines()) <= 6
 
 
 def test_a_redirect_to_an_internal_address_leads_nowhere(api: Api, session: str, port: int) -> None:

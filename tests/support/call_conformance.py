@@ -60,6 +60,7 @@ def check_filters(
     for upper in (0, GARBAGE, 0xFFFFFFFF << 32):
         _check_sockets(filters, machine, upper)
     _check_clone(filters, machine)
+    _check_limits(filters, machine)
 
 
 def _check_sockets(filters: list[Program], machine: str, upper: int) -> None:
@@ -87,6 +88,14 @@ def _check_clone(filters: list[Program], machine: str) -> None:
     assert verdict(filters, Call(own, number, (17,))) == "allow", "a process"
     for flag in (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000):
         assert verdict(filters, Call(own, number, (17 | flag,))) in ("errno 1", "errno 38"), f"namespace {flag:x}"
+
+
+def _check_limits(filters: list[Program], machine: str) -> None:
+    own, number = ARCHITECTURES[machine], numbers(machine)["prlimit64"]
+    for upper in (0, GARBAGE, 0xFFFFFFFF << 32):
+        for process in (0, *range(2, 40), 4194304, 0x10001, 0x7FFFFFFF, 0x80000001, 0xFFFFFFFF):
+            assert verdict(filters, Call(own, number, (upper | process,))) == "allow", f"limits of {process}"
+        assert verdict(filters, Call(own, number, (upper | 1,))) == "errno 1", "limits of PID 1"
 
 
 class SystemCallConformance:

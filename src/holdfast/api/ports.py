@@ -18,6 +18,7 @@ from holdfast.sessions.types import (
     SessionView,
     SnapshotKind,
     SnapshotView,
+    StrayView,
     WorkspaceView,
 )
 from holdfast.store import EventPage, EventRow
@@ -154,6 +155,16 @@ class WorkspaceService(Protocol):
     async def list(self, *, caller: Caller) -> Sequence[WorkspaceView]: ...
 
     async def delete(self, reference: str, /, *, caller: Caller) -> None: ...
+
+
+class StrayService(Protocol):
+    """What is set aside, as the API uses it."""
+
+    async def list(self) -> Sequence[StrayView]: ...
+
+    async def adopt(self, id: str, /) -> StrayView: ...
+
+    async def remove(self, id: str, /) -> None: ...
 
 
 class KeyService(Protocol):

@@ -1,4 +1,4 @@
-"""What the verbs share: the options of a connection, output for people and for machines, and abbreviated ids.
+"""What the verbs share: the options of a connection, and output for people and for machines.
 
 Only light imports at the top: this file is loaded for ``--help`` too.
 """
@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.errors import BadInput, SessionNotFound
-
 if TYPE_CHECKING:
-    from holdfast.sdk import Client, Session
+    from holdfast.sdk import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
@@ -91,22 +89,6 @@ def ask(question: Callable[["Client"], Coroutine[Any, Any, R]]) -> R:
             return await question(client)
 
     return asyncio.run(go())
-
-
-async def find_session(client: "Client", text: str) -> "Session":
-    """The session with this id, or the only one whose id begins so; ``ses_`` may be left out."""
-    try:
-        return await client.get_session(text)
-    except SessionNotFound:
-        every = await client.list_sessions()
-    found = [one for one in every if one.id.startswith((text, "ses_" + text))]
-    live = [one for one in found if one.status != "destroyed"] or found
-    if not text or not live:
-        raise SessionNotFound(f"there is no session {text}; `holdfast ls` shows those there are")
-    if len(live) > 1:
-        some = ", ".join(one.id for one in live[:5])
-        raise BadInput(f"{text} is the beginning of {len(live)} sessions ({some}); write more of it")
-    return live[0]
 
 
 def shell_line(words: Sequence[str]) -> str:

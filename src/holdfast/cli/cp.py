@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import ask, connection, find_session, show_json, wants_json
+from holdfast.cli.common import ask, connection, show_json, wants_json
+from holdfast.cli.lookup import find_session
 from holdfast.cli.progress import bar
 from holdfast.errors import FileMissing
+from holdfast.protocol.thread_keys import KEY_PATTERN
 
 if TYPE_CHECKING:
     from holdfast.sdk import Client, Files
 
-_REMOTE = re.compile(r"([A-Za-z0-9_-]+):(/.*)", re.DOTALL)
+_REMOTE = re.compile(rf"({KEY_PATTERN}):(/.*)", re.DOTALL)
 _STANDARD = "-"
 _CONTENT = "/."
 _CHUNK = 1 << 20
@@ -68,7 +70,8 @@ class Side:
 @click.argument("target", metavar="DST")
 @connection
 def command(source: str, target: str) -> None:
-    """Copy a file or a folder; a place in a session is written ID:/path, and - is stdin or stdout.
+    """Copy a file or a folder; a place in a session is written ID:/path, in a thread's KEY:/path; - is stdin or
+    stdout.
 
     \b
     holdfast cp notes.txt ID:/tmp/       into that folder

@@ -4,9 +4,6 @@
 be interrupted, and need no daemon.
 """
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +13,7 @@ import click
 
 from holdfast.cli.building import shown
 from holdfast.cli.common import ask, config_file, configured, connection, show_json, show_table, wants_json
+from holdfast.cli.termination import terminable
 
 if TYPE_CHECKING:
     from holdfast.images.store import ImageStore
@@ -46,7 +44,7 @@ def build(
     wanted = import_module("holdfast.images.recipe").load(recipe)
     store = _store()
     builder = import_module("holdfast.images.builder").Builder
-    with shown(quiet=wants_json()) as tell, _terminable():
+    with shown(quiet=wants_json()) as tell, terminable():
         made = builder(store, tell=tell, mirror=mirror, seconds=timeout).build(
             wanted, name or wanted.name, rebuild=rebuild, replace=replace
         )
@@ -63,7 +61,7 @@ def build(
 def export(name: str, file: Path) -> None:
     """Write an image as a tar that `docker import` and `holdfast image import` take."""
     store = _store()
-    with _terminable():
+    with terminable():
         written = import_module("holdfast.images.exporter").export(store, name, file)
     if str(file) == "-":
         return
@@ -135,20 +133,6 @@ def rm(name: str) -> None:
 def _store() -> "ImageStore":
     store: ImageStore = import_module("holdfast.daemon.local_images").open_images(config_file())
     return store
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """A TERM ends it as Ctrl-C does: what is half made is removed."""
-
-    def interrupt(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def size(count: int | None) -> str:

@@ -1,11 +1,14 @@
 """``holdfast key``: who may use this daemon, and for what."""
 
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.common import ask, connection, show_json, show_table, wants_json
-from holdfast.sdk.results import KeyInfo
+
+if TYPE_CHECKING:  # its module loads asyncio, and --help stays fast
+    from holdfast.sdk.results import KeyInfo
 
 SCOPES = ("read", "use", "admin")
 HEADS = ("NAME", "SCOPE", "OWNER", "MAX SESSIONS", "CREATED", "LAST USED", "AT MOST")
@@ -101,7 +104,7 @@ def _number(value: int | None) -> str:
     return "-" if value is None else str(value)
 
 
-def _ceilings(key: KeyInfo) -> str:
+def _ceilings(key: "KeyInfo") -> str:
     """The most that each of its sessions may have, in the units of the options."""
     each = {"cpus": key.max_cpus, "memory": key.max_memory_mb, "pids": key.max_pids, "disk": key.max_disk_mb}
     return " ".join(f"{name}={value:.15g}" for name, value in each.items() if value is not None) or "-"

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import ask, connection, find_session, shell_line
+from holdfast.cli.common import ask, connection, shell_line
+from holdfast.cli.lookup import find_session
 
 if TYPE_CHECKING:
     from holdfast.sdk import Client

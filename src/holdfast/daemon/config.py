@@ -41,12 +41,13 @@ from holdfast.daemon.model_config import (
     RulesFile,
     ThreadLimits,
 )
-from holdfast.daemon.pool_setting import PoolSizes
+from holdfast.daemon.pool_setting import THREADS, PoolSizes
 from holdfast.daemon.provider_config import Providers
 from holdfast.daemon.setting_types import AbsolutePath, Float, Int, Name, split
 from holdfast.daemon.thread_config import AgentNames, ThreadIdle
 from holdfast.daemon.webhook_setting import MIN_KEY_LENGTH, WebhookConfig, from_json
 from holdfast.errors import BadInput, ConfigError
+from holdfast.images.names import canonical
 from holdfast.protocol.places import find_config_file
 from holdfast.sessions.network import NetworkPolicy
 
@@ -113,6 +114,11 @@ class Config(BaseModel):
 
     listen: str = "127.0.0.1:8080"
     api_key: SecretStr | None = None
+    request_head_seconds: Annotated[Float, Field(ge=1)] = 15.0
+    request_body_seconds: Annotated[Float, Field(ge=1)] = 60.0
+    keep_alive_seconds: Annotated[Float, Field(ge=1)] = 30.0
+    max_connections: Annotated[Int, Field(ge=16)] = 4096
+    max_connections_per_peer: Annotated[Int, Field(ge=1)] = 1024
     state_dir: Path = Field(default_factory=default_state_dir)
     database_url: SecretStr | None = None
 
@@ -129,6 +135,7 @@ class Config(BaseModel):
     max_snapshots: Annotated[Int, Field(ge=0)] = 100
     snapshot_dir: AbsolutePath | None = None
     max_workspaces: Annotated[Int, Field(ge=0)] = 100
+    stray_keep_days: Annotated[Float, Field(gt=0, le=3650)] = 7.0
     reap_interval_seconds: Annotated[Float, Field(gt=0)] = 30.0
 
     max_cpus: Annotated[Float, Field(ge=0.01)] | None = None
@@ -145,6 +152,8 @@ class Config(BaseModel):
     disk_limit_mb: Annotated[Int, Field(ge=16)] = Field(
         default_factory=lambda earlier: _no_more(2048, "max_disk_mb", earlier)
     )
+    disk_low_mb: Annotated[Int, Field(ge=0)] = 256
+    disk_reserve_mb: Annotated[Int, Field(ge=0, le=4096)] = 64
     network: Annotated[InstanceOf[NetworkPolicy], BeforeValidator(_network)] = NetworkPolicy.NONE
     egress_private_hosts: Annotated[tuple[Name, ...], BeforeValidator(split)] = ()
     readonly_rootfs: bool = True
@@ -178,10 +187,18 @@ class Config(BaseModel):
     thread_idle: ThreadIdle = Field(default_factory=dict)
     thread_files_dir: AbsolutePath | None = None
     thread_file_bytes: Annotated[Int, Field(ge=1024)] = 1 << 30
+    thread_files_bytes: Annotated[Int, Field(ge=1024)] = 10 << 30
+    thread_files_count: Annotated[Int, Field(ge=10)] = 5000
+    thread_events_bytes: Annotated[Int, Field(ge=1_000_000)] = 256_000_000
+    thread_events_count: Annotated[Int, Field(ge=1000)] = 500_000
+    thread_events_per_second: Annotated[Float, Field(ge=1)] = 200.0
     thread_retry_seconds: Annotated[Float, Field(gt=0)] = 2.0
     thread_resolve_seconds: Annotated[Float, Field(gt=0)] = 60.0
     thread_lease_seconds: Annotated[Float, Field(ge=3)] = 30.0
     agent_idle_seconds: Annotated[Float, Field(gt=0)] = 600.0
+    agent_start_seconds: Annotated[Float, Field(ge=1)] | None = None
+    agent_request_seconds: Annotated[Float, Field(ge=1)] | None = None
+    agent_health_seconds: Annotated[Float, Field(ge=1)] | None = None
     turn_seconds: Annotated[Float, Field(gt=0)] = 6 * 3600.0
     question_seconds: Annotated[Float, Field(gt=0)] = 15 * 60.0
     node_grace_seconds: Annotated[Float, Field(ge=15)] = 600.0
@@ -256,13 +273,18 @@ class Config(BaseModel):
             raise ValueError("must name an absolute path: sqlite:////absolute/path, with four slashes")
         return value
 
+    @field_validator("allowed_images")
+    @classmethod
+    def _one_form(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return None if value is None else tuple(canonical(image) for image in value)
+
     @field_validator("default_image")
     @classmethod
     def _allowed_default(cls, value: str, info: ValidationInfo) -> str:
-        allowed = info.data.get("allowed_images")
-        if allowed is not None and value not in allowed:
+        allowed, image = info.data.get("allowed_images"), canonical(value)
+        if allowed is not None and image not in allowed:
             raise ValueError(f"must be one of allowed_images, which are {', '.join(allowed) or 'none at all'}")
-        return value
+        return image
 
     @field_validator("egress_private_hosts")
     @classmethod
@@ -274,7 +296,7 @@ class Config(BaseModel):
     @classmethod
     def _allowed_in_pool(cls, value: Mapping[str, int], info: ValidationInfo) -> Mapping[str, int]:
         allowed = info.data.get("allowed_images")
-        for image in value:
+        for image in value.keys() - {THREADS}:
             if allowed is not None and image not in allowed:
                 raise ValueError(f"{image}: must be one of allowed_images, which are {', '.join(allowed) or 'none'}")
         return value

@@ -10,6 +10,7 @@ from pathlib import Path
 from holdfast.daemon.config import Config
 from holdfast.daemon.exposure import ADVICE, exposure
 from holdfast.daemon.node import StateLock
+from holdfast.daemon.pool_setting import THREADS
 from holdfast.daemon.trial import try_sandbox
 from holdfast.daemon.wiring import make_driver
 from holdfast.drivers.base import Check
@@ -17,6 +18,7 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast.store import Store
 
 _POOLED_MB = 11
+_POOLED_AGENT_MB = 110
 """Of a sandbox that has the runner's pages to itself; in company it is about 4."""
 
 
@@ -76,12 +78,15 @@ def _exposed(config: Config) -> list[Check]:
 
 def _pool(config: Config) -> list[Check]:
     """What the sandboxes that are kept ready cost, where there are to be any."""
-    count = sum(config.pool.values())
+    count, agents = sum(config.pool.values()), config.pool.get(THREADS, 0)
     if not count:
         return []
-    have = _available_mb()
-    detail = f"{count} sandboxes are kept ready, at up to {_POOLED_MB} MB of memory each; {have} MB are available"
-    return [Check("warm pool", count * _POOLED_MB <= have, detail, "Set pool to fewer sandboxes", fatal=False)]
+    have, need = _available_mb(), (count - agents) * _POOLED_MB + agents * _POOLED_AGENT_MB
+    detail = f"{count} sandboxes are kept ready, at up to {_POOLED_MB} MB of memory each"
+    if agents:
+        detail += f" ({agents} of them with an agent, at some {_POOLED_AGENT_MB} MB)"
+    detail += f"; {have} MB are available"
+    return [Check("warm pool", need <= have, detail, "Set pool to fewer sandboxes", fatal=False)]
 
 
 def _builds() -> Check:

@@ -338,5 +338,15 @@ class Driver(ABC):
         """
         return await asyncio.to_thread(allocated_bytes, place)
 
+    async def trim(self) -> None:  # noqa: B027 - most drivers hold nothing that could be given back
+        """Give back to the host what the disks of all sandboxes hold and do not need any more."""
+
+    async def read_only(self) -> Sequence[str]:
+        """The ids of sandboxes whose disks take no write any more, since the host's failed or was full.
+
+        ``stop`` and ``start`` mend such a disk: what can be saved of it is there then.
+        """
+        return ()
+
     async def close(self) -> None:  # noqa: B027 - most drivers hold nothing
         """Let go of what this process holds. Sandboxes keep running."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO, TypeVar
 
+from holdfast.concurrency import seen
 from holdfast.errors import DriverTransient, RuntimeUnavailable
 
 T = TypeVar("T")
@@ -56,7 +57,8 @@ async def run(
     started = _Started()
     # In a thread: a child that the event loop itself starts costs several times as much in a process of our size.
     call = partial(_run, argv, timeout, env, output, started)
-    work = asyncio.ensure_future(asyncio.to_thread(call if within is None else partial(_run_apart, within, call)))
+    prepared = call if within is None else partial(_run_apart, within, call)
+    work = seen(asyncio.ensure_future(asyncio.to_thread(prepared)))
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:
@@ -155,7 +157,7 @@ async def uninterrupted(work: Coroutine[object, object, T]) -> T:
 
     For what must not stop half-way and is short: a runtime that is killed while it starts a container leaves pieces.
     """
-    task = asyncio.ensure_future(work)
+    task = seen(asyncio.ensure_future(work))
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:

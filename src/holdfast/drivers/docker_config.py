@@ -82,6 +82,7 @@ def build(spec: SandboxSpec, host: DockerHost, places: Places, skeleton: Skeleto
         "User": f"{user}:{user}",
         "WorkingDir": "/",
         "Entrypoint": [],
+        "StopSignal": "SIGKILL",  # the runner takes no other, so that nothing inside can end it
         "Cmd": host.bundle.runner_argv(),
         # A name without a value takes away what Docker would add.
         "Env": [*(f"{name}={value}" for name, value in variables.items()), "HOSTNAME"],

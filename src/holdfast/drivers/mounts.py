@@ -49,6 +49,24 @@ def is_mounted(path: Path) -> bool:
         return any(_unescape(line.split(" ", 5)[4]) == wanted for line in lines)
 
 
+def read_only() -> frozenset[str]:
+    """Where an ext4 file system is mounted that takes no writes any more, though it was mounted for writing.
+
+    Its journal could not be written. Newer kernels say ``emergency_ro``, older ones make the file system read-only,
+    which shows behind the dash; what stands before it is how this mount was made.
+    """
+    found = set()
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
+        for line in lines:
+            mount, _, file_system = line.rstrip("\n").partition(" - ")
+            kind, _source, options = file_system.split(" ", 2)
+            fields = mount.split(" ")
+            made_so = "ro" in fields[5].split(",")
+            if kind == "ext4" and not made_so and {"ro", "emergency_ro"} & set(options.split(",")):
+                found.add(_unescape(fields[4]))
+    return frozenset(found)
+
+
 def _unescape(text: str) -> str:
     for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         text = text.replace(code, character)

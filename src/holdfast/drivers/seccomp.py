@@ -51,7 +51,7 @@ lgetxattr link linkat listen listxattr llistxattr lremovexattr lseek lsetxattr l
 membarrier memfd_create memfd_secret mincore mkdir mkdirat mknod mknodat mlock mlock2 mlockall mmap mprotect
 mq_getsetattr mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink mremap mseal msgctl msgget msgrcv msgsnd msync
 munlock munlockall munmap nanosleep newfstatat open openat openat2 pause pidfd_open pidfd_send_signal pipe pipe2
-pkey_alloc pkey_free pkey_mprotect poll ppoll prctl pread64 preadv preadv2 prlimit64 process_mrelease process_vm_readv
+pkey_alloc pkey_free pkey_mprotect poll ppoll prctl pread64 preadv preadv2 process_mrelease process_vm_readv
 process_vm_writev pselect6 ptrace pwrite64 pwritev pwritev2 read readahead readlink readlinkat readv recvfrom recvmmsg
 recvmsg remap_file_pages removexattr rename renameat renameat2 restart_syscall rmdir rseq rt_sigaction rt_sigpending
 rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_tgsigqueueinfo sched_get_priority_max
@@ -65,6 +65,12 @@ timer_delete timer_getoverrun timer_gettime timer_settime timerfd_create timerfd
 truncate ugetrlimit umask uname unlink unlinkat utime utimensat utimes vfork vmsplice wait4 waitid waitpid write
 writev
 """
+
+_FIRST_PROCESS = 1
+_SPARE_FIRST_PROCESS = {"prlimit64": 0}
+"""By which argument these name a process, which may be any but the runner: a limit on its memory or time ends it."""
+_SIGNALS = {"kill": 0, "pidfd_open": 0, "rt_sigqueueinfo": 0, "rt_tgsigqueueinfo": 0, "tgkill": 0, "tkill": 0}
+"""The same for a kernel that lets a process of the sandbox signal its PID 1, as Linux does not."""
 
 _REFUSED = """
 acct add_key adjtimex bpf clock_adjtime clock_settime delete_module fanotify_init fanotify_mark finit_module fsconfig
@@ -89,18 +95,36 @@ Rule = dict[str, object]
 
 def profile(machine: str) -> dict[str, object]:
     """The ``linux.seccomp`` part of an OCI configuration, for this kind of machine (``uname -m``)."""
+    sparing = [rule for name, index in _SPARE_FIRST_PROCESS.items() for rule in _for_any_but_the_first(name, index)]
+    return _profile(machine, [*_rules(), *sparing])
+
+
+def _profile(machine: str, rules: list[Rule]) -> dict[str, object]:
     return {
         "defaultAction": "SCMP_ACT_ERRNO",
         "defaultErrnoRet": _ENOSYS,
         "architectures": _ARCHITECTURES.get(machine, []),
-        "syscalls": [
-            {"names": _ALLOWED.split(), "action": "SCMP_ACT_ALLOW"},
-            {"names": _REFUSED.split(), "action": "SCMP_ACT_ERRNO", "errnoRet": _EPERM},
-            _when("clone", _masked(0, _NEW_NAMESPACES, 0)),
-            *(_when("personality", _int(0, value)) for value in (0, 8, 0x20000, 0x20008, 0xFFFFFFFF)),
-            *_sockets(),
-        ],
+        "syscalls": rules,
     }
+
+
+def _rules() -> list[Rule]:
+    return [
+        {"names": _ALLOWED.split(), "action": "SCMP_ACT_ALLOW"},
+        {"names": _REFUSED.split(), "action": "SCMP_ACT_ERRNO", "errnoRet": _EPERM},
+        _when("clone", _masked(0, _NEW_NAMESPACES, 0)),
+        *(_when("personality", _int(0, value)) for value in (0, 8, 0x20000, 0x20008, 0xFFFFFFFF)),
+        *_sockets(),
+    ]
+
+
+def _for_any_but_the_first(name: str, index: int) -> list[Rule]:
+    """Allow a call unless it names PID 1. No comparison means "not", so: it has a bit that 1 does not have, or is 0."""
+    bits = [_masked(index, 1 << bit, 1 << bit) for bit in range(1, 32)]
+    return [
+        *(_when(name, other) for other in (_int(index, 0), *bits)),
+        _when(name, _int(index, _FIRST_PROCESS), errno=_EPERM),
+    ]
 
 
 def _sockets() -> list[Rule]:
@@ -127,22 +151,28 @@ def _sockets() -> list[Rule]:
 
 def docker_profile(machine: str) -> dict[str, object]:
     """The same for Docker's ``--security-opt seccomp=``; before version 23 it has EPERM for what is not listed."""
-    return _with(machine, {"names": _UNKNOWN.split(), "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS})
+    whole = profile(machine)
+    rules = whole["syscalls"]
+    assert isinstance(rules, list)
+    unknown: Rule = {"names": _UNKNOWN.split(), "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS}
+    return {**whole, "syscalls": [*rules, unknown]}
 
 
 def gvisor_profile(machine: str) -> dict[str, object]:
     """The same for gVisor, which knows no answer but EPERM: after that libc makes no thread, instead of falling back.
 
     So its own kernel gives the answer, which is not the host's: what is in the sandbox reaches the host by neither.
+    And it protects no PID 1 from those inside, so that is done here, ahead of the rest: it takes rules in their order.
     """
-    return _with(machine, {"names": _UNKNOWN.split(), "action": "SCMP_ACT_ALLOW"})
-
-
-def _with(machine: str, rule: Rule) -> dict[str, object]:
-    whole = profile(machine)
-    syscalls = whole["syscalls"]
-    assert isinstance(syscalls, list)
-    return {**whole, "syscalls": [*syscalls, rule]}
+    calls = {**_SPARE_FIRST_PROCESS, **_SIGNALS}
+    return _profile(
+        machine,
+        [
+            *(_when(name, _int(index, _FIRST_PROCESS), errno=_EPERM) for name, index in calls.items()),
+            *_rules(),
+            {"names": [*_UNKNOWN.split(), *_SPARE_FIRST_PROCESS], "action": "SCMP_ACT_ALLOW"},
+        ],
+    )
 
 
 def _when(name: str, *arguments: Rule, errno: int | None = None) -> Rule:

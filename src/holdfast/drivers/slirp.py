@@ -15,6 +15,7 @@ import contextlib
 import ipaddress
 import json
 import os
+import resource
 import select
 import shutil
 import socket
@@ -37,6 +38,8 @@ CHECK = "network full"
 REMEDY = "For network full: apt-get install slirp4netns iproute2"
 _TUN = Path("/dev/net/tun")
 _SECONDS = 20.0
+_MAX_LOG = 1 << 20
+"""What is sent to it decides what it says."""
 _NETLINK_XFRM = 6
 _OWN_BLOCK = "10.0.2.0/24"
 """The helper's; inside it only the name server has anything to say."""
@@ -129,7 +132,10 @@ class Slirp:
                     stderr=complaints,
                     pass_fds=(tell, alive),
                     start_new_session=True,
+                    restore_signals=False,  # a log that is too large is an error for it, and not its end
                 )
+            with contextlib.suppress(ProcessLookupError):
+                resource.prlimit(helper.pid, resource.RLIMIT_FSIZE, (_MAX_LOG, _MAX_LOG))
             _helpers[self._name] = helper
         except OSError as error:
             os.close(ready)

@@ -17,6 +17,7 @@ from holdfast.sessions.live import Clock
 from holdfast.sessions.machine import Status
 from holdfast.sessions.names import check_name
 from holdfast.sessions.network import NetworkPolicy
+from holdfast.sessions.room import Room
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.spec import KEPT_SECONDS, SessionSpec, choose_image, choose_spec, choose_ttl, continued
 from holdfast.sessions.types import CreateRequest, ForkRequest
@@ -37,6 +38,7 @@ class Planning:
         driver: Driver,
         images: ImageStore,
         captures: Captures,
+        room: Room,
         settings: SessionSettings,
         *,
         node: str,
@@ -46,14 +48,15 @@ class Planning:
         self._driver = driver
         self._images = images
         self._captures = captures
+        self._room = room
         self._settings = settings
         self._node = node
         self._clock = clock
         self._way_out = way_out
 
-    async def plain(self, image: str) -> SessionRow:
-        """For the pool: what a create that names only the image would ask for."""
-        return await self.session(CreateRequest(image=image), None, ROOT.owner)
+    async def plain(self, request: CreateRequest) -> SessionRow:
+        """For the pool: what such a create of anybody would get."""
+        return await self.session(request, None, ROOT.owner)
 
     async def session(
         self,
@@ -119,6 +122,7 @@ class Planning:
 
     async def _row(self, spec: SessionSpec, image: str, owner: str, ttl: int) -> SessionRow:
         self._way_out.check(spec.network)
+        await self._room.check("new sessions")
         root = await self._images.resolve(image)
         now = self._clock()
         return SessionRow(
@@ -162,5 +166,6 @@ class Planning:
 
 def _hash(req: CreateRequest | ForkRequest, *more: str) -> str:
     fields = asdict(req)
+    fields.pop("purpose", None)  # whether it comes from the pool changes nothing
     told = {name: value for name, value in fields.items() if _LATER_FIELDS.get(name, _ALWAYS) != value}
     return hashlib.sha256(json.dumps([told, *more] if more else told, sort_keys=True, default=str).encode()).hexdigest()

@@ -72,6 +72,9 @@ class TestGvisor(DriverConformance):
 
     test_kills_for_want_of_memory_are_counted = test_memory_is_limited
 
+    async def test_it_is_not_the_first_to_go_when_memory_runs_out(self, harness: Harness) -> None:
+        raise SkipTest("its kernel chooses nobody by that number: the host ends the sandbox as a whole")
+
     async def test_a_fork_bomb_is_contained(self, harness: Harness) -> None:
         """What was killed counts for a moment longer than on Linux; until then commands are refused, and told why."""
         async with limited(harness, "pids_limit", pids=PIDS) as box:
@@ -128,6 +131,8 @@ class TestGvisor(DriverConformance):
 
 
 QUICK = {
+    "test_no_signal_from_inside_ends_it",
+    "test_it_cannot_be_read_changed_or_limited",
     "test_what_was_put_on_disk_goes_on",
     "test_its_memory_can_be_given_up",
     "test_nothing_of_it_runs_meanwhile",

@@ -69,7 +69,7 @@ def test_help_is_fast_and_names_every_verb() -> None:
     assert min(once() for _ in range(3)) < 0.5, "seconds of the processor's time"
     loaded = "import sys, holdfast.cli.main as m\nm.run(['--help'])\nprint(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", loaded], check=True, capture_output=True, text=True).stdout.split()
-    assert not {"httpx2", "rich", "pydantic", "fastapi", "asyncio"} & set(modules)
+    assert not {"httpx2", "rich", "pydantic", "fastapi", "asyncio", "prompt_toolkit"} & set(modules)
 
 
 def test_new_ls_rm(cli: Cli, api: RunningApi) -> None:
@@ -164,7 +164,9 @@ def test_ids_may_be_abbreviated(cli: Cli, api: RunningApi) -> None:
     for _ in range(11):
         cli("new")
     assert cli("exec", "ses_0000001", "--", "echo x").out == "x\n"
-    assert cli("exec", "0000001", "--", "echo x").out == "x\n"
+    assert cli("exec", "0010", "--", "echo x").out == "x\n"  # the end of one
+    assert "0000001 is the beginning or the end of 2 sessions" in cli("exec", "0000001", "--", "true").err
+    assert cli("exec", "10", "--", "true").code == 1, "too short an end"
     vague = cli("exec", "ses_", "--", "true")
     assert (vague.code, "11 sessions" in vague.err) == (1, True)
     missing = cli("exec", "q", "--json", "--", "true")

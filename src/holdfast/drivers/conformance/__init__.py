@@ -14,6 +14,7 @@ Tests use the tiny language of the fake driver's runner (``echo``, ``sleep``, ``
 """
 
 from holdfast.drivers.conformance.counts import CountsConformance
+from holdfast.drivers.conformance.first_process import FirstProcessConformance
 from holdfast.drivers.conformance.harness import Harness
 from holdfast.drivers.conformance.isolation import IsolationConformance
 from holdfast.drivers.conformance.lifecycle import LifecycleConformance
@@ -32,6 +33,7 @@ class DriverConformance(
     LifecycleConformance,
     LinkConformance,
     IsolationConformance,
+    FirstProcessConformance,
     LimitsConformance,
     CountsConformance,
     StatsConformance,
