@@ -46,6 +46,9 @@ class MemoryBooks:
         self.the_account = account
         self.tags: list[str | None] = []
         self.calls: list[Call] = []
+        self.begun: list[Call] = []
+        self.open: dict[str, Call] = {}
+        """Those that have begun and not ended, as last told."""
         self.told: list[TurnEvent] = []
         self.spent_before = 0.0
 
@@ -57,7 +60,17 @@ class MemoryBooks:
         total = self.spent_before + sum(call.cost_usd or 0.0 for call in self.calls)
         return Spent(total, total)
 
-    async def record(self, _account: Account, call: Call, /) -> None:
+    async def begin(self, _account: Account, call: Call, /) -> str:
+        self.begun.append(call)
+        self.open[f"use_{len(self.begun)}"] = call
+        return f"use_{len(self.begun)}"
+
+    async def advance(self, call_id: str, call: Call, /) -> None:
+        self.open[call_id] = call
+
+    async def record(self, _account: Account, call: Call, call_id: str | None = None, /) -> None:
+        if call_id is not None:
+            del self.open[call_id]
         self.calls.append(call)
 
     async def tell(self, _account: Account, events: Sequence[TurnEvent], /) -> None:

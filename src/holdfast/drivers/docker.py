@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from holdfast.drivers import cgroup_stats, cgroups, docker_config, docker_skeleton, runtime_bundle
+from holdfast.drivers import cgroup_stats, cgroups, docker_config, docker_skeleton, runtime_bundle, withheld
 from holdfast.drivers.base import (
     Capabilities,
     Check,
@@ -100,6 +100,7 @@ class DockerDriver(SpaceDriver):
         self._home.mkdir(parents=True, exist_ok=True)
         for directory in (self._state_dir, self._home):
             directory.chmod(0o711)  # sandboxes run under other ids and must be able to pass through
+        withheld.OF_THIS_HOST.begin(Path("/usr"))
         self._host = DockerHost(
             bundle=await asyncio.to_thread(runtime_bundle.build, self._state_dir / "runtime-bundle"),
             owner=os.geteuid(),

@@ -35,7 +35,17 @@ MASKED = (
     "/sys/kernel/debug",
     "/sys/kernel/security",
 )
-READONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys")
+READONLY = (
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/sys",
+    # Where commands run as the sandbox's root they own these, too, and could have the kernel end the runner first.
+    "/proc/1/oom_adj",
+    "/proc/1/oom_score_adj",
+    "/proc/1/task/1/oom_adj",
+    "/proc/1/task/1/oom_score_adj",
+)
 
 
 def host_name(session_id: str) -> str:
