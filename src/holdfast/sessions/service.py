@@ -149,7 +149,7 @@ class SessionService:
             self._lifecycle,
             self._operations,
             self._planning.plain,
-            Borrowed(self._lifecycle.lend, clock),
+            Borrowed(self._lifecycle.lend, clock, self.room),
             settings.warm_pool,
             max_live=settings.max_sessions,
             metrics=metrics,

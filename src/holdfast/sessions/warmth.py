@@ -14,6 +14,7 @@ from holdfast.sessions.files import SessionFiles
 from holdfast.sessions.live import Clock, LiveSession
 from holdfast.sessions.ports import Ports
 from holdfast.sessions.processes import Processes
+from holdfast.sessions.room import Room
 from holdfast.sessions.types import CreateRequest
 from holdfast.store import SessionRow
 
@@ -53,11 +54,11 @@ class Warmer(Protocol):
 class Borrowed:
     """Sandboxes that are being made ready: usable here, and by nobody else."""
 
-    def __init__(self, lend: Lend, clock: Clock) -> None:
+    def __init__(self, lend: Lend, clock: Clock, room: Room) -> None:
         self._lend = lend
         self._lent: dict[str, LiveSession] = {}
         self.sandbox = PooledSandbox(
-            Processes(self._usable, clock), SessionFiles(self._usable, clock), Ports(self._usable, clock)
+            Processes(self._usable, clock), SessionFiles(self._usable, clock, room), Ports(self._usable, clock)
         )
 
     @contextlib.contextmanager
