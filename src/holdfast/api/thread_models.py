@@ -1,6 +1,5 @@
 """Threads as they look on the wire: messages, turns, events and files."""
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -18,7 +17,6 @@ from holdfast.threads.keys import DEFAULT_CHANNEL, MAX_CHANNEL, MAX_MESSAGE_ID
 from holdfast.threads.service import MAX_TEXT
 from holdfast.threads.types import (
     ChannelView,
-    EventsPage,
     EventView,
     FileView,
     How,
@@ -131,9 +129,13 @@ class ThreadOut(BaseModel):
     created_at: Timestamp
     last_activity_at: Timestamp
     usage: UsageOut | None = Field(description="Its calls to models, in all; null where a resolve found all there")
+    channel: str | None = Field(description="In which something happened last")
+    resumed_at: Timestamp | None = Field(description="When its sandbox or agent was last woken, or brought back")
+    destroyed_at: Timestamp | None = Field(description="When it last lost a sandbox")
+    healthy_at: Timestamp | None = Field(description="When sandbox and agent were last seen to answer")
 
     @classmethod
-    def of(cls, view: ThreadView) -> "ThreadOut":
+    def of(cls, view: ThreadView, *, secrets: bool = True) -> "ThreadOut":
         return cls.model_construct(
             id=view.id,
             key=view.key,
@@ -143,7 +145,7 @@ class ThreadOut(BaseModel):
             session_id=view.session_id,
             sleep_state=view.sleep_state,
             channels=[ChannelOut.of(one) for one in view.channels],
-            options=OptionsOut.of(view.options),
+            options=OptionsOut.of(view.options, secrets=secrets),
             preview_url=view.preview_url,
             resume_failures=view.resume_failures,
             last_error=view.last_error,
@@ -151,7 +153,15 @@ class ThreadOut(BaseModel):
             created_at=timestamp(view.created_at),
             last_activity_at=timestamp(view.last_activity_at),
             usage=None if view.usage is None else UsageOut.of(view.usage),
+            channel=view.channel,
+            resumed_at=_moment(view.resumed_at),
+            destroyed_at=_moment(view.destroyed_at),
+            healthy_at=_moment(view.healthy_at),
         )
+
+
+def _moment(at: float | None) -> Timestamp | None:
+    return None if at is None else timestamp(at)
 
 
 class ThreadPage(BaseModel):
@@ -281,15 +291,13 @@ class LineOut(BaseModel):
     author: str | None
     at: Timestamp
 
+    @classmethod
+    def of(cls, line: Line) -> "LineOut":
+        return cls.model_construct(**asdict(line) | {"at": timestamp(line.at)})
+
 
 class TranscriptOut(BaseModel):
     lines: list[LineOut]
-
-    @classmethod
-    def of(cls, lines: Sequence[Line]) -> "TranscriptOut":
-        return cls.model_construct(
-            lines=[LineOut.model_construct(**asdict(line) | {"at": timestamp(line.at)}) for line in lines]
-        )
 
 
 class ThreadEventOut(BaseModel):
@@ -308,16 +316,12 @@ class ThreadEventOut(BaseModel):
 
 
 class ThreadEventList(BaseModel):
-    """``next`` is the ``after`` of the next request."""
+    """``next`` is the ``after`` of the next request. Events up to ``pruned`` were forgotten: there were too many."""
 
     events: list[ThreadEventOut]
     next: int
     newest: int
-
-    @classmethod
-    def of(cls, page: EventsPage) -> "ThreadEventList":
-        events = [ThreadEventOut.of(view) for view in page.events]
-        return cls.model_construct(events=events, next=page.next, newest=page.newest)
+    pruned: int = 0
 
 
 def event_fields(view: EventView) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import json
 
 from holdfast.drivers.base import SandboxSpec
 from holdfast.drivers.runtime_bundle import LINK_DIR, RUN_DIR, RuntimeBundle
+from holdfast.images.layout import PATH
 
 SANDBOX_USER = 1000
 WORKSPACE = "/workspace"
@@ -55,7 +56,8 @@ def environment(spec: SandboxSpec, bundle: RuntimeBundle, user: int) -> dict[str
     """What the runner is started with; it hands none of the HOLDFAST variables on."""
     name = "sandbox" if user else "root"
     return {
-        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "PATH": PATH,
+        "PIP_BREAK_SYSTEM_PACKAGES": "1",  # the whole system is this session's own; there is nobody to protect it for
         "HOME": WORKSPACE,
         "USER": name,
         "LOGNAME": name,

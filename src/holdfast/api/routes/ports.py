@@ -13,11 +13,13 @@ from starlette.responses import Response
 
 from holdfast.api.routes.common import SessionId, checked_session_id, failures, reply
 from holdfast.api.websockets import accepted
+from holdfast.concurrency import seen
 from holdfast.errors import BadInput
 from holdfast.link.link import Stream
 from holdfast.sessions.ports import Listening, Ports
 
 CHUNK = 1 << 16
+MOST_TEXT = 100
 EOF = json.dumps({"eof": True})
 
 
@@ -70,8 +72,8 @@ def _port(text: str) -> int:
 
 async def _carry(socket: WebSocket, stream: Stream) -> None:
     """Both ways, until both have ended or either end is gone."""
-    inward = asyncio.ensure_future(_inward(socket, stream))
-    outward = asyncio.ensure_future(_outward(socket, stream))
+    inward = seen(asyncio.ensure_future(_inward(socket, stream)))
+    outward = seen(asyncio.ensure_future(_outward(socket, stream)))
     both = [inward, outward]
     try:
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -100,11 +102,11 @@ async def _inward(socket: WebSocket, stream: Stream) -> bool:
                 writer.write(message["bytes"])
                 await writer.drain()
             elif message.get("text"):
-                if message["text"] != EOF and json.loads(message["text"]) != {"eof": True}:
+                if message["text"] != EOF and json.loads(message["text"][:MOST_TEXT]) != {"eof": True}:
                     raise ValueError("unknown")
                 writer.write_eof()
                 return True
-        except ValueError:
+        except (ValueError, RecursionError):
             raise BadInput('a text message must be {"eof": true}; send data as binary') from None
         except OSError:
             return True  # the port takes no more; what it still says comes the other way

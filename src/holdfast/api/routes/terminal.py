@@ -12,15 +12,18 @@ import json
 from typing import Annotated
 
 from fastapi import APIRouter, Query, WebSocket
-from pydantic import ValidationError
 
 from holdfast.api.process_models import ProcessOut, TerminalIn
 from holdfast.api.request_model import Request
 from holdfast.api.routes.common import checked_session_id
 from holdfast.api.websockets import accepted
+from holdfast.concurrency import seen
 from holdfast.errors import BadInput
 from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.processes import Attachment, Processes, ProcessRequest, ProcessView, TerminalSize
+
+MOST_TEXT = 1000
+"""Characters of a text message: all that is longer is binary."""
 
 
 class _Told(Request):
@@ -85,8 +88,8 @@ class _Conversation:
         self._attachment = Attachment()
 
     async def run(self, offset: int) -> None:
-        showing = asyncio.ensure_future(self._show(offset))
-        typing = asyncio.ensure_future(self._type())
+        showing = seen(asyncio.ensure_future(self._show(offset)))
+        typing = seen(asyncio.ensure_future(self._type()))
         try:
             await asyncio.wait([showing, typing], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -128,6 +131,8 @@ class _Conversation:
 
 def _size(text: str) -> TerminalSize:
     try:
+        if len(text) > MOST_TEXT:
+            raise ValueError("too long")
         return _Told.model_validate_json(text).resize.size()
-    except ValidationError:
+    except ValueError:  # a ValidationError is one
         raise BadInput('a text message must be {"resize": {"rows": R, "columns": C}}; send input as binary') from None

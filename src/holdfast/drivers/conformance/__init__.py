@@ -13,6 +13,7 @@ Tests use the tiny language of the fake driver's runner (``echo``, ``sleep``, ``
 ``Harness.real_shell`` says that there is a real one.
 """
 
+from holdfast.drivers.conformance.counts import CountsConformance
 from holdfast.drivers.conformance.first_process import FirstProcessConformance
 from holdfast.drivers.conformance.harness import Harness
 from holdfast.drivers.conformance.isolation import IsolationConformance
@@ -34,6 +35,7 @@ class DriverConformance(
     IsolationConformance,
     FirstProcessConformance,
     LimitsConformance,
+    CountsConformance,
     StatsConformance,
     SleepConformance,
     MemoryConformance,
