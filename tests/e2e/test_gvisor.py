@@ -28,7 +28,6 @@ OTHERWISE = {
     "forgery/children-inherit-no-control": NO_LS,
     "killers/environment-too-large": TOO_LONG,
     "killers/exec-closes-stderr": NO_LS,
-    "killers/kill-the-parent": "its kernel lets a process of the sandbox kill PID 1, which ends the sandbox",
     "request/env-path": NO_LS,
     "restart/restart-many-times": NO_LS,
     "state/umask-persists": NO_LS,

@@ -25,6 +25,7 @@ from holdfast.broker.models.proxy import ModelProxy
 from holdfast.broker.models.settings import ProxySettings
 from holdfast.drivers.base import Limits
 from holdfast.link.link import Link
+from holdfast.network.outside import Outside
 from holdfast.protocol.models import Model, Wire, placeholder
 from holdfast.protocol.turn_events import TurnEvent
 from holdfast.sessions.network import NetworkPolicy
@@ -154,7 +155,7 @@ async def model_door(
     settings = settings or ProxySettings()
     registry = CollectorRegistry()
     providers = [provider_at(server, "one", wire, "m1"), provider_at(server, "two", wire, "m2"), *more]
-    network = HttpUpstream(idle_seconds=settings.idle_seconds)
+    network = HttpUpstream(idle_seconds=settings.idle_seconds, outside=Outside())
     proxy = ModelProxy(Catalogue(providers), books, network, DemoUpstream(), settings, ModelMetrics(registry))
     broker = ModelBroker()
     broker.serve("llm", proxy)

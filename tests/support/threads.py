@@ -28,7 +28,7 @@ from holdfast.threads.settings import ThreadSettings
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import EventView, MessageView, Mode, NewMessage, TurnView
 from holdfast.threads.voice import NoTranscriber, Transcriber
-from support.house import NODE, House
+from support.house import DEFAULTS, NODE, House
 from support.waiting import PATIENCE as PATIENCE
 from support.waiting import until
 
@@ -165,12 +165,13 @@ class Street:
         """Of the agents of daemons to come."""
         self.agent_seconds = 0.5
         """How long those may take for anything."""
+        self.session_settings = DEFAULTS
 
     @contextlib.asynccontextmanager
     async def daemon(self, settings: ThreadSettings = QUICK, **changes: object) -> AsyncIterator[Desk]:
         """From its start to its orderly end."""
         chosen = replace(settings, **changes)  # type: ignore[arg-type]  # its own fields, by name
-        async with self.house.daemon() as sessions:
+        async with self.house.daemon(self.session_settings) as sessions:
             agent, driver = self._agent(), self.house.driver
             tools = Tools(
                 store=self.store,

@@ -5,14 +5,18 @@ not plain (another content type, a body that is not valid, an odd id) takes the 
 the API is described, and what is wrong with a request is told, in one place only.
 """
 
+import asyncio
 import re
 
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from holdfast.api.body_limit import once_more
 from holdfast.api.exec_models import ExecIn
 from holdfast.api.failures import holdfast_reply
+from holdfast.api.json_bounds import AT_ONCE
+from holdfast.api.pieces import send_pieces
 from holdfast.api.ports import SessionService
 from holdfast.api.routes import execs
 from holdfast.api.routes.common import is_idempotency_key
@@ -43,20 +47,26 @@ class ExecLane:
             return
         scope["route"] = self._route
         scope["path_params"] = {"session_id": match[1]}
-        body = await _read(receive)
+        try:
+            body = await _read(receive)
+        except HoldfastError as error:
+            await holdfast_reply(scope, error)(scope, receive, send)
+            return
         try:
             command = ExecIn.model_validate_json(body)
         except ValidationError:
-            await self._app(scope, _once_more(body, receive), send)
+            await self._app(scope, once_more(body, receive), send)
             return
+        if len(body) > AT_ONCE:  # to read it took long enough for one turn
+            await asyncio.sleep(0)
         try:
             answer = await execs.run_command(self._service, match[1], command, _idempotency_key(scope))
         except HoldfastError as error:
             await holdfast_reply(scope, error)(scope, receive, send)
             return
-        headers = [(b"content-length", b"%d" % len(answer)), _JSON]
+        headers = [(b"content-length", b"%d" % sum(map(len, answer))), _JSON]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": answer})
+        await send_pieces(send, answer)
 
 
 def _is_plain(scope: Scope) -> bool:
@@ -88,17 +98,3 @@ async def _read(receive: Receive) -> bytes:
             return b"".join(parts)
         message = await receive()
     raise ClientDisconnect
-
-
-def _once_more(body: bytes, receive: Receive) -> Receive:
-    """``receive`` for somebody who wants to read the body that we have read already."""
-    given = False
-
-    async def replay() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return replay

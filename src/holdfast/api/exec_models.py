@@ -7,6 +7,7 @@ from pydantic_core import to_json
 
 from holdfast.api.models import Count
 from holdfast.api.patterns import SHELL_NAME
+from holdfast.api.pieces import PIECE, object_pieces
 from holdfast.api.request_model import Request
 from holdfast.api.text import AbsolutePath, Env, Input, Text
 from holdfast.errors import TooLarge
@@ -55,24 +56,23 @@ class ExecOut(BaseModel):
     oom_killed: bool
 
     @staticmethod
-    def json_of(result: ExecResult) -> bytes:
-        """The reply itself: to build the model first would take as long as the rest of the way out."""
-        return to_json(
-            {
-                "exec_id": result.exec_id,
-                "exit_code": result.exit_code,
-                "cwd": result.cwd,
-                "output": result.output.decode(errors="replace"),
-                "stdout": result.stdout.decode(errors="replace"),
-                "stderr": result.stderr.decode(errors="replace"),
-                "truncated": result.truncated,
-                "timed_out": result.timed_out,
-                "cancelled": result.cancelled,
-                "duration_ms": result.duration_ms,
-                "shell_restarted": result.shell_restarted,
-                "oom_killed": result.oom_killed,
-            }
-        )
+    async def json_of(result: ExecResult) -> list[bytes]:
+        """The reply itself, in pieces: to build the model first would take as long as the rest of the way out."""
+        plain = {
+            "exec_id": result.exec_id,
+            "exit_code": result.exit_code,
+            "cwd": result.cwd,
+            "truncated": result.truncated,
+            "timed_out": result.timed_out,
+            "cancelled": result.cancelled,
+            "duration_ms": result.duration_ms,
+            "shell_restarted": result.shell_restarted,
+            "oom_killed": result.oom_killed,
+        }
+        texts = {"output": result.output, "stdout": result.stdout, "stderr": result.stderr}
+        if len(result.output) > PIECE:
+            return await object_pieces(plain, texts)
+        return [to_json(plain | {name: text.decode(errors="replace") for name, text in texts.items()})]
 
 
 class ExecEnd(BaseModel):

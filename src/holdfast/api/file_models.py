@@ -1,5 +1,6 @@
 """Requests and replies of the file routes."""
 
+import asyncio
 import json
 from typing import Annotated, Any, Literal
 
@@ -8,11 +9,13 @@ from starlette.responses import Response
 
 from holdfast.api.file_paths import JsonPath, to_cursor
 from holdfast.api.models import Mode, mode_bits
+from holdfast.api.pieces import JSON, PiecesReply, batched
 from holdfast.api.request_model import Request
 from holdfast.api.text import Timestamp, timestamp
 from holdfast.sessions.file_types import Change, Entry, Kind
 
 WEEK = 7 * 24 * 3600
+_AT_ONCE = 200
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799
 """The years 1 to 9999: a file may be of any time, a timestamp may not."""
 
@@ -113,8 +116,14 @@ def change_json(change: Change) -> dict[str, Any]:
     return told if change.target is None else {**told, "target": change.target}
 
 
-def page_json(entries: list[Entry], after: str | None) -> dict[str, Any]:
-    return {"entries": [entry_json(entry) for entry in entries], "next_cursor": to_cursor(after)}
+async def page_reply(entries: list[Entry], after: str | None) -> Response:
+    pieces = [b'{"entries":[']
+    between = b""
+    for some in batched(entries, _AT_ONCE):
+        pieces.append(between + b",".join([ascii_json(entry_json(entry)).encode() for entry in some]))
+        between = b","
+        await asyncio.sleep(0)
+    return PiecesReply([*pieces, b'],"next_cursor":%b}' % ascii_json(to_cursor(after)).encode()], JSON)
 
 
 def ascii_json(value: object) -> str:

@@ -1,5 +1,7 @@
 """The reply of fs/read, encoded and sent in pieces: a large file neither doubles in memory nor blocks the loop."""
 
+import asyncio
+
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -29,4 +31,5 @@ class FileReply(Response):
         view = memoryview(self._data)
         for at in range(0, len(view), PIECE):
             await send({"type": "http.response.body", "body": to_base64(view[at : at + PIECE]), "more_body": True})
+            await asyncio.sleep(0)
         await send({"type": "http.response.body", "body": self._close})

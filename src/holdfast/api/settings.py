@@ -10,10 +10,12 @@ class ApiSettings:
     """Limits of the edge itself; limits of sessions belong to the session service.
 
     ``max_body_bytes`` bounds a file upload as it travels (base64 is a third larger than the file);
-    ``max_json_bytes`` bounds every other request, because those are parsed in one go.
+    ``max_content_bytes`` a request that carries a text of its caller's: a command with its input, a message;
+    ``max_json_bytes`` every other request. The latter two are parsed in one go, while nobody else has a turn.
     """
 
     max_body_bytes: int = 192 * MIB
-    max_json_bytes: int = 16 * MIB
+    max_content_bytes: int = 8 * MIB
+    max_json_bytes: int = MIB
     default_page: int = 100
     max_page: int = 1000

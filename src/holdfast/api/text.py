@@ -15,6 +15,8 @@ METADATA_BYTES = 16 * 1024
 
 
 def encodable(value: str) -> str:
+    if value.isascii():
+        return value
     try:
         value.encode()
     except UnicodeEncodeError:  # half of a surrogate pair, which JSON can spell but no file or pipe can hold

@@ -1,6 +1,5 @@
 """Threads as they look on the wire: messages, turns, events and files."""
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -18,7 +17,6 @@ from holdfast.threads.keys import DEFAULT_CHANNEL, MAX_CHANNEL, MAX_MESSAGE_ID
 from holdfast.threads.service import MAX_TEXT
 from holdfast.threads.types import (
     ChannelView,
-    EventsPage,
     EventView,
     FileView,
     How,
@@ -137,7 +135,7 @@ class ThreadOut(BaseModel):
     healthy_at: Timestamp | None = Field(description="When sandbox and agent were last seen to answer")
 
     @classmethod
-    def of(cls, view: ThreadView) -> "ThreadOut":
+    def of(cls, view: ThreadView, *, secrets: bool = True) -> "ThreadOut":
         return cls.model_construct(
             id=view.id,
             key=view.key,
@@ -147,7 +145,7 @@ class ThreadOut(BaseModel):
             session_id=view.session_id,
             sleep_state=view.sleep_state,
             channels=[ChannelOut.of(one) for one in view.channels],
-            options=OptionsOut.of(view.options),
+            options=OptionsOut.of(view.options, secrets=secrets),
             preview_url=view.preview_url,
             resume_failures=view.resume_failures,
             last_error=view.last_error,
@@ -293,15 +291,13 @@ class LineOut(BaseModel):
     author: str | None
     at: Timestamp
 
+    @classmethod
+    def of(cls, line: Line) -> "LineOut":
+        return cls.model_construct(**asdict(line) | {"at": timestamp(line.at)})
+
 
 class TranscriptOut(BaseModel):
     lines: list[LineOut]
-
-    @classmethod
-    def of(cls, lines: Sequence[Line]) -> "TranscriptOut":
-        return cls.model_construct(
-            lines=[LineOut.model_construct(**asdict(line) | {"at": timestamp(line.at)}) for line in lines]
-        )
 
 
 class ThreadEventOut(BaseModel):
@@ -326,11 +322,6 @@ class ThreadEventList(BaseModel):
     next: int
     newest: int
     pruned: int = 0
-
-    @classmethod
-    def of(cls, page: EventsPage) -> "ThreadEventList":
-        events = [ThreadEventOut.of(view) for view in page.events]
-        return cls.model_construct(events=events, next=page.next, newest=page.newest, pruned=page.pruned)
 
 
 def event_fields(view: EventView) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from holdfast.broker.models.accounts import Limits
 from holdfast.threads.briefs import MOST_PROMPT
 from holdfast.threads.types import IdlePolicy, Repo, ThreadOptions
 
+HIDDEN = "***"
+"""In place of what a key with scope read does not see."""
 _MOST_MODELS = 100
 _MOST_FILES = 20
 
@@ -121,6 +123,13 @@ class RepoOut(BaseModel):
     branch: str | None
     ref: str | None
 
+    @classmethod
+    def of(cls, repo: Repo, *, secrets: bool) -> "RepoOut":
+        """A query may hold a token: it is hidden from who may only look."""
+        plain, mark, _query = repo.url.partition("?")
+        url = f"{plain}?{HIDDEN}" if mark and not secrets else repo.url
+        return cls.model_construct(url=url, branch=repo.branch, ref=repo.ref)
+
 
 class OptionsOut(BaseModel):
     """What was asked for; null is what the daemon's configuration says."""
@@ -146,7 +155,8 @@ class OptionsOut(BaseModel):
     idle: IdleModel | None
 
     @classmethod
-    def of(cls, options: ThreadOptions) -> "OptionsOut":
+    def of(cls, options: ThreadOptions, *, secrets: bool = True) -> "OptionsOut":
+        """Without ``secrets``, for who may only look: names in the environment, and no values."""
         wire = None if options.network is None else options.network.to_wire()
         return cls.model_construct(
             agent=options.agent,
@@ -161,9 +171,9 @@ class OptionsOut(BaseModel):
             pids=options.pids,
             disk_mb=options.disk_mb,
             network=wire if wire is None or isinstance(wire, str) else AllowOut(allow=wire["allow"]),
-            env=dict(options.env),
+            env=dict(options.env) if secrets else dict.fromkeys(options.env, HIDDEN),
             metadata=dict(options.metadata),
-            repo=None if options.repo is None else RepoOut.model_construct(**asdict(options.repo)),
+            repo=None if options.repo is None else RepoOut.of(options.repo, secrets=secrets),
             persona=_list(options.persona),
             system_prompt=options.system_prompt,
             retry_broken_streams=options.retry_broken_streams,

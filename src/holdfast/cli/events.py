@@ -1,10 +1,12 @@
 """``holdfast events``: what happens to sessions and threads."""
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import ask, connection, find_session, show_json, wants_json
+from holdfast.cli.common import ask, connection, show_json, wants_json
+from holdfast.cli.lookup import find_session
 
 if TYPE_CHECKING:
     from holdfast.sdk import Client, SessionEvent
@@ -27,11 +29,12 @@ def command(after: int | None, session: str | None, thread: str | None, kinds: t
     async def watch(client: "Client") -> None:
         only = (await find_session(client, session)).id if session else None
         found = client.events(after, kinds=kinds or None, session_id=only, thread=thread, follow=follow)
-        async for event in found:
-            if as_json:
-                show_json(event)
-            else:
-                click.echo(line(event))
+        async with aclosing(found) as events:
+            async for event in events:
+                if as_json:
+                    show_json(event)
+                else:
+                    click.echo(line(event))
 
     ask(watch)
 

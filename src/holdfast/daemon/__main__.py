@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -16,22 +18,29 @@ import uvicorn
 
 from holdfast.daemon import logs, open_files, wiring
 from holdfast.daemon.config import Config, default_state_dir, load_config
+from holdfast.daemon.doorkeeper import Doorkeeper, DoorSettings
+from holdfast.daemon.exposure import ADVICE, exposure
 from holdfast.daemon.keys import make_state_dir
+from holdfast.daemon.log_limits import LogLimits
 from holdfast.daemon.node import StateLock
-from holdfast.daemon.whole_replies import WholeReplies
+from holdfast.daemon.restore import refuse_half
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.store import reserve_for
 
 log = structlog.get_logger(__name__)
+
+MOST_MESSAGE = 8 << 20
+"""Bytes of one WebSocket message."""
 
 
 def run(config_path: str | None = None) -> int:
     """Until it is told to stop. Returns the exit status."""
     try:
         config = load_config(Path(config_path) if config_path else None)
-        logs.set_up(config)
+        limits = logs.set_up(config)
         open_files.raise_limit()
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(config))
+            runner.run(_serve(config, limits))
     except HoldfastError as error:
         print(f"holdfast: {error.message}", file=sys.stderr)  # noqa: T201 - for a person who started it by hand
         return 1
@@ -47,26 +56,37 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _serve(config: Config) -> None:
+async def _serve(config: Config, limits: LogLimits) -> None:
     make_state_dir(config.state_dir)
+    refuse_half(config.state_dir)
+    reserve = reserve_for(config.resolved_database_url, config.disk_reserve_mb << 20)
+    if reserve is not None:
+        reserve.give_if_full()  # a daemon that cannot even start could not make room either
     # The lock before the port: a daemon that runs already has both, and another port would be no help.
     with StateLock(config.state_dir), contextlib.closing(_bind(config)) as listener:
-        async with wiring.running(config) as daemon:
+        async with _telling(limits), wiring.running(config) as daemon:
             url = _url(listener)
+            door = Doorkeeper(_door_settings(config))
             server = _Server(
                 daemon,
+                door,
                 uvicorn.Config(
                     daemon.app,
-                    http=WholeReplies,
+                    http=door.protocol(),
                     access_log=False,
                     log_config=None,
                     lifespan="off",
-                    timeout_keep_alive=30,
+                    timeout_keep_alive=door.settings.idle_seconds,  # type: ignore[arg-type]  # a float does as well
+                    ws_max_size=MOST_MESSAGE,
+                    ws_per_message_deflate=False,  # to unpack what somebody has packed is work, and a hundred times it
                     timeout_graceful_shutdown=5,
                     server_header=False,
                     proxy_headers=False,  # who is calling is decided by the connection, not by a header
                 ),
             )
+            # What was made so far stays: to look through it for rubbish, again and again, holds everybody up for long.
+            gc.collect()
+            gc.freeze()
             async with _announced(config, url):
                 _greet(config, url)
                 for signum in (signal.SIGINT, signal.SIGTERM):  # the server raises them again when it is done: without
@@ -75,17 +95,47 @@ async def _serve(config: Config) -> None:
     log.info("daemon.stopped", state_dir=str(config.state_dir))
 
 
+@contextlib.asynccontextmanager
+async def _telling(limits: LogLimits) -> AsyncIterator[None]:
+    """What the log leaves out is told now and then, and at the end."""
+    task = asyncio.create_task(logs.tell_left_out(limits))
+    try:
+        yield
+    finally:
+        task.cancel()
+        logs.say_left_out(limits)
+
+
 class _Server(uvicorn.Server):
     """Ends streams without end before it waits for all requests to end."""
 
-    def __init__(self, daemon: wiring.Daemon, config: uvicorn.Config) -> None:
+    def __init__(self, daemon: wiring.Daemon, door: Doorkeeper, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._daemon = daemon
+        self._door = door
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._door.start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._door.stop()
         self._daemon.events.close()
         self._daemon.threads.hang_up()
         await super().shutdown(sockets)
+
+
+def _door_settings(config: Config) -> DoorSettings:
+    """Of the descriptors that this process may have, half are for sandboxes and all else."""
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    most = min(config.max_connections, max(descriptors // 2, 64))
+    return DoorSettings(
+        head_seconds=config.request_head_seconds,
+        body_seconds=config.request_body_seconds,
+        idle_seconds=config.keep_alive_seconds,
+        max_connections=most,
+        max_connections_per_peer=min(config.max_connections_per_peer, most),
+    )
 
 
 def _bind(config: Config) -> socket.socket:
@@ -140,6 +190,9 @@ def _greet(config: Config, url: str) -> None:
         "",
     )
     print("\n".join(lines), flush=True)  # noqa: T201
+    seen = exposure(config)
+    if seen is not None:
+        log.warning("daemon.exposed", listen=config.listen, detail=f"{seen}. {ADVICE}")
 
 
 def _how_to_call(config: Config) -> str:

@@ -50,6 +50,10 @@ class Joining:
         if head:
             self._transport.write(head)
 
+    def write_eof(self) -> None:
+        self._flush()
+        self._transport.write_eof()
+
     def close(self) -> None:
         self._flush()
         self._transport.close()

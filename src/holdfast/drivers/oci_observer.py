@@ -11,7 +11,8 @@ from pathlib import Path
 from holdfast.drivers import cgroup_stats, process_stats
 from holdfast.drivers.base import Handle, OomCounter, SandboxInfo, SandboxState, SandboxStats
 from holdfast.drivers.commands import Outcome, run
-from holdfast.drivers.oci_config import ID_BASE, Host
+from holdfast.drivers.ids import ID_BASE
+from holdfast.drivers.oci_config import Host
 from holdfast.drivers.oci_machine import Machine
 from holdfast.drivers.oci_memory import MemoryImage
 from holdfast.drivers.oci_process import init_process

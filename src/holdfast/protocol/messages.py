@@ -57,6 +57,11 @@ VERSION = 1
 INLINE_FILE_BYTES = 1 << 20
 """Files up to this size travel in a frame; larger ones get a connection of their own."""
 
+MOST_SEGMENTS = 1 << 18
+"""Of one output: how often it may change between its two streams until the oldest is dropped."""
+MOST_PIECES = 1 << 12
+"""In one answer to ``proc.read``; who wants more asks again."""
+
 STDOUT = 0
 STDERR = 1
 CUT = b"holdfast: the connection to the models was cut, and is there again\n"

@@ -6,7 +6,7 @@ import os
 
 from holdfast.protocol import fields
 from holdfast.protocol.frames import Header
-from holdfast.protocol.messages import CUT, MOST_WORD, STDERR
+from holdfast.protocol.messages import CUT, MOST_PIECES, MOST_WORD, STDERR
 from holdfast.runner.feed import Feed
 from holdfast.runner.files import FileError, explain
 from holdfast.runner.lean import signals
@@ -162,7 +162,7 @@ class ProcessTable:
         first = max(cursor.position, ring.start)
         pieces: list[list[int]] = []
         data = bytearray()
-        while len(data) < limit:
+        while len(data) < limit and len(pieces) < MOST_PIECES:
             stream, piece = ring.read(cursor, limit - len(data))
             if not piece:
                 break

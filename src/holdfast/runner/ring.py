@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import struct
 
+from holdfast.protocol.messages import MOST_SEGMENTS
+
 _RUN = struct.Struct(">I")  # as the protocol packs it: the length shifted left, the stream in the lowest bit
-MAX_RUNS = 1 << 18
 
 
 class Cursor:
@@ -52,7 +53,7 @@ class Ring:
             return
         self._data += data
         self._extend_run(stream, len(data))
-        while self.held > self.limit or len(self._runs) > MAX_RUNS * _RUN.size:
+        while self.held > self.limit or len(self._runs) > MOST_SEGMENTS * _RUN.size:
             self._drop_from_first_run()
 
     def _extend_run(self, stream: int, length: int) -> None:

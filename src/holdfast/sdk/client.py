@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from holdfast.sdk.discovery import find
 from holdfast.sdk.images import Images
-from holdfast.sdk.kept import Snapshots, Workspaces
+from holdfast.sdk.kept import Snapshots, Strays, Workspaces
 from holdfast.sdk.keys import Keys
 from holdfast.sdk.results import Limits, SessionInfo, new_key, of_wire
 from holdfast.sdk.session import PendingSession, Session
@@ -43,6 +43,7 @@ class Client:
         self.keys = Keys(self._transport)
         self.snapshots = Snapshots(self._transport)
         self.workspaces = Workspaces(self._transport)
+        self.strays = Strays(self._transport)
 
     @property
     def url(self) -> str:

@@ -9,13 +9,15 @@ from holdfast.link.link import Link, Stream
 from holdfast.link.pulse import call_with_pulse
 from holdfast.link.streams import check, open_stream, read_frame
 from holdfast.protocol import frames
-from holdfast.protocol.messages import INLINE_FILE_BYTES, STDOUT, unpack_segments
+from holdfast.protocol.messages import INLINE_FILE_BYTES, MOST_SEGMENTS, STDOUT, unpack_segments
 from holdfast.sessions.types import ExecRequest, ExecResult
 
 GRACE_SECONDS = 10.0
 """Beyond a command's own timeout: killing what it started, and the way there and back."""
 PING_EVERY_SECONDS = 10.0
 FILE_SECONDS = 120.0
+_PIECE = 1 << 20
+_MANY_SEGMENTS = 1 << 15
 
 
 async def run_command(
@@ -63,7 +65,11 @@ def brief_result(told: frames.Header) -> ExecResult:
 
 
 async def _exec_call(link: Link, op: str, fields: frames.Header, body: bytes, seconds: float) -> ExecResult:
-    return _result(*await call_with_pulse(link, op, fields, body, timeout=seconds, every=PING_EVERY_SECONDS))
+    header, told = await call_with_pulse(link, op, fields, body, timeout=seconds, every=PING_EVERY_SECONDS)
+    cut = header.get("segment_bytes")
+    if isinstance(cut, int) and cut > _MANY_SEGMENTS:  # to put that many together takes long; a thread takes turns
+        return await asyncio.to_thread(_result, header, told)
+    return _result(header, told)
 
 
 def _result(header: frames.Header, body: bytes) -> ExecResult:
@@ -73,6 +79,8 @@ def _result(header: frames.Header, body: bytes) -> ExecResult:
         exit_code, duration = header["exit_code"], header["duration_ms"]
         if not (isinstance(cut, int) and isinstance(exit_code, int) and isinstance(duration, int)):
             raise TypeError("a number was expected")
+        if not 0 <= cut <= min(len(body), MOST_SEGMENTS * 4):
+            raise ValueError("more changes between the streams than a runner keeps")
         output = body[cut:]
         stdout, stderr = _split(output, unpack_segments(body[:cut]))
         return ExecResult(
@@ -121,11 +129,16 @@ async def _pull(link: Link, path: str, limit: int) -> tuple[bytes, bool]:
         size = header.get("size")
         if not isinstance(size, int) or not 0 <= size <= max(limit, INLINE_FILE_BYTES):
             raise ProtocolError("the runner announced a file of no sensible size")
-        try:
-            data = await reader.readexactly(size)
-        except (asyncio.IncompleteReadError, OSError):
-            raise SandboxLost(f"{path} ended early: it was changed while it was read, or the sandbox died") from None
-        return data[:limit], bool(header.get("truncated")) or size > limit
+        pieces: list[bytes] = []
+        missing = min(size, limit)
+        with contextlib.suppress(OSError):
+            while missing and (piece := await reader.read(min(missing, _PIECE))):
+                pieces.append(piece)
+                missing -= len(piece)
+        if missing:
+            raise SandboxLost(f"{path} ended early: it was changed while it was read, or the sandbox died")
+        # In a thread, because to copy a hundred megabytes takes long, and nobody has to wait for it there.
+        return await asyncio.to_thread(b"".join, pieces), bool(header.get("truncated")) or size > limit
 
 
 async def write_file(link: Link, path: str, data: bytes, *, mode: int | None) -> None:

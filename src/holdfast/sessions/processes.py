@@ -10,6 +10,7 @@ from holdfast.errors import ProtocolError
 from holdfast.link.link import Link
 from holdfast.link.streams import send_frame
 from holdfast.protocol import frames
+from holdfast.protocol.messages import MOST_SEGMENTS
 from holdfast.sessions.follow import Attached, Chunk, End, follow
 from holdfast.sessions.ids import new_process_id, process_id_for
 from holdfast.sessions.live import Clock, Usable, in_use
@@ -199,12 +200,14 @@ def _chunks(header: frames.Header, body: bytes, asked: int) -> list[Chunk]:
         raise ProtocolError("the runner sent output that makes no sense")
     chunks: list[Chunk] = []
     offset = start
-    for piece in pieces:
+    at = 0
+    for piece in pieces[: MOST_SEGMENTS + 1]:
         match piece:
-            case [0 | 1 as stream, int(length)] if 0 <= length <= len(body):
-                data, body = body[:length], body[length:]
+            case [0 | 1 as stream, int(length)] if 0 <= length <= len(body) - at and len(chunks) < MOST_SEGMENTS:
+                data = body[at : at + length]
                 chunks.append(Chunk(stream, offset, data, max(start - asked, 0) if not chunks else 0))
                 offset += length
+                at += length
             case _:
                 raise ProtocolError("the runner sent output that makes no sense")
     return chunks

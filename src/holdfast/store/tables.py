@@ -173,6 +173,10 @@ keys = sa.Table(
     sa.Column("max_sessions", sa.BigInteger),
     sa.Column("created_at", sa.Double, nullable=False),
     sa.Column("last_used_at", sa.Double),
+    sa.Column("max_cpus", sa.Double),
+    sa.Column("max_memory_mb", sa.BigInteger),
+    sa.Column("max_pids", sa.BigInteger),
+    sa.Column("max_disk_mb", sa.BigInteger),
     sa.CheckConstraint("scope IN ('read', 'use', 'admin')", name="scope"),
 )
 

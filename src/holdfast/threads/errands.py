@@ -31,6 +31,7 @@ from holdfast.errors import (
 )
 from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.sessions.sleep import PausedAs
+from holdfast.store.reserve import spending
 from holdfast.store.thread_rows import RequestRow, SleepState, ThreadChange, ThreadRow, TurnRow, TurnState
 from holdfast.threads import options
 from holdfast.threads.command_errands import CommandErrands, refuse_running
@@ -253,7 +254,11 @@ class Errands:
             except (AgentError, BadInput) as error:  # it cannot be ended, or is not offered here any more
                 log.warning("agent.left", thread_id=row.id, channel=channel.channel, agent=row.agent, error=str(error))
 
-    async def _delete(self, box: "Mailbox", _data: Data) -> Data:
+    async def _delete(self, box: "Mailbox", data: Data) -> Data:
+        with spending():
+            return await self._delete_for_good(box, data)
+
+    async def _delete_for_good(self, box: "Mailbox", _data: Data) -> Data:
         await box.end_turns()
         try:
             row = await patiently(lambda: self._tools.store.threads.delete(box.lease), self._tools.sleep)

@@ -89,6 +89,7 @@ class ThreadFileService:
     async def upload(self, thread_id: str, name: str, pieces: AsyncIterable[bytes]) -> FileView:
         name = check_name(name)
         await self._refuse_full(thread_id)
+        await self._tools.sessions.room.check("uploads")
         async with self._written(thread_id, pieces) as written:
             return view(await self._keep(written, new_id("fil"), thread_id, name, FileKind.UPLOAD, None))
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 
 from holdfast.broker.models.accounts import Limits
+from holdfast.keys.ceilings import Ceilings
 from holdfast.sessions.network import NetworkPolicy
 from holdfast.sessions.types import CreateRequest, SleepPolicy
 from holdfast.threads.types import IdlePolicy, Repo, ThreadOptions
@@ -19,6 +20,8 @@ _PLAIN = (
     "system_prompt",
     "retry_broken_streams",
 )
+_TOLD_AT_START = ("repo", "persona", "permissions", "system_prompt", "model", "model_preferences", "allowed_models")
+"""What an agent is started with."""
 _LISTS = ("model_preferences", "allowed_models", "permissions", "persona")
 
 
@@ -62,6 +65,22 @@ def max_sessions(fields: Mapping[str, object]) -> int | None:
     """How many sessions the owner may have, as the key said with which the thread was last asked for."""
     most = fields.get("max_sessions")
     return most if isinstance(most, int) else None
+
+
+def ceilings(fields: Mapping[str, object]) -> Ceilings:
+    """The most that its sandbox may have, as the key said with which the thread was last asked for."""
+    return Ceilings.from_json(fields.get("ceilings"))
+
+
+def purpose(agent: str) -> str:
+    """Of a sandbox in which this agent may be up already."""
+    return f"agent:{agent}"
+
+
+def purpose_of(agent: str, fields: Mapping[str, object]) -> str | None:
+    """What a new sandbox of a thread may be ready for; None if its agent would have to be started again there."""
+    chosen = from_json(fields)
+    return None if any(getattr(chosen, name) is not None for name in _TOLD_AT_START) else purpose(agent)
 
 
 def request_for(options: ThreadOptions, key: str, memory_mb: int | None = None) -> CreateRequest:

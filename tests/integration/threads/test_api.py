@@ -18,7 +18,9 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def http_of(desk: Desk) -> AsyncIterator[httpx2.AsyncClient]:
-    app = create_app(desk.sessions, keys=key_ring(KEY), settings=ApiSettings(max_json_bytes=4096), threads=desk.threads)
+    app = create_app(
+        desk.sessions, keys=key_ring(KEY), settings=ApiSettings(max_content_bytes=4096), threads=desk.threads
+    )
     transport = httpx2.ASGITransport(app, client=("127.0.0.1", 5000))
     headers = {b"authorization": b"Bearer " + KEY.encode()}
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:

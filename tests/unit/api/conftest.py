@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from fakes.api_server import KEY
 from fakes.events import FakeEvents
 from fakes.file_service import FakeFiles
-from fakes.kept_services import FakeSnapshots, FakeWorkspaces
+from fakes.kept_services import FakeSnapshots, FakeStrays, FakeWorkspaces
 from fakes.key_store import key_ring
 from fakes.session_service import FakeCommands, FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
@@ -58,7 +58,7 @@ def app(
     links: FileLinks,
     registry: CollectorRegistry,
 ) -> FastAPI:
-    settings = ApiSettings(max_body_bytes=4 * 1024 * 1024, max_json_bytes=2 * 1024 * 1024)
+    settings = ApiSettings(max_body_bytes=4 * 1024 * 1024, max_content_bytes=2 * 1024 * 1024)
     return create_app(
         sessions,
         keys=keys,
@@ -66,6 +66,7 @@ def app(
         images=FakeImages(),
         snapshots=FakeSnapshots(sessions),
         workspaces=FakeWorkspaces(sessions),
+        strays=FakeStrays(),
         commands=FakeCommands(sessions),
         events=events,
         files=files,

@@ -1,5 +1,6 @@
 """fs/write and fs/read: every way to say it, cut into every kind of chunk."""
 
+import asyncio
 import base64
 import json
 import os
@@ -20,7 +21,7 @@ def read_body(raw: bytes, size: int) -> FileUpload:
     body = FileBody()
     for at in range(0, len(raw), size):
         body.feed(raw[at : at + size])
-    return body.finish()
+    return asyncio.run(body.finish())
 
 
 @given(

@@ -5,8 +5,8 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.protocol.messages import unpack_segments
-from holdfast.runner.ring import MAX_RUNS, Ring
+from holdfast.protocol.messages import MOST_SEGMENTS, unpack_segments
+from holdfast.runner.ring import Ring
 
 
 def segments(ring: Ring) -> list[tuple[int, int]]:
@@ -71,10 +71,10 @@ def test_streams_that_alternate_byte_by_byte_cost_little() -> None:
 
 def test_the_number_of_runs_is_bounded() -> None:
     ring = Ring(1 << 30)
-    for _ in range(MAX_RUNS):
+    for _ in range(MOST_SEGMENTS):
         ring.append(0, b"o")
         ring.append(1, b"e")
-    assert len(segments(ring)) == MAX_RUNS == ring.held
+    assert len(segments(ring)) == MOST_SEGMENTS == ring.held
     assert ring.truncated
 
 

@@ -45,6 +45,7 @@ class ScriptedAgent(Agent):
     """One daemon's adapter. What it remembers (where homes are) it could find out again."""
 
     name = "scripted"
+    starts_ahead = True
 
     usual: ClassVar[Patience] = Patience()
 

@@ -10,8 +10,9 @@ from starlette.responses import Response
 
 from holdfast.api.chunks import chunk_event
 from holdfast.api.exec_models import ExecEnd, ExecIn, ExecOut
+from holdfast.api.pieces import JSON, PiecesReply
 from holdfast.api.ports import CommandService
-from holdfast.api.routes.common import ExecId, IdempotencyKey, SessionId, failures, json_reply
+from holdfast.api.routes.common import ExecId, IdempotencyKey, SessionId, failures
 from holdfast.api.sse import Event, EventStream
 from holdfast.sessions.follow import Attached, Chunk
 
@@ -69,7 +70,7 @@ def router(commands: CommandService) -> APIRouter:
         """Ends all that the command started (INT, TERM, KILL) and nothing else; the shell lives on. Returns its
         result, with ``cancelled`` unless it had ended before."""
         result = await commands.cancel(session_id, exec_id)
-        return json_reply(ExecOut.json_of(result))
+        return PiecesReply(await ExecOut.json_of(result), JSON)
 
     return routes
 

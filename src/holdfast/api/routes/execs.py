@@ -4,16 +4,17 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from holdfast.api.exec_models import ExecIn, ExecOut
+from holdfast.api.pieces import JSON, PiecesReply
 from holdfast.api.ports import SessionService
-from holdfast.api.routes.common import ExecId, IdempotencyKey, SessionId, failures, json_reply
+from holdfast.api.routes.common import ExecId, IdempotencyKey, SessionId, failures
 
 PATH = "/v1/sessions/{session_id}/exec"
 
 
-async def run_command(service: SessionService, session_id: str, body: ExecIn, key: str | None) -> bytes:
-    """Run a command; the reply as JSON. The route and the short way to it both end here."""
+async def run_command(service: SessionService, session_id: str, body: ExecIn, key: str | None) -> list[bytes]:
+    """Run a command; the reply as JSON, in pieces. The route and the short way to it both end here."""
     result = await service.exec(session_id, body.request(), idempotency_key=key)
-    return ExecOut.json_of(result)
+    return await ExecOut.json_of(result)
 
 
 def router(service: SessionService) -> APIRouter:
@@ -30,7 +31,7 @@ def router(service: SessionService) -> APIRouter:
 
         A client that disconnects does not stop the command: its result stays readable under its exec_id.
         """
-        return json_reply(await run_command(service, session_id, body, key))
+        return PiecesReply(await run_command(service, session_id, body, key), JSON)
 
     @routes.get(
         "/v1/sessions/{session_id}/exec/{exec_id}",
@@ -40,6 +41,6 @@ def router(service: SessionService) -> APIRouter:
     )
     async def result(session_id: SessionId, exec_id: ExecId) -> Response:
         """Waits for a command that still runs; works also after the daemon was restarted meanwhile."""
-        return json_reply(ExecOut.json_of(await service.exec_result(session_id, exec_id)))
+        return PiecesReply(await ExecOut.json_of(await service.exec_result(session_id, exec_id)), JSON)
 
     return routes

@@ -19,7 +19,7 @@ from holdfast.api.file_models import (
     change_json,
     entry_json,
     json_reply,
-    page_json,
+    page_reply,
 )
 from holdfast.api.file_paths import QueryPath, QueryPattern, from_cursor
 from holdfast.api.file_ports import FileService
@@ -65,7 +65,7 @@ def router(files: FileService) -> APIRouter:
     ) -> Response:
         """Sorted by path. A page may be shorter than ``limit``: only ``next_cursor`` tells whether there are more."""
         search = Search(path, recursive=recursive, hidden=hidden, limit=limit, after=from_cursor(cursor))
-        return json_reply(page_json(*await files.list(session_id, search)))
+        return await page_reply(*await files.list(session_id, search))
 
     @routes.get(f"{base}/find", response_model=EntryPage, responses=_FAILURES, summary="Find by pattern")
     async def find(
@@ -79,7 +79,7 @@ def router(files: FileService) -> APIRouter:
         """``*``, ``?`` and ``[…]`` match within a name, ``**`` any number of folders; paged as the list is."""
         after = from_cursor(cursor)
         search = Search(path, recursive=True, pattern=pattern, kind=kind, limit=limit, after=after)
-        return json_reply(page_json(*await files.list(session_id, search)))
+        return await page_reply(*await files.list(session_id, search))
 
     @routes.post(f"{base}/mkdir", response_model=EntryOut, responses=_WRITING, summary="Make a folder")
     async def mkdir(session_id: SessionId, body: MakeFolder) -> Response:

@@ -9,9 +9,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from holdfast.api.file_body import FileBody, FileUpload
+from holdfast.api.file_body import FileBody, FileUpload, join
+from holdfast.api.file_paths import check_visible
 from holdfast.api.file_reply import FileReply
 from holdfast.api.models import FileContent, FileWrite, FileWritten, Mode, mode_bits
+from holdfast.api.pieces import PiecesReply, cut
 from holdfast.api.ports import SessionService
 from holdfast.api.routes.common import SessionId, failures, reply
 from holdfast.api.text import AbsolutePath
@@ -69,9 +71,10 @@ def router(service: SessionService) -> APIRouter:
         path: Annotated[AbsolutePath, Query()],
         max_bytes: Annotated[int | None, Query(ge=0, le=2**40, description="Read no more than this")] = None,
     ) -> Response:
+        check_visible(request, path)
         data, truncated = await service.read_file(session_id, path, max_bytes=max_bytes)
         if RAW in request.headers.get("accept", ""):
-            return Response(data, media_type=RAW, headers={TRUNCATED: "true" if truncated else "false"})
+            return PiecesReply(cut(data), RAW, {TRUNCATED: "true" if truncated else "false"})
         return FileReply(data, truncated)
 
     return routes
@@ -81,10 +84,10 @@ async def _json_upload(request: Request) -> FileUpload:
     body = FileBody()
     async for chunk in request.stream():
         body.feed(chunk)
-    return body.finish()
+    return await body.finish()
 
 
 async def _raw_upload(request: Request, path: str | None, mode: str | None) -> FileUpload:
     if path is None:
         raise BadInput("path is required; with a raw body it goes into the query")
-    return FileUpload(path, b"".join([chunk async for chunk in request.stream()]), mode_bits(mode))
+    return FileUpload(path, await join([chunk async for chunk in request.stream()]), mode_bits(mode))

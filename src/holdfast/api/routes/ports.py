@@ -19,6 +19,7 @@ from holdfast.link.link import Stream
 from holdfast.sessions.ports import Listening, Ports
 
 CHUNK = 1 << 16
+MOST_TEXT = 100
 EOF = json.dumps({"eof": True})
 
 
@@ -101,11 +102,11 @@ async def _inward(socket: WebSocket, stream: Stream) -> bool:
                 writer.write(message["bytes"])
                 await writer.drain()
             elif message.get("text"):
-                if message["text"] != EOF and json.loads(message["text"]) != {"eof": True}:
+                if message["text"] != EOF and json.loads(message["text"][:MOST_TEXT]) != {"eof": True}:
                     raise ValueError("unknown")
                 writer.write_eof()
                 return True
-        except ValueError:
+        except (ValueError, RecursionError):
             raise BadInput('a text message must be {"eof": true}; send data as binary') from None
         except OSError:
             return True  # the port takes no more; what it still says comes the other way

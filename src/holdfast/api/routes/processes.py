@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from holdfast.api.chunks import ChunkOut, chunk_event
+from holdfast.api.pieces import list_reply
 from holdfast.api.process_models import (
     MAX_READ_BYTES,
     MAX_WAIT_MS,
@@ -91,8 +92,8 @@ def router(processes: Processes) -> APIRouter:
         """What there is now, from an offset on; also after its end."""
         chunks, view = await processes.read(session_id, process_id, offset=offset, limit=max_bytes)
         following = chunks[-1].end if chunks else min(offset, view.written)
-        found = [ChunkOut.of(chunk) for chunk in chunks]
-        return reply(ProcessOutput(chunks=found, next_offset=following, process=ProcessOut.of(view)))
+        rest = {"next_offset": following, "process": ProcessOut.of(view)}
+        return await list_reply("chunks", map(ChunkOut.of, chunks), rest)
 
     @routes.get(
         _PATH + "/{process_id}/stream",

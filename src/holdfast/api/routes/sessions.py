@@ -18,6 +18,7 @@ from holdfast.api.models import (
     StatsOut,
     WakeIn,
 )
+from holdfast.api.pieces import list_reply
 from holdfast.api.ports import SessionService
 from holdfast.api.routes.common import IdempotencyKey, SessionId, failures, reply
 from holdfast.api.settings import ApiSettings
@@ -56,8 +57,7 @@ def router(service: SessionService, settings: ApiSettings) -> APIRouter:
         views, following = await service.list(
             status=statuses(status), limit=limit, cursor=cursor, caller=caller, stats=stats
         )
-        page = SessionPage.model_construct(sessions=[SessionListed.of(view) for view in views], next_cursor=following)
-        return reply(page)
+        return await list_reply("sessions", map(SessionListed.of, views), {"next_cursor": following})
 
     @routes.get(
         "/v1/sessions/{session_id}",

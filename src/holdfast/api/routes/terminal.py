@@ -12,7 +12,6 @@ import json
 from typing import Annotated
 
 from fastapi import APIRouter, Query, WebSocket
-from pydantic import ValidationError
 
 from holdfast.api.process_models import ProcessOut, TerminalIn
 from holdfast.api.request_model import Request
@@ -22,6 +21,9 @@ from holdfast.concurrency import seen
 from holdfast.errors import BadInput
 from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.processes import Attachment, Processes, ProcessRequest, ProcessView, TerminalSize
+
+MOST_TEXT = 1000
+"""Characters of a text message: all that is longer is binary."""
 
 
 class _Told(Request):
@@ -129,6 +131,8 @@ class _Conversation:
 
 def _size(text: str) -> TerminalSize:
     try:
+        if len(text) > MOST_TEXT:
+            raise ValueError("too long")
         return _Told.model_validate_json(text).resize.size()
-    except ValidationError:
+    except ValueError:  # a ValidationError is one
         raise BadInput('a text message must be {"resize": {"rows": R, "columns": C}}; send input as binary') from None

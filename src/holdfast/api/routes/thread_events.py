@@ -32,8 +32,10 @@ from holdfast.api.command_models import (
     ReviewIn,
 )
 from holdfast.api.failures import REQUEST_ID, in_words
+from holdfast.api.json_bounds import check_json
+from holdfast.api.pieces import list_reply
 from holdfast.api.request_model import Request
-from holdfast.api.routes.common import failures, reply
+from holdfast.api.routes.common import failures
 from holdfast.api.routes.events import number
 from holdfast.api.routes.thread_common import BASE, MAX_SEQ, After, Thread
 from holdfast.api.settings import ApiSettings
@@ -141,7 +143,9 @@ def router(threads: ThreadService, settings: ApiSettings) -> APIRouter:
 
         A page of big events is shorter than its limit: ``next`` is where to read on, until that is ``newest``.
         """
-        return reply(ThreadEventList.of(await threads.events(thread, after=after, limit=limit)))
+        page = await threads.events(thread, after=after, limit=limit)
+        rest = {"next": page.next, "newest": page.newest, "pruned": page.pruned}
+        return await list_reply("events", map(ThreadEventOut.of, page.events), rest)
 
     @routes.get(
         f"{BASE}/events/stream",
@@ -234,6 +238,7 @@ class Conversation:
         try:
             if len(text) > MAX_FRAME:
                 raise BadInput(f"a message has at most {MAX_FRAME} characters; upload what is longer")
+            await check_json(text.encode("utf-8", "surrogatepass"))
             told = _parsed(text)
             ref = told.ref
             if told.send is None and len(self._under_way) >= MAX_UNDER_WAY:
@@ -321,4 +326,4 @@ def _parsed(text: str) -> _Told:
     try:
         return _Told.model_validate_json(text)
     except ValidationError as error:
-        raise BadInput(in_words([dict(one) for one in error.errors()])) from None
+        raise BadInput(in_words([dict(one) for one in error.errors(include_url=False, include_input=False)])) from None

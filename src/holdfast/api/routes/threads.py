@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from holdfast.api.caller import CallerOf
 from holdfast.api.patterns import KEY_PREFIX, MESSAGE_CURSOR, THREAD_CURSOR
+from holdfast.api.pieces import list_reply
 from holdfast.api.routes.common import failures, reply
 from holdfast.api.routes.thread_common import BASE, MessageId, Owner, QuestionId, Thread, TurnId
 from holdfast.api.settings import ApiSettings
@@ -17,6 +18,7 @@ from holdfast.api.thread_models import (
     AbortIn,
     AnswerIn,
     Channel,
+    LineOut,
     MessageIn,
     MessageOut,
     MessagePage,
@@ -133,12 +135,14 @@ def _look(routes: APIRouter, threads: ThreadService, settings: ApiSettings) -> N
             raise Forbidden(f"only admins see threads of others; the key {caller.name} is {caller.owner}'s")
         whose = owner if caller.sees_all else caller.owner
         views, following = await threads.list(owner=whose, prefix=prefix, limit=limit, cursor=cursor)
-        return reply(ThreadPage.model_construct(threads=[ThreadOut.of(one) for one in views], next_cursor=following))
+        return await list_reply(
+            "threads", (ThreadOut.of(view, secrets=caller.sees_secrets) for view in views), {"next_cursor": following}
+        )
 
     @routes.get(BASE, response_model=ThreadOut, responses=_LOOK, summary="Look at a thread")
-    async def get(thread: Thread) -> Response:
+    async def get(caller: CallerOf, thread: Thread) -> Response:
         """Wakes nothing."""
-        return reply(ThreadOut.of(await threads.get(thread)))
+        return reply(ThreadOut.of(await threads.get(thread), secrets=caller.sees_secrets))
 
     @routes.get(f"{BASE}/messages", response_model=MessagePage, responses=_LOOK, summary="List messages")
     async def messages(
@@ -150,8 +154,7 @@ def _look(routes: APIRouter, threads: ThreadService, settings: ApiSettings) -> N
     ) -> Response:
         """Those of users, oldest first."""
         views, following = await threads.messages(thread, channel=channel, status=status, limit=limit, cursor=cursor)
-        page = MessagePage.model_construct(messages=[MessageOut.of(one) for one in views], next_cursor=following)
-        return reply(page)
+        return await list_reply("messages", map(MessageOut.of, views), {"next_cursor": following})
 
     @routes.get(
         f"{BASE}/messages/{{message_id}}", response_model=MessageOut, responses=_LOOK, summary="Look at a message"
@@ -168,7 +171,7 @@ def _look(routes: APIRouter, threads: ThreadService, settings: ApiSettings) -> N
         thread: Thread, channel: Annotated[Channel, Query(description="Of this one")] = DEFAULT_CHANNEL
     ) -> Response:
         """By users and agent, oldest first; without what was reverted."""
-        return reply(TranscriptOut.of(await threads.transcript(thread, channel=channel)))
+        return await list_reply("lines", map(LineOut.of, await threads.transcript(thread, channel=channel)))
 
 
 async def _ended(threads: ThreadService, thread: ThreadRef, message: MessageView, wait: float) -> MessageView:

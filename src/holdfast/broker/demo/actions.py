@@ -1,11 +1,14 @@
 """What the demo model does in one answer: a few of these, in order. Nothing comes after ``Use`` or ``Fail``."""
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast.broker.demo.tokens import count
 from holdfast.broker.wires.shape import Json
+
+_WORD = re.compile("[^ ]* |[^ ]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +16,7 @@ class Say:
     text: str
 
     @property
-    def words(self) -> list[str]:
+    def words(self) -> Iterator[str]:
         return split(self.text)
 
 
@@ -22,7 +25,7 @@ class Think:
     text: str
 
     @property
-    def words(self) -> list[str]:
+    def words(self) -> Iterator[str]:
         return split(self.text)
 
 
@@ -59,6 +62,6 @@ def written_tokens(actions: Sequence[Action]) -> int:
     return max(1, sum(sizes))
 
 
-def split(text: str) -> list[str]:
+def split(text: str) -> Iterator[str]:
     """Pieces that give the text again when they are joined: what one delta carries."""
-    return [piece for piece in text.replace(" ", " \0").split("\0") if piece]
+    return (found[0] for found in _WORD.finditer(text))

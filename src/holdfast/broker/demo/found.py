@@ -5,6 +5,7 @@ blocks in tags (``<system-reminder>…``), and a history that stands before the 
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -15,9 +16,14 @@ VERBS = (
     *("title", "models", "attachments", "ask", "ask-within", "garbage", "crash", "hang", "hang-hard"),
 )
 
-_TAGS = re.compile(r"^[ \t]*<([A-Za-z][\w:.-]*)\b[^>]*>.*?</\1>[ \t]*$", re.DOTALL | re.MULTILINE)
-_HISTORY_ENDS = re.compile(r"^\[[^\]\n]*\bend\b[^\]\n]*\][ \t]*$", re.IGNORECASE | re.MULTILINE)
+_OPENING = re.compile(r"^[ \t]*<([A-Za-z][\w:.-]*)(?![\w:.-])[^<>]*>", re.MULTILINE)
+_CLOSING = re.compile(r"</([A-Za-z][\w:.-]*)>[ \t]*$", re.MULTILINE)
+_MARKER = re.compile(r"^\[([^\]\n]*)\][ \t]*$", re.MULTILINE)
+_END = re.compile(r"\bend\b", re.IGNORECASE)
 _GIVEN_UP = re.compile(r"abort|cancel|interrupt|reject", re.IGNORECASE)
+
+MOST_LINES = 1000
+"""Of a script; what has more is none."""
 
 Line = tuple[str, str]
 
@@ -58,19 +64,39 @@ def find(parts: Sequence[Part]) -> Asked:
 
 def own_words(text: str) -> tuple[str, str]:
     """What came before the user's words in a message, and those."""
-    ends = list(_HISTORY_ENDS.finditer(text))
-    cut = ends[-1].end() if ends else 0
-    return text[:cut], _TAGS.sub("", text[cut:]).strip()
+    ends = [marker.end() for marker in _MARKER.finditer(text) if _END.search(marker[1])]
+    cut = ends[-1] if ends else 0
+    return text[:cut], _without_blocks(text[cut:]).strip()
+
+
+def _without_blocks(text: str) -> str:
+    """Without what stands in tags. Each tag is looked for once, however many are opened and never closed."""
+    closings: dict[str, list[int]] = {}
+    for closing in _CLOSING.finditer(text):
+        closings.setdefault(closing[1], []).append(closing.start())
+    kept: list[str] = []
+    at = 0
+    for opening in _OPENING.finditer(text):
+        ends = closings.get(opening[1], [])
+        place = bisect_left(ends, opening.end())
+        if opening.start() < at or place == len(ends):
+            continue
+        kept.append(text[at : opening.start()])
+        end = text.find("\n", ends[place])
+        at = end if end >= 0 else len(text)
+    return "".join([*kept, text[at:]])
 
 
 def lines_of(text: str) -> list[Line]:
     """The steps of a script; none of any other text."""
     steps: list[Line] = []
-    for line in text.split("\n"):
+    for line in text.split("\n", MOST_LINES):
         verb, _, rest = line.strip().partition(" ")
+        if verb and (verb not in VERBS or len(steps) == MOST_LINES):
+            return []
         if verb:
             steps.append((verb, rest.strip()))
-    return steps if all(verb in VERBS for verb, _rest in steps) else []
+    return steps
 
 
 def _best_of_message(parts: Sequence[Part], users: Sequence[int]) -> int:

@@ -55,7 +55,7 @@ def reply(method: str, path: str, body: bytes) -> Reply:
         return failure(Wire.CHAT, 404, f"the demo model knows no {method} {bare}")
     try:
         data = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return failure(wire, 400, f"the body is no JSON: {error}")
     if not isinstance(data, dict):
         return failure(wire, 400, "the body is no JSON object")

@@ -14,7 +14,7 @@ is answered with a friendly word about what this is.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from holdfast.broker.demo import questions, shell
 from holdfast.broker.demo.actions import Action, Fail, Say, Think, Use, Wait
@@ -41,7 +41,8 @@ STATUSES = {
 """Of ``fail``, by name; any other name is 400, which no agent takes for a reason to try again."""
 SUMMARY_CHARACTERS = 20_000
 TITLE_CHARACTERS = 50
-_ATTACHMENTS = re.compile(r"<attachments>(.*?)</attachments>", re.DOTALL)
+MOST_ACTIONS = 100_000
+"""Of one answer."""
 _PATHS = re.compile(r"^- (.+)$", re.MULTILINE)
 
 
@@ -72,6 +73,8 @@ def _next_step(talk: Conversation, asked: Asked, done: int) -> list[Action]:
         for action in _actions(talk, asked, (verb, rest)):
             if calls >= done:
                 actions.append(action)
+            if len(actions) >= MOST_ACTIONS:
+                return actions
             if isinstance(action, Fail) and calls >= done:
                 return actions
             if isinstance(action, Use):
@@ -127,7 +130,7 @@ def _in_shell(talk: Conversation, verb: str, rest: str) -> Sequence[Action]:
 
 def _failure(rest: str) -> Fail:
     code, _, message = rest.partition(" ")
-    status = int(code) if code.isdecimal() and 400 <= int(code) <= 599 else STATUSES.get(code, 400)
+    status = int(code) if re.fullmatch("[45][0-9][0-9]", code) else STATUSES.get(code, 400)
     return Fail(status, message or "as the script says")
 
 
@@ -137,8 +140,16 @@ def _spoken(parts: Sequence[Part]) -> list[Part]:
 
 def _attachments(asked: Asked) -> str:
     """The paths that it was told, and the images that it was shown."""
-    told = [path for part in asked.given for path in _PATHS.findall("".join(_ATTACHMENTS.findall(part.text)))]
+    told = [path for part in asked.given for path in _PATHS.findall("".join(_attached(part.text)))]
     return " ".join([*told, *(f"[{part.image}]" for part in asked.given if part.image)]) or "no attachments"
+
+
+def _attached(text: str) -> Iterator[str]:
+    """What stands in ``<attachments>``."""
+    at = 0
+    while (begin := text.find("<attachments>", at)) >= 0 and (end := text.find("</attachments>", begin)) >= 0:
+        yield text[begin + len("<attachments>") : end]
+        at = end
 
 
 def _is_about(talk: Conversation, asked: Asked, word: str) -> bool:

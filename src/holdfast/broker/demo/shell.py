@@ -21,7 +21,7 @@ LITTLE = 4096
 MOST = 90_000
 """Characters in one command: a program's argument ends at 128 KiB."""
 
-_STILL_RUNS = re.compile(r"session[ _]ID[: ]+(\d+)", re.IGNORECASE)
+_STILL_RUNS = re.compile(r"session[ _]ID[: ]+([0-9]{1,9})", re.IGNORECASE)
 
 
 def find(tools: Sequence[Tool]) -> Tool | None:

@@ -12,7 +12,7 @@ from holdfast.broker.models.question import BadQuestion, Question
 from holdfast.broker.models.room import Room
 from holdfast.broker.models.weight import PART_BYTES, TooHeavy, parts_of
 
-MOST_BYTES = 48 << 20
+MOST_BYTES = 32 << 20
 """Of a question."""
 BODY_SECONDS = 60.0
 _BIG_BYTES = 256 << 10

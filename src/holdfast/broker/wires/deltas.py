@@ -62,20 +62,29 @@ class Usage:
 
 def gathered(deltas: Iterable[Delta]) -> list[Text | Thought | Call]:
     """What they are, put together."""
-    found: list[Text | Thought | Call] = []
+    found: list[tuple[Text | Thought | Call, list[str]]] = []  # joined at the end: a word at a time, it would take long
     for delta in deltas:
-        last = found[-1] if found else None
-        match delta, last:
-            case Said(text), Text(before):
-                found[-1] = Text(before + text)
-            case Said(text), _:
-                found.append(Text(text))
-            case Thinking(text), Thought(before):
-                found[-1] = Thought(before + text)
-            case Thinking(text), _:
-                found.append(Thought(text))
-            case CallBegun(call_id, name), _:
-                found.append(Call(call_id, name, ""))
-            case CallPart(text), Call(call_id, name, before):
-                found[-1] = Call(call_id, name, before + text)
-    return found
+        last = found[-1][0] if found else None
+        match delta:
+            case Said(text):
+                if not isinstance(last, Text):
+                    found.append((Text(""), []))
+                found[-1][1].append(text)
+            case Thinking(text):
+                if not isinstance(last, Thought):
+                    found.append((Thought(""), []))
+                found[-1][1].append(text)
+            case CallBegun(call_id, name):
+                found.append((Call(call_id, name, ""), []))
+            case CallPart(text) if isinstance(last, Call):
+                found[-1][1].append(text)
+    return [_joined(part, "".join(texts)) for part, texts in found]
+
+
+def _joined(part: Text | Thought | Call, text: str) -> Text | Thought | Call:
+    match part:
+        case Text():
+            return Text(text)
+        case Thought():
+            return Thought(text)
+    return Call(part.id, part.name, text)

@@ -1,0 +1,245 @@
+"""Who may stand at the API's door, and for how long.
+
+The server itself waits for ever: for the head of a request, for its body, for a client that does not read. Some hundred
+half-open requests would make the API deaf, and nobody needs a key for them. Here each connection is in one phase, and
+once a second somebody goes round and closes what has taken too long. When there are too many, the oldest that has no
+whole request under way makes room: so who has a key, the operator first of all, gets in.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar
+
+import structlog
+
+from holdfast.daemon.whole_replies import WholeReplies
+
+ROUND_SECONDS = 1.0
+MOST_HEADERS = 100
+MOST_HEAD_BYTES = 64 << 10
+"""Of a request's line and headers."""
+LEAST_BODY_BYTES = 4 << 10
+"""So much of a body comes within each ``body_seconds``, or all that is left of it."""
+LEAVING_SECONDS = 2.0
+UNREAD_SECONDS = 300.0
+"""How long a client may take nothing of what was sent to it."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DoorSettings:
+    head_seconds: float = 15.0
+    body_seconds: float = 60.0
+    idle_seconds: float = 30.0
+    max_connections: int = 4096
+    max_connections_per_peer: int = 1024
+
+
+class Phase(Enum):
+    HEAD = "head"
+    """Nothing, or a part of a request's head, has come."""
+    BODY = "body"
+    BUSY = "busy"
+    """The request is whole: it is our turn."""
+    IDLE = "idle"
+    """Answered; another may come. The server closes it in time."""
+    LEAVING = "leaving"
+    """Refused. What it still sends is thrown away for a moment: to hang up at once would take the refusal with it."""
+
+
+class Doorkeeper:
+    """Knows all connections that have no WebSocket yet, and counts those, too."""
+
+    def __init__(self, settings: DoorSettings) -> None:
+        self.settings = settings
+        self._timer: asyncio.TimerHandle | None = None
+        self._connections: dict[GuardedProtocol, None] = {}  # in the order in which they came
+        self._said_at = -60.0
+
+    def protocol(self) -> type["GuardedProtocol"]:
+        """What the server is to make for each connection."""
+        return type("GuardedProtocol", (GuardedProtocol,), {"door": self})
+
+    def start(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(ROUND_SECONDS, self._go_round)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def let_in(self, new: "GuardedProtocol") -> bool:
+        """Whether there is room for it, if need be in place of another."""
+        everybody = new.connections  # the server's own list, with WebSockets
+        if len(everybody) > self.settings.max_connections and not self._make_room(self._connections, new):
+            return False
+        peer = new.client and new.client[0]
+        if len(everybody) > self.settings.max_connections_per_peer:
+            same = [one for one in everybody if (getattr(one, "client", None) or ("",))[0] == peer]
+            if len(same) > self.settings.max_connections_per_peer:
+                mine = [one for one in self._connections if one.client and one.client[0] == peer]
+                if not self._make_room(mine, new):
+                    return False
+        self._connections[new] = None
+        return True
+
+    def forget(self, one: "GuardedProtocol") -> None:
+        self._connections.pop(one, None)
+
+    def _make_room(self, among: Iterable["GuardedProtocol"], new: "GuardedProtocol") -> bool:
+        self._tell(len(new.connections))
+        oldest = next((one for one in among if one.phase is not Phase.BUSY), None)
+        if oldest is None:
+            return False
+        self.forget(oldest)
+        oldest.connections.discard(oldest)
+        oldest.transport.abort()
+        return True
+
+    def _tell(self, count: int) -> None:
+        """Once a minute: who opens thousands must not fill the log as well."""
+        now = asyncio.get_running_loop().time()
+        if now - self._said_at >= 60:
+            self._said_at = now
+            log.warning("http.too_many_connections", connections=count, remedy="max_connections, or who opens them")
+
+    def _go_round(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for one in list(self._connections):
+            one.check(now)
+        self.start()
+
+
+class GuardedProtocol(WholeReplies):
+    """One connection to the API."""
+
+    door: ClassVar[Doorkeeper]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.phase = Phase.HEAD
+        self._since = self.loop.time()
+        self._head_bytes = 0
+        self._body_bytes = 0
+        self._too_much = False
+        self._unread = (0, 0.0)
+
+    # -- what the server's own protocol is told ----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the base class
+        super().connection_made(transport)
+        if not self.door.let_in(self):
+            self._refuse(503, "too_many_connections", "too many connections are open; close some, or try again")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.door.forget(self)
+        super().connection_lost(exc)
+
+    def eof_received(self) -> None:
+        if self.phase is Phase.LEAVING:
+            self.transport.close()
+        super().eof_received()
+
+    def data_received(self, data: bytes) -> None:
+        if self.phase is Phase.LEAVING or self.transport.is_closing():
+            return
+        if self.phase is Phase.IDLE:
+            self._enter(Phase.HEAD)
+        if self.phase is Phase.HEAD:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self.phase is Phase.HEAD and self._head_bytes > MOST_HEAD_BYTES and not self.transport.is_closing():
+            self._refuse_head()
+
+    def handle_websocket_upgrade(self) -> None:
+        self.door.forget(self)  # the server has it in its list, as what it is now
+        super().handle_websocket_upgrade()
+
+    def on_message_begin(self) -> None:
+        self._enter(Phase.HEAD)
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        if len(self.headers) > MOST_HEADERS:
+            self._too_much = True
+            raise ValueError("too many headers")  # ends the parser, which ends with send_400_response
+
+    def on_headers_complete(self) -> None:
+        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MOST_HEAD_BYTES:
+            self._too_much = True
+            raise ValueError("the head is too large")
+        self._enter(Phase.BODY)
+        self._body_bytes = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._enter(Phase.IDLE if self.cycle is not None and self.cycle.response_complete else Phase.BUSY)
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        if self.phase is Phase.BUSY and not self.pipeline:
+            self._enter(Phase.IDLE)
+        super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        if self._too_much:
+            self._refuse_head()
+        else:
+            self._refuse(400, "bad_request", "this is no HTTP request that can be read")
+
+    # -- what the doorkeeper does -------------------------------------------------------------------------------------
+
+    def check(self, now: float) -> None:
+        """Close it, if it has taken too long."""
+        if self._is_unread(now) or (self.phase is Phase.LEAVING and now - self._since > LEAVING_SECONDS):
+            self.transport.abort()
+        elif self.phase is Phase.HEAD and now - self._since > self.door.settings.head_seconds:
+            self._refuse_late("the head of a request did not come in time")
+        elif self.phase is Phase.IDLE and now - self._since > self.door.settings.idle_seconds + ROUND_SECONDS:
+            self.transport.close()  # the server forgets some, where a body came after its answer
+        elif self.phase is Phase.BODY and now - self._since > self.door.settings.body_seconds:
+            if self._body_bytes < LEAST_BODY_BYTES and not self.flow.read_paused:
+                self._refuse_late("the body of the request stopped coming, or came too slowly")
+            else:
+                self._enter(Phase.BODY)
+                self._body_bytes = 0
+
+    def _enter(self, phase: Phase) -> None:
+        if phase is Phase.HEAD and self.phase is not Phase.HEAD:
+            self._head_bytes = 0
+        self.phase = phase
+        self._since = self.loop.time()
+
+    def _is_unread(self, now: float) -> bool:
+        waiting = self.transport.get_write_buffer_size()
+        if waiting != self._unread[0] or not waiting:
+            self._unread = (waiting, now)
+        return now - self._unread[1] > UNREAD_SECONDS
+
+    def _refuse_late(self, why: str) -> None:
+        if self.cycle is not None and not self.cycle.response_complete and self.cycle.response_started:
+            self.transport.abort()  # half of an answer is out: nothing can be told any more
+        else:
+            self._refuse(408, "request_timeout", f"{why}; send it again")
+
+    def _refuse_head(self) -> None:
+        limit = f"{MOST_HEADERS} headers and {MOST_HEAD_BYTES >> 10} KB in all"
+        self._refuse(431, "head_too_large", f"the head of the request is too large: at most {limit}")
+
+    def _refuse(self, status: int, code: str, message: str) -> None:
+        """In the shape that all errors have, as the last word on this connection."""
+        body = json.dumps({"error": {"code": code, "message": message, "request_id": ""}}).encode()
+        reason = {400: "Bad Request", 408: "Request Timeout", 503: "Service Unavailable"}.get(status, "Too Large")
+        lines = (f"HTTP/1.1 {status} {reason}", "content-type: application/json", f"content-length: {len(body)}")
+        self.transport.write("\r\n".join((*lines, "connection: close", "\r\n")).encode() + body)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._enter(Phase.LEAVING)
