@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import structlog
 
 from holdfast.agents.base import Cursor, Prompt, Told
+from holdfast.agents.error_words import in_words
 from holdfast.errors import (
     AgentDown,
     AgentFailed,
@@ -300,7 +301,7 @@ class TurnRun:
         paced = batches(source, may_wait=tool_pace.may_wait, seconds=tool_pace.SECONDS)
         async with contextlib.aclosing(paced) as stream:
             async for batch in stream:
-                last = await self._keep(batch)
+                last = await self._keep([in_words(told) for told in batch])
                 if last is not None:
                     await self._finish(found, last)
                     return

@@ -82,15 +82,19 @@ class HttpUpstream(Upstream):
             kind = Stale if way.was_stale() else Unreachable
             raise kind(f"{name} has hung up without an answer") from None
         except (aiohttp.ClientConnectorCertificateError, ssl.SSLError):
-            raise Unreachable(f"{name} has no valid certificate") from None
+            raise Unreachable(
+                f"{name} has no valid certificate; look at its base_url, and at this host's clock and authorities"
+            ) from None
         except aiohttp.ClientConnectorDNSError:
-            raise Unreachable(f"{name} cannot be found: its name is not known") from None
+            raise Unreachable(
+                f"{name} cannot be found: its name is not known; look at its base_url, and at the daemon's name servers"
+            ) from None
         except TimeoutError:
             raise Unreachable(f"{name} did not answer in time") from None
         except OSError as error:  # most of aiohttp's own are, too
             # By its number: what it says itself names the address.
             why = os.strerror(error.errno) if error.errno and error.errno > 0 else "no connection"
-            raise Unreachable(f"{name} cannot be reached: {why}") from None
+            raise Unreachable(f"{name} cannot be reached: {why}; is it running, and is its base_url right?") from None
         except aiohttp.ClientError as error:
             log.warning("model.not_http", provider=name, error=repr(error))
             raise Unreachable(f"{name} does not speak HTTP as it should") from None
