@@ -407,3 +407,29 @@ def test_a_key_where_its_source_belongs_is_not_repeated(key: str, tmp_path: Path
     assert key in caught.value.message
     assert "where the key is" in caught.value.message
     assert "secret" not in caught.value.message
+
+
+# --- behind a proxy ---
+
+
+def test_where_the_world_finds_us_and_whom_we_believe(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (load_config().public_url, load_config().trusted_proxies) == (None, ())
+    write("public_url: https://example.com/holdfast/\ntrusted_proxies: [127.0.0.1, '10.0.0.0/8']\n")
+    config = load_config()
+    assert (config.public_url, config.trusted_proxies) == ("https://example.com/holdfast", ("127.0.0.1", "10.0.0.0/8"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "public_url: example.com",
+        "public_url: https://user:secret@example.com",
+        "public_url: https://example.com/?a=b",
+        "trusted_proxies: [proxy.example.com]",
+        "trusted_proxies: ['10.0.0.1/8']",
+    ],
+)
+def test_what_is_no_address(text: str) -> None:
+    write(text + "\n")
+    with pytest.raises(ConfigError, match=text.partition(":")[0]):
+        load_config()
