@@ -15,7 +15,7 @@ from holdfast.threads.types import How, IdlePolicy
 from support.house import NODE
 from support.real_threads import REAL, RealDesk, Town, forgotten, only, opened, remembers, said, sandbox_of
 from support.threads import REF, text_of
-from support.waiting import until
+from support.waiting import PATIENCE, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
@@ -157,7 +157,7 @@ async def test_a_sandbox_whose_disk_is_full(town: Town, desk: RealDesk) -> None:
     before = await sandbox_of(desk)
     turn = await desk.talk("run head -c 600M /dev/zero > /workspace/ballast; true\nsay full", "m1")
     assert turn.reason in ("end_turn", "error")
-    full = await desk.talk("say anybody there?", "m2")
+    full = await desk.talk("say anybody there?", "m2", seconds=4 * PATIENCE)  # until an agent is given up
     assert full.reason in ("end_turn", "error") and (full.answer or full.error)
     await desk.sessions.files.remove(before, "/workspace/ballast", recursive=False)
     await remembers(desk, town, file=True)

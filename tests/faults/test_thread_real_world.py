@@ -34,6 +34,10 @@ async def touch(desk: RealDesk, path: str) -> None:
     await desk.sessions.write_file(await sandbox_of(desk), path, b"", mode=None)
 
 
+async def has_come_to(desk: RealDesk, number: int) -> bool:
+    return str(number) in text_of(await desk.events()).split()
+
+
 async def at_rest(desk: RealDesk) -> None:
     """Nobody works on the thread, so its lease can be had."""
     thread_id = (await desk.threads.get(REF)).id
@@ -44,16 +48,20 @@ async def at_rest(desk: RealDesk) -> None:
 
 
 async def test_a_link_that_is_cut_between_deltas(agent_town: Town, agent_desk: RealDesk) -> None:
-    """All connections of the runner, five times: every word is told once, and the row has nothing to say."""
+    """All connections of the runner, five times: every word is told once, and the row says nothing. Of a real agent
+    the answer of the model is cut, too, with all that it had said: it is asked again, so once must do."""
     town, desk = agent_town, agent_desk
+    cuts = range(5, 55, 10) if town.agent == "scripted" else [5]
     before, numbers = await sandbox_of(desk), [str(number) for number in range(60)]
     await desk.say("\n".join(f"say {number}\nsleep 0.02" for number in numbers), "m1")
-    for number in range(5, 55, 10):
-        await until(partial(said, desk, f"{number}\n"), "it goes on")
+    for number in cuts:
+        await until(partial(has_come_to, desk, number), "it goes on")
         assert await asyncio.to_thread(town.cut_link, before) >= 2, "the control connection and that of the turn"
     turn = await desk.ended("m1")
     assert (turn.reason, turn.error) == ("end_turn", None)
-    assert text_of(await desk.events(), turn.id).split() == (turn.answer or "").split() == numbers
+    assert (turn.answer or "").split() == numbers
+    if town.agent == "scripted":
+        assert text_of(await desk.events(), turn.id).split() == numbers
     await remembers(desk, town, file=True)
     assert await sandbox_of(desk) == before
 

@@ -26,7 +26,7 @@ from support.state_dir import open_state_dir
 from support.threads import Desk
 
 AGENTS = ("pi", "opencode", "sandbox-agent", "opencode-acp", "codex", "pi-acp", "claude", "gemini")
-PATIENCE = Patience(start=90, health=5, request=60, quiet=1.0, hung=12)
+PATIENCE = Patience(start=45, health=5, request=60, quiet=1.0, hung=12)
 
 
 class AgentTown(Town):
@@ -68,8 +68,10 @@ class AgentTown(Town):
         return found.view.process_id
 
     async def lose_agent_sessions(self, desk: Desk, session_id: str) -> None:
+        """All that the agent itself has kept; OpenCode's own adapter has no directory of ours beside that."""
         where = await Supervisor(self.agent).directory(Place(session_id, desk.sessions))
-        await desk.sessions.files.remove(session_id, f"{where}/home", recursive=True)
+        own = where if self.agent == "opencode" else f"{where}/home"
+        await desk.sessions.files.remove(session_id, own, recursive=True)
 
 
 @contextlib.contextmanager

@@ -139,6 +139,9 @@ class Agent(ABC):
     """
 
     name: ClassVar[str]
+    starts_ahead: ClassVar[bool] = False
+    """Whether it may be started in a sandbox before anybody knows whose that will be, by another ``Place.sandbox`` than
+    it is used by later: its adapter remembers nothing of that one, and notices itself where the brief is another."""
 
     @property
     @abstractmethod
@@ -151,6 +154,11 @@ class Agent(ABC):
 
         One that runs and does not answer is ended first: TERM, five seconds, KILL.
         """
+
+    async def start_ahead(self, place: Place) -> None:
+        """``start``, before anybody knows whose sandbox it will be; only where ``starts_ahead``. Also does what is slow
+        the first time, as far as it leaves no trace."""
+        await self.start(place)
 
     @abstractmethod
     async def health(self, place: Place) -> None:

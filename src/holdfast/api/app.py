@@ -12,6 +12,8 @@ from holdfast import __version__
 from holdfast.api import access, failures
 from holdfast.api.auth import SIGNED, Guard
 from holdfast.api.body_limit import BodyLimit
+from holdfast.api.described import describe_fields
+from holdfast.api.examples import add_examples
 from holdfast.api.exec_lane import ExecLane
 from holdfast.api.file_links import FileLinks
 from holdfast.api.file_ports import FileService
@@ -84,6 +86,7 @@ def create_app(
         version=__version__,
         description="Durable, isolated Linux sandboxes with a stateful shell.",
         docs_url=None,  # the framework's pages load scripts from elsewhere; ours works offline
+        openapi_url=None,  # ours is written once, and not in the event loop
         redoc_url=None,
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # ours are /metrics and the log, and no others
@@ -126,7 +129,7 @@ def create_app(
     app.include_router(key_routes.router(keys))
     if events is not None:
         app.include_router(event_routes.router(events, settings))
-    app.include_router(system.router(registry))
+    app.include_router(system.router(registry, lambda: app.openapi()))
     access.check_complete(app)
     _describe(app)
     return app
@@ -146,6 +149,8 @@ def _describe(app: FastAPI) -> None:
                 if path.startswith("/v1/") and not path.startswith(SIGNED):
                     for operation in operations.values():
                         operation["security"] = [{"key": []}]
+            describe_fields(schema)
+            add_examples(schema)
         assert app.openapi_schema is not None
         return app.openapi_schema
 

@@ -6,15 +6,19 @@ it. In a query it is what it always was, ``%80`` to ``%FF``.
 
 import base64
 import binascii
+import posixpath
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
 from fastapi import Depends, Query, Request
 from pydantic import PlainValidator, WithJsonSchema
 
-from holdfast.errors import BadInput
+from holdfast.api.caller import caller_in
+from holdfast.errors import BadInput, Forbidden
 
 MAX_PATH = 4096
+_LIVE = ("/proc", "/sys", "/dev")
+"""What is no file: there, processes show what they were started with."""
 _SCHEMA: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": MAX_PATH, "pattern": "^/[^\\x00]*$"}
 
 
@@ -42,9 +46,22 @@ async def _query_path(
     request: Request, path: Annotated[str, Query(description="Absolute; bytes that are no UTF-8 as %80 to %FF")]
 ) -> str:
     try:
-        return check_path(_raw(request, "path") if "\ufffd" in path else path)
+        checked = check_path(_raw(request, "path") if "\ufffd" in path else path)
     except ValueError as error:
         raise BadInput(f"path: {error}") from None
+    check_visible(request, checked)
+    return checked
+
+
+def check_visible(request: Request, path: str) -> None:
+    """Raises ``Forbidden`` where a key that may only look would see more than files: environments of processes."""
+    caller = caller_in(request.scope)
+    if caller is None or caller.sees_secrets:
+        return
+    plain = posixpath.normpath("/" + path.lstrip("/"))
+    archived = request.url.path.endswith("/fs/archive") and plain == "/"
+    if archived or ".." in path.split("/") or any(plain == one or plain.startswith(one + "/") for one in _LIVE):
+        raise Forbidden(f"a key with scope read sees no {', '.join(_LIVE)}, and no path with ..; this needs scope use")
 
 
 async def _pattern(

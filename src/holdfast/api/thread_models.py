@@ -129,9 +129,13 @@ class ThreadOut(BaseModel):
     created_at: Timestamp
     last_activity_at: Timestamp
     usage: UsageOut | None = Field(description="Its calls to models, in all; null where a resolve found all there")
+    channel: str | None = Field(description="In which something happened last")
+    resumed_at: Timestamp | None = Field(description="When its sandbox or agent was last woken, or brought back")
+    destroyed_at: Timestamp | None = Field(description="When it last lost a sandbox")
+    healthy_at: Timestamp | None = Field(description="When sandbox and agent were last seen to answer")
 
     @classmethod
-    def of(cls, view: ThreadView) -> "ThreadOut":
+    def of(cls, view: ThreadView, *, secrets: bool = True) -> "ThreadOut":
         return cls.model_construct(
             id=view.id,
             key=view.key,
@@ -141,7 +145,7 @@ class ThreadOut(BaseModel):
             session_id=view.session_id,
             sleep_state=view.sleep_state,
             channels=[ChannelOut.of(one) for one in view.channels],
-            options=OptionsOut.of(view.options),
+            options=OptionsOut.of(view.options, secrets=secrets),
             preview_url=view.preview_url,
             resume_failures=view.resume_failures,
             last_error=view.last_error,
@@ -149,7 +153,15 @@ class ThreadOut(BaseModel):
             created_at=timestamp(view.created_at),
             last_activity_at=timestamp(view.last_activity_at),
             usage=None if view.usage is None else UsageOut.of(view.usage),
+            channel=view.channel,
+            resumed_at=_moment(view.resumed_at),
+            destroyed_at=_moment(view.destroyed_at),
+            healthy_at=_moment(view.healthy_at),
         )
+
+
+def _moment(at: float | None) -> Timestamp | None:
+    return None if at is None else timestamp(at)
 
 
 class ThreadPage(BaseModel):

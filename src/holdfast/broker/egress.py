@@ -17,6 +17,7 @@ from holdfast.broker.upstream import Resolve, Stream, Upstream, hang_up
 from holdfast.errors import BadInput
 from holdfast.link.link import Link
 from holdfast.network.names import Names, Share
+from holdfast.network.proxies import Proxies
 from holdfast.sessions.host_pattern import as_address
 from holdfast.sessions.network import NetworkPolicy
 from holdfast.sessions.spec import SessionSpec
@@ -52,12 +53,15 @@ class EgressBroker:
         metrics: EgressMetrics,
         *,
         resolve: Resolve | None = None,
+        proxies: Proxies | None = None,
         deadlines: Deadlines | None = None,
     ) -> None:
         self._private = private
         self._metrics = metrics
         self._names = Names()
+        self._proxy_names = Share(self._names)
         self._resolve = resolve
+        self._proxies = proxies or Proxies()
         self._shares: dict[str, Share] = {}
         self._deadlines = deadlines or Deadlines()
         self._tasks: dict[str, set[asyncio.Task[None]]] = {}
@@ -84,7 +88,7 @@ class EgressBroker:
             return
         session_id = link.session_id
         resolve = self._resolve or self._shares.setdefault(session_id, Share(self._names)).look_up
-        upstream = Upstream(self._private, resolve)
+        upstream = Upstream(self._private, resolve, self._proxies, self._proxy_names.look_up)
         proxy = EgressProxy(session_id, policy, upstream, self._metrics, self._deadlines)
         tasks = self._tasks.setdefault(session_id, set())
         link.take_callers(LISTENER, lambda reader, writer: self._take(proxy, tasks, session_id, (reader, writer)))

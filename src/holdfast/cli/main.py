@@ -30,6 +30,8 @@ VERBS = {
     "fork": "fork",
     "workspace": "workspace",
     "rm": "rm",
+    "backup": "backup",
+    "restore": "restore",
     "strays": "strays",
     "adopt": "adopt",
     "chat": "chat",

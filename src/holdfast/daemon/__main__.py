@@ -23,6 +23,7 @@ from holdfast.daemon.exposure import ADVICE, exposure
 from holdfast.daemon.keys import make_state_dir
 from holdfast.daemon.log_limits import LogLimits
 from holdfast.daemon.node import StateLock
+from holdfast.daemon.restore import refuse_half
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.store import reserve_for
 
@@ -57,6 +58,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 async def _serve(config: Config, limits: LogLimits) -> None:
     make_state_dir(config.state_dir)
+    refuse_half(config.state_dir)
     reserve = reserve_for(config.resolved_database_url, config.disk_reserve_mb << 20)
     if reserve is not None:
         reserve.give_if_full()  # a daemon that cannot even start could not make room either

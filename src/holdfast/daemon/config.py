@@ -41,12 +41,13 @@ from holdfast.daemon.model_config import (
     RulesFile,
     ThreadLimits,
 )
-from holdfast.daemon.pool_setting import PoolSizes
+from holdfast.daemon.pool_setting import THREADS, PoolSizes
 from holdfast.daemon.provider_config import Providers
 from holdfast.daemon.setting_types import AbsolutePath, Float, Int, Name, split
 from holdfast.daemon.thread_config import AgentNames, ThreadIdle
 from holdfast.daemon.webhook_setting import MIN_KEY_LENGTH, WebhookConfig, from_json
 from holdfast.errors import BadInput, ConfigError
+from holdfast.images.names import canonical
 from holdfast.protocol.places import find_config_file
 from holdfast.sessions.network import NetworkPolicy
 
@@ -195,6 +196,9 @@ class Config(BaseModel):
     thread_resolve_seconds: Annotated[Float, Field(gt=0)] = 60.0
     thread_lease_seconds: Annotated[Float, Field(ge=3)] = 30.0
     agent_idle_seconds: Annotated[Float, Field(gt=0)] = 600.0
+    agent_start_seconds: Annotated[Float, Field(ge=1)] | None = None
+    agent_request_seconds: Annotated[Float, Field(ge=1)] | None = None
+    agent_health_seconds: Annotated[Float, Field(ge=1)] | None = None
     turn_seconds: Annotated[Float, Field(gt=0)] = 6 * 3600.0
     question_seconds: Annotated[Float, Field(gt=0)] = 15 * 60.0
     node_grace_seconds: Annotated[Float, Field(ge=15)] = 600.0
@@ -269,13 +273,18 @@ class Config(BaseModel):
             raise ValueError("must name an absolute path: sqlite:////absolute/path, with four slashes")
         return value
 
+    @field_validator("allowed_images")
+    @classmethod
+    def _one_form(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return None if value is None else tuple(canonical(image) for image in value)
+
     @field_validator("default_image")
     @classmethod
     def _allowed_default(cls, value: str, info: ValidationInfo) -> str:
-        allowed = info.data.get("allowed_images")
-        if allowed is not None and value not in allowed:
+        allowed, image = info.data.get("allowed_images"), canonical(value)
+        if allowed is not None and image not in allowed:
             raise ValueError(f"must be one of allowed_images, which are {', '.join(allowed) or 'none at all'}")
-        return value
+        return image
 
     @field_validator("egress_private_hosts")
     @classmethod
@@ -287,7 +296,7 @@ class Config(BaseModel):
     @classmethod
     def _allowed_in_pool(cls, value: Mapping[str, int], info: ValidationInfo) -> Mapping[str, int]:
         allowed = info.data.get("allowed_images")
-        for image in value:
+        for image in value.keys() - {THREADS}:
             if allowed is not None and image not in allowed:
                 raise ValueError(f"{image}: must be one of allowed_images, which are {', '.join(allowed) or 'none'}")
         return value

@@ -94,7 +94,17 @@ def make_agents(config: Config, driver: Driver, images: ImageStore | None = None
         agents.add(FakeAgent(FakeAgentWorld(driver.world)))
         return agents
     default = default_agent(config, images, isolated=driver.capabilities.isolation)
-    return AgentRegistry(config.agents, default)
+    return AgentRegistry(config.agents, default, agent_seconds(config))
+
+
+def agent_seconds(config: Config) -> Mapping[str, float]:
+    """Deadlines of agents, where the configuration names some."""
+    named = {
+        "start": config.agent_start_seconds,
+        "request": config.agent_request_seconds,
+        "health": config.agent_health_seconds,
+    }
+    return {name: seconds for name, seconds in named.items() if seconds is not None}
 
 
 def thread_settings(config: Config) -> ThreadSettings:
@@ -108,6 +118,9 @@ def thread_settings(config: Config) -> ThreadSettings:
         lease_seconds=config.thread_lease_seconds,
         agent_memory_mb=agent_memory(config),
         agent_idle_seconds=config.agent_idle_seconds,
+        # What surrounds an agent's own deadlines must be longer: one that hangs is ended before it is started anew.
+        attempt_seconds=max(20.0, (config.agent_request_seconds or 0) + 5, (config.agent_health_seconds or 0) + 5),
+        start_seconds=max(240.0, (config.agent_start_seconds or 0) + 120),
         turn_seconds=config.turn_seconds,
         question_seconds=config.question_seconds,
         node_silent_seconds=min(20.0, config.node_grace_seconds / 2),

@@ -22,6 +22,7 @@ from holdfast.daemon import node
 from holdfast.daemon.config import Config
 from holdfast.daemon.keys import load_or_create_key
 from holdfast.daemon.model_wiring import make_catalogue, running_broker
+from holdfast.daemon.pool_setting import THREADS
 from holdfast.daemon.thread_wiring import make_books, make_threads
 from holdfast.drivers.base import Driver, Limits
 from holdfast.drivers.linux.machine import machine_limits
@@ -32,6 +33,7 @@ from holdfast.keys.ceilings import Ceilings
 from holdfast.keys.ring import KeyRing
 from holdfast.link.hub import LinkHub
 from holdfast.network.outside import Outside
+from holdfast.network.proxies import Proxies
 from holdfast.sessions.events import EventFeed
 from holdfast.sessions.kept import Kept
 from holdfast.sessions.metrics import SessionMetrics
@@ -45,6 +47,7 @@ from holdfast.sessions.webhook import Webhook
 from holdfast.sessions.webhooks import WebhookMetrics, Webhooks, WebhookSettings
 from holdfast.store import Store, reserve_for
 from holdfast.threads.service import ThreadService
+from holdfast.threads.warm import POOL
 
 MOST_PIDS = 16384
 """How many processes a session may ask for where ``max_pids`` is not set."""
@@ -107,9 +110,10 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
         images = make_images(config, driver)
         registry = CollectorRegistry()
         books = make_books(config, store, node.node_id(config.state_dir))
-        outside = Outside()
+        proxies = Proxies.from_environment(os.environ)
+        outside = Outside(proxies=proxies)
         stack.push_async_callback(outside.close)
-        egress = make_egress(config, registry)
+        egress = make_egress(config, registry, proxies)
         stack.push_async_callback(egress.close)
         catalogue = make_catalogue(config)
         breaks = Breaks()
@@ -186,8 +190,9 @@ def _warn_of_missing_limits(driver: Driver) -> None:
         log.warning("limits.not_enforced", limits=missing, remedy="holdfast doctor says what is missing")
 
 
-def make_egress(config: Config, registry: CollectorRegistry) -> EgressBroker:
-    egress = EgressBroker(PrivateHosts.parse(config.egress_private_hosts), EgressMetrics(registry))
+def make_egress(config: Config, registry: CollectorRegistry, proxies: Proxies) -> EgressBroker:
+    private = PrivateHosts.parse(config.egress_private_hosts)
+    egress = EgressBroker(private, EgressMetrics(registry), proxies=proxies)
     try:
         egress.check(config.network)
     except BadInput as error:
@@ -226,7 +231,8 @@ def session_settings(config: Config) -> SessionSettings:
         event_retention_seconds=config.event_retention_hours * 3600,
         stray_keep_seconds=config.stray_keep_days * 24 * 3600,
         low_disk_bytes=config.disk_low_mb << 20,
-        pool=config.pool,
+        pool={kind: count for kind, count in config.pool.items() if kind != THREADS},
+        warm_pool={POOL: config.pool.get(THREADS, 0)},
         default_sleep=SleepPolicy(
             pause_after_seconds=config.pause_after_seconds,
             hibernate_after_seconds=config.hibernate_after_seconds,

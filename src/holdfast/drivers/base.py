@@ -104,7 +104,8 @@ class SandboxInfo:
     memory: bool = False
     """Stopped, with its memory kept by ``checkpoint``."""
     busy: bool = False
-    """Somebody is still at a checkpoint that a dead daemon has begun; how it will end is not known yet."""
+    """Somebody is still at a checkpoint, or at bringing its memory back, on behalf of a daemon that may be dead; how it
+    will end is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -345,7 +345,10 @@ class OciDriver(OciObserver):
     async def start(self, handle: Handle, *, memory: bool = True) -> bool:
         async with self._lock(handle):
             directory = self._directory(handle)
-            if (await self.inspect(handle)).state is not SandboxState.STOPPED:
+            found = await self.inspect(handle)
+            if found.busy:  # ending it would throw away the memory that it is about to have back
+                raise DriverTransient(f"{handle} is being brought back on behalf of another daemon; try again")
+            if found.state is not SandboxState.STOPPED:
                 raise DriverConflict(f"{handle} is running already")
             await self._end(handle, directory)  # of a start that was cut off
             image = MemoryImage(directory)

@@ -47,9 +47,12 @@ def find_out(top: Path, home: Path) -> Ability | None:
 def place(instead: Path) -> Path:
     """Where views are mounted: a path that everybody may pass through, wherever the daemon keeps its state."""
     with contextlib.suppress(OSError):
-        _MACHINE.mkdir(0o755, parents=True, exist_ok=True)
+        for directory in (_MACHINE.parent, _MACHINE):
+            directory.mkdir(exist_ok=True)
+            directory.chmod(0o755)  # whatever our umask is
         return _MACHINE
-    instead.mkdir(0o711, exist_ok=True)
+    instead.mkdir(exist_ok=True)
+    instead.chmod(0o711)
     return instead
 
 

@@ -8,12 +8,15 @@ Everything here blocks.
 """
 
 import contextlib
+import json
 import os
 import stat
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 _FRESH_SECONDS = 30.0
@@ -21,6 +24,8 @@ _FRESH_SECONDS = 30.0
 _STALE_SECONDS = 3600.0
 """Older than this, nothing is made with it."""
 _READ, _PASS = 0o004, 0o001
+_SEARCH_SECONDS = 300.0
+_NEVER: tuple[float, Sequence["Entry"]] = (float("-inf"), ())
 _PASSAGE = 0o111
 _NOBODY = 65534
 _OPAQUE = ("user.overlay.opaque", "trusted.overlay.opaque")
@@ -75,32 +80,46 @@ def _content(directory: Path) -> Iterator[tuple[str, os.stat_result]]:
         return  # gone, or not ours to list: then it is nobody's in a sandbox of ours either
 
 
-class Withheld:
-    """What ``search`` found in each directory, kept for a while: a large ``/usr`` takes a second."""
+def search_apart(top: Path) -> Sequence[Entry]:
+    """``search`` in a process of its own that steps back for others: our own threads would wait for this one."""
+    command = [sys.executable, "-I", "-S", __file__, str(top)]
+    try:
+        done = subprocess.run(command, capture_output=True, check=True, timeout=_SEARCH_SECONDS)
+        return [Entry(*fields) for fields in json.loads(done.stdout)]
+    except (OSError, ValueError, TypeError, subprocess.SubprocessError):
+        return search(top)
 
-    def __init__(self, look: Callable[[Path], Sequence[Entry]] = search) -> None:
+
+class Withheld:
+    """What was found in each directory, kept for a while: a large ``/usr`` takes a second.
+
+    ``shared`` is a directory where other daemons of this machine find it, too.
+    """
+
+    def __init__(self, look: Callable[[Path], Sequence[Entry]] = search_apart, shared: Path | None = None) -> None:
         self._look = look
+        self._shared = shared
         self._found: dict[Path, tuple[float, Sequence[Entry]]] = {}
         self._forgotten = float("-inf")
         self._searching: dict[Path, threading.Lock] = {}
 
     def of(self, top: Path) -> Sequence[Entry]:
         """At most an hour old, and half a minute where it is asked for often."""
-        when, found = self._found.get(top, (float("-inf"), ()))
-        age = time.monotonic() - when
-        if age > _STALE_SECONDS:
-            return self._search_again(top, older_than=_STALE_SECONDS)
+        when, found = self._found.get(top, _NEVER)
+        age = time.time() - when
+        if not 0 <= age <= _STALE_SECONDS:
+            return self._search_again(top, _STALE_SECONDS)
         if age > _FRESH_SECONDS and not self._lock(top).locked():
             threading.Thread(target=self._search_again, args=(top, _FRESH_SECONDS), daemon=True).start()
         return found
 
     def known(self, top: Path) -> Sequence[Entry]:
         """As far as somebody has looked already; never waits."""
-        return self.of(top) if top in self._found else ()
+        return self._found.get(top, _NEVER)[1]
 
     def forget(self) -> None:
         """Look again before anything is made; what a search that is under way finds is old already."""
-        self._forgotten = time.monotonic()
+        self._forgotten = time.time()
         self._found.clear()
 
     def begin(self, top: Path) -> None:
@@ -109,22 +128,43 @@ class Withheld:
             threading.Thread(target=self._search_again, args=(top, _STALE_SECONDS), daemon=True).start()
 
     def _search_again(self, top: Path, older_than: float) -> Sequence[Entry]:
-        """Unless another thread was quicker."""
+        """Unless another thread, or another daemon, was quicker."""
         with self._lock(top):
-            when, found = self._found.get(top, (float("-inf"), ()))
-            if time.monotonic() - when > older_than:
-                began = float("-inf")
-                while began <= self._forgotten:
-                    began = time.monotonic()
+            when, found = max(self._found.get(top, _NEVER), self._read(top), key=lambda each: each[0])
+            if when <= self._forgotten or not 0 <= time.time() - when <= older_than:
+                when = float("-inf")
+                while when <= self._forgotten:
+                    when = time.time()
                     found = self._look(top)
-                self._found[top] = (began, found)
+                self._write(top, when, found)
+            self._found[top] = (when, found)
         return found
 
     def _lock(self, top: Path) -> threading.Lock:
         return self._searching.setdefault(top, threading.Lock())
 
+    def _file(self, top: Path) -> Path | None:
+        return self._shared / f"{top.name}.json" if self._shared and top.parent == Path("/") else None
 
-OF_THIS_HOST = Withheld()
+    def _read(self, top: Path) -> tuple[float, Sequence[Entry]]:
+        file = self._file(top)
+        try:
+            content = json.loads(file.read_text()) if file else {}
+            return float(content["when"]), [Entry(*fields) for fields in content["found"]]
+        except (OSError, ValueError, TypeError, KeyError):
+            return _NEVER
+
+    def _write(self, top: Path, when: float, found: Sequence[Entry]) -> None:
+        file = self._file(top)
+        if file:
+            with contextlib.suppress(OSError):
+                file.parent.mkdir(parents=True, exist_ok=True)
+                scratch = file.with_suffix(f".{os.getpid()}")
+                scratch.write_text(json.dumps({"when": when, "found": [astuple(entry) for entry in found]}))
+                scratch.rename(file)
+
+
+OF_THIS_HOST = Withheld(shared=Path("/run/holdfast/withheld") if os.geteuid() == 0 else None)
 """One for all drivers of a process: they share the machine."""
 
 
@@ -211,3 +251,8 @@ def _make_opaque(parent: int, name: str) -> None:
                 os.setxattr(there, attribute, b"y")
     finally:
         os.close(there)
+
+
+if __name__ == "__main__":
+    os.nice(10)
+    sys.stdout.write(json.dumps([astuple(entry) for entry in search(Path(sys.argv[1]))]))

@@ -43,6 +43,11 @@ class Caller:
     def sees_all(self) -> bool:
         return self.scope is Scope.ADMIN
 
+    @property
+    def sees_secrets(self) -> bool:
+        """What it could have set itself: values in the environment of its owner's sandboxes."""
+        return self.scope.includes(Scope.USE)
+
 
 ROOT = Caller("", ROOT_NAME, Scope.ADMIN, ROOT_NAME, None)
 

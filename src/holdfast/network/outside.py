@@ -14,6 +14,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from holdfast.network.addresses import Address, is_never
 from holdfast.network.names import Names, NotResolved, Share, SystemNames
+from holdfast.network.proxies import Proxies
 
 MOST_LOOK_UPS = 32
 
@@ -28,7 +29,8 @@ class NeverReached(PermissionError):
 class Outside:
     """One for the whole daemon. To be used in one running loop, and closed there."""
 
-    def __init__(self, names: Names | None = None) -> None:
+    def __init__(self, names: Names | None = None, proxies: Proxies | None = None) -> None:
+        self.proxies = proxies or Proxies()
         self._names = names or Names()
         self._system = SystemNames()
 

@@ -5,9 +5,10 @@ that was overtaken changes nothing. Whatever is interrupted between two steps is
 """
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -217,6 +218,15 @@ class Lifecycle:
         """A sandbox for a session that nobody has asked for yet, with its runner on the line; ``row`` is not stored."""
         handle, _nothing = await self._start(row)
         return replace(row, handle=handle, cwd=self._home(row))
+
+    @contextlib.contextmanager
+    def lend(self, row: SessionRow) -> Iterator[LiveSession]:
+        """A prepared sandbox, to start something in it before it is a session."""
+        link = self._hub.get(row.id)
+        if link is None:
+            raise SandboxLost(f"the runner of {row.id} has hung up")
+        watch = OomWatch(None, lambda _kills: None)
+        yield LiveSession(row.id, link, row.ttl_seconds, row.cwd, row.last_activity_at, row.expires_at, watch)
 
     async def give_environment(self, session_id: str, env: Mapping[str, str]) -> None:
         """Before its first command. Also proves that the runner answers."""

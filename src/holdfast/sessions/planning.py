@@ -54,9 +54,9 @@ class Planning:
         self._clock = clock
         self._way_out = way_out
 
-    async def plain(self, image: str) -> SessionRow:
-        """For the pool: what a create that names only the image would ask for."""
-        return await self.session(CreateRequest(image=image), None, ROOT.owner)
+    async def plain(self, request: CreateRequest) -> SessionRow:
+        """For the pool: what such a create of anybody would get."""
+        return await self.session(request, None, ROOT.owner)
 
     async def session(
         self,
@@ -166,5 +166,6 @@ class Planning:
 
 def _hash(req: CreateRequest | ForkRequest, *more: str) -> str:
     fields = asdict(req)
+    fields.pop("purpose", None)  # whether it comes from the pool changes nothing
     told = {name: value for name, value in fields.items() if _LATER_FIELDS.get(name, _ALWAYS) != value}
     return hashlib.sha256(json.dumps([told, *more] if more else told, sort_keys=True, default=str).encode()).hexdigest()

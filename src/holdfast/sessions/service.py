@@ -58,6 +58,7 @@ from holdfast.sessions.types import (
 )
 from holdfast.sessions.usage import Usage
 from holdfast.sessions.views import Views
+from holdfast.sessions.warmth import Borrowed, Warmer
 from holdfast.sessions.ways_out import NoWayOut, WayOut
 from holdfast.sessions.workspaces import Workspaces
 from holdfast.store import SessionStore
@@ -142,12 +143,14 @@ class SessionService:
         self._lifecycle.origins = self._origins
         self._lifecycle.forget = self._forget
         self._planning = Planning(driver, images, captures, self.room, settings, node=node, clock=clock, way_out=out)
-        pool = Pool(settings.pool)
+        pool = Pool({**settings.pool, **settings.warm_pool})
         self._pool = PoolKeeper(
             pool,
             self._lifecycle,
             self._operations,
             self._planning.plain,
+            Borrowed(self._lifecycle.lend, clock, self.room),
+            settings.warm_pool,
             max_live=settings.max_sessions,
             metrics=metrics,
         )
@@ -314,6 +317,10 @@ class SessionService:
 
     async def create(self, req: CreateRequest, *, idempotency_key: str | None, caller: Caller) -> SessionView:
         return self._views.of(await self._creation.create(req, idempotency_key=idempotency_key, caller=caller))
+
+    def warm_by(self, kind: str, warmer: Warmer) -> None:
+        """Who makes pooled sandboxes of this kind (of ``SessionSettings.warm_pool``) ready for more than commands."""
+        self._pool.warm_by(kind, warmer)
 
     def check_limits(self, req: CreateRequest, ceilings: Ceilings) -> None:
         """Raises ``LimitOutOfRange`` if a key with these ceilings would be refused a session with these limits."""

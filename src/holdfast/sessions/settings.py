@@ -49,3 +49,5 @@ class SessionSettings:
     """How long what no row knows of is kept, if it was somebody's."""
     low_disk_bytes: int = 0
     """Below this nothing is begun that needs room on the host's disk. 0: nobody looks."""
+    warm_pool: Mapping[str, int] = field(default_factory=dict)
+    """How many in which something was started already, by what they are for (``SessionService.warm_by``)."""

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from holdfast.drivers.base import Capabilities, Limits
 from holdfast.errors import BadInput, UnknownImage
+from holdfast.images.names import canonical
 from holdfast.keys.ceilings import NO_CEILINGS, Ceilings
 from holdfast.sessions.limits import choose_limits
 from holdfast.sessions.network import NetworkPolicy
@@ -126,8 +127,9 @@ def _choose_network(wanted: NetworkPolicy | None, default: NetworkPolicy, able: 
 
 
 def choose_image(name: str | None, settings: SessionSettings) -> str:
-    chosen = name or settings.default_image
-    if settings.allowed_images is not None and chosen not in settings.allowed_images:
+    """In the one form that rows have."""
+    chosen = canonical(name or settings.default_image)
+    if settings.allowed_images is not None and chosen not in map(canonical, settings.allowed_images):
         allowed = ", ".join(sorted(settings.allowed_images)) or "none"
         raise UnknownImage(f"image: {chosen} is not allowed here; allowed are: {allowed}")
     return chosen

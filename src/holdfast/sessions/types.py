@@ -42,6 +42,8 @@ class CreateRequest:
     """The name of the workspace that it has at ``/workspace``."""
     kept: bool = False
     """Somebody else decides when it ends: a thread does. Not for callers from outside."""
+    purpose: str | None = None
+    """What it is for: one out of the pool may be ready for that. Not for callers from outside."""
 
 
 @dataclass(frozen=True, slots=True)

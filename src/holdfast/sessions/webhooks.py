@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import aiohttp
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
+from yarl import URL
 
 from holdfast.errors import HoldfastError
 from holdfast.network.outside import Outside
@@ -159,6 +160,7 @@ class Webhooks:
                 data=content,
                 headers=headers(webhook, event, content, self._clock()),
                 allow_redirects=False,
+                proxy=self._outside.proxies.find_for(URL(webhook.url)),
             ) as response:
                 status = response.status
         except TimeoutError:

@@ -13,7 +13,7 @@ from typing import Final, NoReturn, TypeVar
 import sqlalchemy as sa
 
 from holdfast.errors import StaleRow, ThreadNotFound
-from holdfast.protocol.turn_events import TurnEvent, check
+from holdfast.protocol.turn_events import Kind, TurnEvent, check
 from holdfast.store import thread_news
 from holdfast.store.database import Database, Work
 from holdfast.store.tables import sessions
@@ -65,7 +65,7 @@ async def written(database: Database, watch: ThreadWatch, thread_id: str, work: 
 def enter(connection: sa.Connection, lease: Lease, *, events: Sequence[TurnEvent] = (), **values: object) -> Entered:
     """Lock the thread's row if the lease holds, and take numbers for these events. Raises ``StaleRow``."""
     guards = (table.c.lease_owner == lease.owner, table.c.generation == lease.generation)
-    entered = _update(connection, lease.thread_id, guards, {**_counted(events), **values})
+    entered = _update(connection, lease.thread_id, guards, {**_counted(events), **_seen(connection, events), **values})
     return entered or refuse_stale(connection, lease)
 
 
@@ -75,6 +75,15 @@ def _counted(events: Sequence[TurnEvent], sign: int = 1) -> dict[str, object]:
         return {}
     size = sum(len(json.dumps(dict(event.data))) + EVENT_BYTES for event in events)
     return {"last_seq": table.c.last_seq + sign * len(events), "events_bytes": table.c.events_bytes + sign * size}
+
+
+def _seen(connection: sa.Connection, events: Sequence[TurnEvent]) -> dict[str, object]:
+    """What they say of its sandbox: that it answers, and whether more had to be done for that than to make it."""
+    hows = {event.data.get("how") for event in events if event.kind is Kind.RESOLVED}
+    if not hows:
+        return {}
+    now = clock(connection)
+    return {"healthy_at": now} if hows == {"created"} else {"healthy_at": now, "resumed_at": now}
 
 
 def enter_any(connection: sa.Connection, thread_id: str, **values: object) -> Entered:

@@ -103,6 +103,12 @@ class ThreadRow:
     """What its events take in the database."""
     pruned_seq: int = 0
     """The number of the newest event that was forgotten, with all before it, since there were too many."""
+    resumed_at: float | None = None
+    """When its sandbox or its agent was last woken, started again or made anew."""
+    destroyed_at: float | None = None
+    """When it last lost a sandbox."""
+    healthy_at: float | None = None
+    """When sandbox and agent were last seen to answer; that is looked at before each turn."""
 
     @property
     def lease(self) -> Lease:

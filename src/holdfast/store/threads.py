@@ -236,9 +236,10 @@ class ThreadStore:
         what a former one was given.
         """
         given = None if session_id is None else sa.literal(session_id)
+        lost = table.c.session_id.is_not(None) if given is None else table.c.session_id != given
         is_new = sa.false() if given is None else sa.func.coalesce(table.c.session_id, "") != given
         usual = SleepState.NONE if session_id is None else SleepState.AWAKE
-        values = {
+        values: dict[str, object] = {
             "session_id": session_id,
             "incarnation": table.c.incarnation + sa.case((is_new, 1), else_=0),
             "sleep_state": sleep_state or usual,
@@ -247,7 +248,14 @@ class ThreadStore:
             "preview_expires_at": None,
             "workspace": None if session_id is None else sa.case((is_new, sa.null()), else_=table.c.workspace),
         }
-        return await self._change(lease, values, events, channel)
+
+        def work(connection: sa.Connection) -> ThreadRow:
+            gone = sa.case((lost, clock(connection)), else_=table.c.destroyed_at)
+            entered = enter(connection, lease, events=events, **values, destroyed_at=gone)
+            append(connection, entered, events, channel=channel, numbered=True)
+            return entered.row
+
+        return await written(self._database, self._watch, lease.thread_id, work)
 
     async def change(
         self,

@@ -14,7 +14,7 @@ from holdfast.errors import BadInput, StaleRow, WrongState
 from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.store import transcript
 from holdfast.store.database import Database, Work
-from holdfast.store.thread_guard import Entered, append, change_channel, enter, give_back, written
+from holdfast.store.thread_guard import Entered, append, change_channel, clock, enter, give_back, written
 from holdfast.store.thread_rows import Lease, Line, MessageRow, MessageStatus, Mode, TurnRow, TurnState
 from holdfast.store.thread_tables import QUEUED, UNENDED, messages, thread_files
 from holdfast.store.thread_tables import turns as table
@@ -152,7 +152,8 @@ class TurnStore:
         _refuse_finalize(events)
 
         def work(connection: sa.Connection) -> TurnRow:
-            entered = enter(connection, lease, events=events)
+            well = {"healthy_at": clock(connection)} if attempt else {}  # it was looked at right before
+            entered = enter(connection, lease, events=events, **well)
             turn = _unended(connection, entered, turn_id)
             values: dict[str, object] = {"last_seq": entered.row.last_seq} if events else {}
             if state is not None:

@@ -19,6 +19,7 @@ from holdfast.agents.permissions import Rule
 from holdfast.broker.models.accounts import Account
 from holdfast.errors import BadInput, ConfigError
 from holdfast.images.layout import PATH
+from holdfast.images.names import canonical
 from holdfast.protocol.models import Model
 from holdfast.store.thread_rows import ThreadRow
 from holdfast.threads import options as kept
@@ -134,7 +135,7 @@ class Briefs:
 
     def _environment(self, found: "_Found") -> Mapping[str, str]:
         given, chosen, defaults = dict(self._environments(found.account)), found.chosen, self._defaults
-        if defaults.agents_bin and (chosen.image or defaults.image) == _HOST_IMAGE:
+        if defaults.agents_bin and canonical(chosen.image or defaults.image or "") == _HOST_IMAGE:
             given["PATH"] = f"{defaults.agents_bin}:{chosen.env.get('PATH', PATH)}"
         return given
 

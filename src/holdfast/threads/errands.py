@@ -24,6 +24,7 @@ from holdfast.errors import (
     SandboxLost,
     SessionNotFound,
     StaleRow,
+    ThreadNotFound,
     TurnNotFound,
     WrongState,
     by_code,
@@ -39,6 +40,7 @@ from holdfast.threads.resolver import Attached
 from holdfast.threads.sandboxes import GONE
 from holdfast.threads.sleeps import slept
 from holdfast.threads.tools import Tools
+from holdfast.threads.types import IdlePolicy
 
 if TYPE_CHECKING:
     from holdfast.threads.mailbox import Mailbox
@@ -207,6 +209,17 @@ class Errands:
                 news = [slept(state)] if state != row.sleep_state else []
                 await self._tools.store.threads.change(box.lease, {"sleep_state": state}, events=news)
         return {}
+
+    async def rest(self, box: "Mailbox", policy: IdlePolicy) -> None:
+        """After a turn of a thread that goes to sleep at once. What cannot be done now the janitor does."""
+        try:
+            await self._pause(box, {"hibernate": policy.hibernate_after_seconds == 0})
+        except Conflict:
+            return  # another turn runs: its end comes here, too
+        except (StaleRow, ThreadNotFound):
+            raise
+        except HoldfastError as error:
+            log.warning("thread.rest.failed", thread_id=box.thread_id, code=error.code, error=error.message)
 
     async def _options(self, box: "Mailbox", data: Data) -> Data:
         """They hold from the next turn, or the next sandbox, on. ``WrongState`` for another agent in mid-turn."""

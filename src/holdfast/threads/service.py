@@ -46,6 +46,7 @@ from holdfast.threads.types import (
     TurnView,
 )
 from holdfast.threads.views import message_view, thread_view, turn_view
+from holdfast.threads.warm import POOL, ThreadWarmer
 
 log = structlog.get_logger(__name__)
 
@@ -86,6 +87,7 @@ class ThreadService:
         settings = self._tools.settings
         await self._store.leases.release_all(self._tools.node)  # of an earlier life, which is certainly over
         await self.janitor.start()
+        self._tools.sessions.warm_by(POOL, ThreadWarmer(self._tools, self._briefs))
         watchers = [
             asyncio.create_task(self._hosts.beat()),
             asyncio.create_task(self._store.watch.run()),

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import structlog
 
 from holdfast.agents.base import Cursor, Prompt, Told
+from holdfast.agents.error_words import in_words
 from holdfast.errors import (
     AgentDown,
     AgentFailed,
@@ -41,6 +42,7 @@ from holdfast.threads.silence import quieted, silence
 from holdfast.threads.steering import Steering
 from holdfast.threads.tools import Tools
 from holdfast.threads.turn_end import TurnEnd, error_event
+from holdfast.threads.types import IdlePolicy
 from holdfast.threads.until_aborted import Aborted, UntilAborted, hurry
 
 log = structlog.get_logger(__name__)
@@ -97,6 +99,14 @@ class TurnRun:
     def attached(self) -> Attached | None:
         """The agent that it talks to; None while that is being brought."""
         return self._attached
+
+    @property
+    def idle(self) -> IdlePolicy | None:
+        """When its thread goes to sleep; None where that was never found out."""
+        if self._last is None:
+            return None
+        row = self._last.thread
+        return options.from_json(row.settings).idle or self._tools.settings.idle_of(row.platform)
 
     @property
     def was_asked(self) -> bool:
@@ -291,7 +301,7 @@ class TurnRun:
         paced = batches(source, may_wait=tool_pace.may_wait, seconds=tool_pace.SECONDS)
         async with contextlib.aclosing(paced) as stream:
             async for batch in stream:
-                last = await self._keep(batch)
+                last = await self._keep([in_words(told) for told in batch])
                 if last is not None:
                     await self._finish(found, last)
                     return

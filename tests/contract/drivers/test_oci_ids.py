@@ -5,6 +5,7 @@ import ctypes
 import fcntl
 import json
 import os
+import resource
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -78,8 +79,15 @@ async def test_each_sandbox_has_ids_of_its_own(harness: OciHarness) -> None:
         for box in boxes:
             seen = await box.run("touch mine; stat -c %u:%g mine /usr/bin/env /etc/passwd; cat /proc/self/uid_map")
             assert seen.stdout.split()[:3] == ["1000:1000", "0:0", "0:0"], seen
+            limits = await box.run("ulimit -i; ulimit -q; ulimit -c")
+            assert limits.stdout.split() == [str(min(16384, own_limit(11))), str(min(819_200, own_limit(12))), "0"]
             disk = harness.state_dir / "oci" / box.handle / "disk" / "workspace" / "mine"
             assert disk.stat().st_uid == ID_BASE + 1000  # whatever the sandbox's ids are
+
+
+def own_limit(which: int) -> int:
+    most = resource.getrlimit(which)[1]
+    return most if most >= 0 else 1 << 62
 
 
 async def test_ids_stay_until_the_end(harness: OciHarness) -> None:

@@ -72,6 +72,16 @@ async def test_a_lost_database_costs_no_sandbox_and_no_process(house: House) -> 
         assert list((empty.root / "marks").iterdir()) == []
 
 
+async def test_an_adopted_session_belongs_to_no_thread(house: House) -> None:
+    """A thread that the database does not know would have it removed as an orphan: it is known by this key."""
+    async with house.daemon() as service:
+        session_id = await new(service, key="thread:thr_1:1:x")
+    async with lost(house) as empty, empty.daemon() as service:
+        await service.strays.adopt(session_id)
+        assert (await empty.row(session_id)).idempotency_key is None
+        assert await new(service, key="thread:thr_1:1:x") != session_id
+
+
 async def test_the_right_database_again_and_nothing_has_happened(house: House) -> None:
     async with house.daemon() as service:
         session_id = await new(service)

@@ -9,10 +9,11 @@ import pytest
 from pydantic import ValidationError
 
 from holdfast.daemon.config import Config, default_state_dir, env_name, load_config
-from holdfast.daemon.wiring import session_ceilings
+from holdfast.daemon.wiring import session_ceilings, session_settings
 from holdfast.errors import ConfigError
 from holdfast.keys.ceilings import Ceilings
 from holdfast.sessions.network import NetworkPolicy
+from holdfast.threads.warm import POOL
 
 DOC = Path(__file__).parents[3] / "docs" / "configuration.md"
 
@@ -176,6 +177,11 @@ def test_the_pool_in_the_file() -> None:
     write("pool: {host: 4}")
     assert load_config().pool == {"host": 4}
     assert Config().pool == {}
+    write("allowed_images: [host]\npool: {host: 4, threads: 2}")
+    config = load_config()
+    assert config.pool == {"host": 4, "threads": 2}, "threads are no image"
+    settings = session_settings(config)
+    assert (settings.pool, settings.warm_pool) == ({"host": 4}, {POOL: 2})
 
 
 @pytest.mark.parametrize(
@@ -189,6 +195,7 @@ def test_the_pool_in_the_file() -> None:
         ("pool: host", "host: must be a whole number"),
         ("pool: {'': 4}", "must map images to counts"),
         ("pool: '{\"host\": }'", "must map images to counts"),
+        ("pool: {'threads:latest': 1}", "threads:latest: the word threads is for threads"),
         ("allowed_images: [host]\npool: {nope: 1}", "nope: must be one of allowed_images, which are host"),
     ],
 )
@@ -210,7 +217,7 @@ def test_unknown_key_names_the_nearest() -> None:
     assert problem("sesion_ttl_seconds: 5") == (
         "sesion_ttl_seconds (holdfast.yaml): there is no such setting; did you mean session_ttl_seconds?"
     )
-    assert "the settings are agent_idle_seconds, agents, allowed_images, allowed_models, " in problem("wibble: 5")
+    assert "the settings are agent_health_seconds, agent_idle_seconds, " in problem("wibble: 5")
 
 
 def test_unknown_variable_is_an_error_only_if_it_looks_like_a_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.drivers import withheld
-from holdfast.drivers.withheld import Entry, Withheld, hide, search
+from holdfast.drivers.withheld import Entry, Withheld, hide, search, search_apart
 
 
 @pytest.fixture
@@ -128,3 +128,19 @@ def test_it_is_looked_for_once_and_again_when_it_is_old(monkeypatch: pytest.Monk
     assert again.wait(10)
     monkeypatch.setattr(withheld, "_STALE_SECONDS", -1.0)
     assert int(known.of(top)[0].path) > 1
+
+
+def test_a_process_of_its_own_finds_the_same(shown: Path) -> None:
+    assert search_apart(shown) == search(shown) != []
+
+
+def test_another_daemon_need_not_look_again(tmp_path: Path) -> None:
+    top, looks = Path("/shown"), [[Entry("first", 0o100600, 0, 0)], [Entry("second", 0o100600, 0, 0)]]
+    first = Withheld(lambda _: looks.pop(0), tmp_path / "shared")
+    second = Withheld(lambda _: looks.pop(0), tmp_path / "shared")
+    assert [entry.path for entry in first.of(top)] == ["first"]
+    assert second.of(top) == first.of(top)
+    second.forget()
+    assert [entry.path for entry in second.of(top)] == ["second"]
+    (tmp_path / "shared" / "shown.json").write_text("{")
+    assert Withheld(lambda _: [], tmp_path / "shared").of(top) == []

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from holdfast.api.file_body import FileBody, FileUpload, join
+from holdfast.api.file_paths import check_visible
 from holdfast.api.file_reply import FileReply
 from holdfast.api.models import FileContent, FileWrite, FileWritten, Mode, mode_bits
 from holdfast.api.pieces import PiecesReply, cut
@@ -70,6 +71,7 @@ def router(service: SessionService) -> APIRouter:
         path: Annotated[AbsolutePath, Query()],
         max_bytes: Annotated[int | None, Query(ge=0, le=2**40, description="Read no more than this")] = None,
     ) -> Response:
+        check_visible(request, path)
         data, truncated = await service.read_file(session_id, path, max_bytes=max_bytes)
         if RAW in request.headers.get("accept", ""):
             return PiecesReply(cut(data), RAW, {TRUNCATED: "true" if truncated else "false"})

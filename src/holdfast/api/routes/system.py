@@ -1,5 +1,9 @@
 """The daemon about itself: health, metrics and the documentation page."""
 
+import asyncio
+import functools
+import json
+from collections.abc import Callable
 from importlib import resources
 
 from fastapi import APIRouter
@@ -13,8 +17,9 @@ from holdfast.api.routes.common import failures, reply
 _CSP = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
 
 
-def router(registry: CollectorRegistry) -> APIRouter:
+def router(registry: CollectorRegistry, openapi: Callable[[], object]) -> APIRouter:
     routes = APIRouter(tags=["system"])
+    document = functools.cache(lambda: json.dumps(openapi(), ensure_ascii=False).encode())
     page = resources.files("holdfast.api").joinpath("docs.html").read_bytes()
 
     @routes.get("/healthz", response_model=Health, responses=failures(), summary="Is the daemon up?")
@@ -26,6 +31,10 @@ def router(registry: CollectorRegistry) -> APIRouter:
     async def metrics() -> Response:
         """Open on loopback; from elsewhere it needs the key."""
         return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    @routes.get("/openapi.json", include_in_schema=False)
+    async def openapi_json() -> Response:
+        return Response(await asyncio.to_thread(document), media_type="application/json")
 
     @routes.get("/docs", include_in_schema=False)
     async def docs() -> Response:

@@ -135,12 +135,14 @@ def _look(routes: APIRouter, threads: ThreadService, settings: ApiSettings) -> N
             raise Forbidden(f"only admins see threads of others; the key {caller.name} is {caller.owner}'s")
         whose = owner if caller.sees_all else caller.owner
         views, following = await threads.list(owner=whose, prefix=prefix, limit=limit, cursor=cursor)
-        return await list_reply("threads", map(ThreadOut.of, views), {"next_cursor": following})
+        return await list_reply(
+            "threads", (ThreadOut.of(view, secrets=caller.sees_secrets) for view in views), {"next_cursor": following}
+        )
 
     @routes.get(BASE, response_model=ThreadOut, responses=_LOOK, summary="Look at a thread")
-    async def get(thread: Thread) -> Response:
+    async def get(caller: CallerOf, thread: Thread) -> Response:
         """Wakes nothing."""
-        return reply(ThreadOut.of(await threads.get(thread)))
+        return reply(ThreadOut.of(await threads.get(thread), secrets=caller.sees_secrets))
 
     @routes.get(f"{BASE}/messages", response_model=MessagePage, responses=_LOOK, summary="List messages")
     async def messages(

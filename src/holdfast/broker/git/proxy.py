@@ -101,7 +101,13 @@ class GitProxy:
         try:
             trusted = await self._trust.context(host.ca_file)
             async with self._session().request(
-                request.method, url, headers=headers, data=body, allow_redirects=False, ssl=trusted
+                request.method,
+                url,
+                headers=headers,
+                data=body,
+                allow_redirects=False,
+                ssl=trusted,
+                proxy=self._outside.proxies.find_for(url),
             ) as answer:
                 if answer.status in (401, 403) and host.key is not None:
                     host.key.refused()

@@ -1,0 +1,26 @@
+"""A real browser, without a screen: Debian's, driven by Playwright. Skipped where there is none."""
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from support.daemon import DaemonProcess
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    program = shutil.which("chromium-headless-shell")
+    if program is None:
+        pytest.skip("chromium-headless-shell is not installed; scripts/setup --test does")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def daemon() -> Iterator[DaemonProcess]:
+    with DaemonProcess(driver="process") as daemon:
+        yield daemon
