@@ -16,6 +16,7 @@ from bench import daemon
 from bench.daemon import BenchError, Daemon
 from bench.figure import Figure, Reference, Target
 from bench.plan import Plan
+from bench.pool import full, metric
 from bench.samples import Samples
 from holdfast.broker import demo
 from holdfast.protocol.turn_events import Kind
@@ -24,6 +25,8 @@ from holdfast.sdk import Client, Thread
 NAME = "agents"
 AGENT = "pi"
 FIRST_TOKEN = Target(150.0)
+POOLED = Target(250.0)
+POOL_SIZE = 2
 WORD = "kelp"
 SECONDS = 600.0
 
@@ -69,7 +72,10 @@ async def measure(plan: Plan) -> list[Figure]:
         provider = {"kind": "openai", "base_url": f"{url}/v1", "models": [{"name": demo.MODEL.name}]}
         settings = {"providers": {"bench": provider}, "default_agent": AGENT}
         async with daemon.running(**settings) as running, running.client() as client, asyncio.timeout(SECONDS):
-            return [*await _warm(plan, client, model), *await _cold(plan, running, client, model)]
+            figures = [*await _warm(plan, client, model), *await _cold(plan, running, client, model)]
+        settings["pool"] = {"threads": POOL_SIZE}
+        async with daemon.running(**settings) as running, running.client() as client, asyncio.timeout(SECONDS):
+            return [*figures, *await _pooled(plan, running, client, model)]
 
 
 @contextlib.asynccontextmanager
@@ -129,6 +135,35 @@ async def _cold(plan: Plan, running: Daemon, client: Client, model: Model) -> li
         Figure(NAME, f"{AGENT}, cold: first token", "ms", whole, reference=Reference("create of a sandbox", sandbox)),
         Figure(NAME, "  phase: the sandbox is made", "ms", made),
         Figure(NAME, "  phase: the agent is started, and takes the prompt", "ms", ready),
+        Figure(NAME, "  phase: from there to the model's being asked", "ms", asked),
+        Figure(NAME, "  phase: from there to the first token on the screen", "ms", shown),
+    ]
+
+
+async def _pooled(plan: Plan, running: Daemon, client: Client, model: Model) -> list[Figure]:
+    """The same, with sandboxes that wait for threads; each time from a full pool, and not beside a refill."""
+    rounds = plan.count(20, 2)
+    plan.say(f"{rounds} threads from the pool to their first token")
+    whole, made, ready, asked, shown = (Samples() for _ in range(5))
+    for number in range(rounds):
+        await full(running, "threads", POOL_SIZE)
+        thread = client.thread(f"pooled:{number}")
+        seen = await _turn(thread, model)
+        if seen.made is None:
+            raise BenchError(f"{thread.key} was not new")
+        whole.add((seen.shown - seen.sent) * 1000)
+        made.add((seen.made - seen.sent) * 1000)
+        ready.add((seen.ready - seen.made) * 1000)
+        asked.add((seen.asked - seen.ready) * 1000)
+        shown.add((seen.shown - seen.asked) * 1000)
+        await thread.delete()
+    hits = await metric(running, 'holdfast_pool_creates_total{result="hit"}')
+    if hits != rounds:
+        raise BenchError(f"{hits} of {rounds} threads came from the pool")
+    return [
+        Figure(NAME, f"{AGENT}, a new thread from the pool: first token", "ms", whole, POOLED),
+        Figure(NAME, "  phase: the sandbox is given out", "ms", made),
+        Figure(NAME, "  phase: the agent takes the prompt", "ms", ready),
         Figure(NAME, "  phase: from there to the model's being asked", "ms", asked),
         Figure(NAME, "  phase: from there to the first token on the screen", "ms", shown),
     ]

@@ -46,14 +46,14 @@ async def measure(plan: Plan) -> list[Figure]:
     async with daemon.running(pool={"host": SIZE}) as running, running.client() as client:
         plan.say(f"{count} x (create and exec, warm; warm with env; cold)")
         for _ in range(count):
-            await _full(running)
+            await full(running, "host", SIZE)
             await warm.once(client)
-            await _full(running)
+            await full(running, "host", SIZE)
             await with_env.once(client, env={"NAME": "value"})
-            await _full(running)
+            await full(running, "host", SIZE)
             await cold.once(client, COLD)
         hits, misses = [
-            await _metric(running, f'holdfast_pool_creates_total{{result="{one}"}}') for one in ("hit", "miss")
+            await metric(running, f'holdfast_pool_creates_total{{result="{one}"}}') for one in ("hit", "miss")
         ]
     if (hits, misses) != (2 * count, count):
         raise daemon.BenchError(f"{hits} creates came from the pool and {misses} did not; wanted {2 * count}, {count}")
@@ -66,16 +66,17 @@ async def measure(plan: Plan) -> list[Figure]:
     ]
 
 
-async def _full(running: daemon.Daemon) -> None:
+async def full(running: daemon.Daemon, kind: str, size: int) -> None:
+    """Wait until so many sandboxes of this kind are ready."""
     try:
         async with asyncio.timeout(FULL_SECONDS):
-            while await _metric(running, 'holdfast_pool_ready{image="host"}') < SIZE:  # noqa: ASYNC110 - another process
+            while await metric(running, f'holdfast_pool_ready{{image="{kind}"}}') < size:  # noqa: ASYNC110 - another process
                 await asyncio.sleep(0.02)
     except TimeoutError:
         raise daemon.BenchError(f"the pool is not full after {FULL_SECONDS:.0f} s") from None
 
 
-async def _metric(running: daemon.Daemon, name: str) -> int:
+async def metric(running: daemon.Daemon, name: str) -> int:
     async with httpx2.AsyncClient(trust_env=False) as http:
         text = (await http.get(f"{running.url}/metrics")).text
     return next((int(float(line.rpartition(" ")[2])) for line in text.splitlines() if line.startswith(name)), 0)

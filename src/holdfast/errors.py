@@ -5,6 +5,7 @@
     HoldfastError                      code                 HTTP
     ├── BadInput                       bad_input            422
     │   ├── UnknownImage               unknown_image        422
+    │   ├── LimitOutOfRange            limit_out_of_range   422
     │   ├── NotAFile                   not_a_file           422
     │   └── NotADirectory              not_a_directory      422
     ├── Unauthorized                   unauthorized         401
@@ -19,6 +20,7 @@
     │   ├── ImageNotFound              image_not_found      404
     │   ├── SnapshotNotFound           snapshot_not_found   404
     │   ├── WorkspaceNotFound          workspace_not_found  404
+    │   ├── StrayNotFound              stray_not_found      404
     │   ├── KeyNotFound                key_not_found        404
     │   ├── ThreadNotFound             thread_not_found     404
     │   └── TurnNotFound               turn_not_found       404
@@ -102,6 +104,12 @@ class BadInput(HoldfastError):
 
 class UnknownImage(BadInput):
     code = "unknown_image"
+
+
+class LimitOutOfRange(BadInput):
+    """More than the machine, the daemon or the key allows a session, or too little to start one; says how much is."""
+
+    code = "limit_out_of_range"
 
 
 class NotAFile(BadInput):
@@ -199,6 +207,10 @@ class SnapshotNotFound(NotFound):
 
 class WorkspaceNotFound(NotFound):
     code = "workspace_not_found"
+
+
+class StrayNotFound(NotFound):
+    code = "stray_not_found"
 
 
 class KeyNotFound(NotFound):

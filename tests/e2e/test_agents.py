@@ -5,6 +5,7 @@ import base64
 import contextlib
 import os
 import secrets
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from holdfast.agents.known import KNOWN
 from holdfast.errors import ThreadNotFound
 from holdfast.protocol.turn_events import Kind
 from holdfast.sdk import Client, Reply, Thread
+from holdfast.store.usage import CUT
 from support.daemon import DaemonProcess, unusable_driver
 from support.git_server import GitServer, git_server
 from support.installed import need_agent
@@ -178,7 +180,14 @@ async def test_the_daemon_is_killed_while_the_model_speaks(lab: Lab, agent: str)
             await asyncio.to_thread(lab.daemon.kill)
         finally:
             lab.models.mend("lab")
+        before = await asyncio.to_thread(_cut_bills, lab)
         await asyncio.to_thread(lab.daemon.start)
+
+        async def is_billed() -> bool:
+            """The call that was cut is paid for, and so it is in the books."""
+            return await asyncio.to_thread(_cut_bills, lab) > before
+
+        await until(is_billed, "the call that was cut is in the books", every=0.1)
         result = await thread.send(SPEECH, id="m2").result()
         assert (result.reason, result.error) == ("end_turn", None), lab.daemon.tail()
         assert result.text.strip() == WHOLE
@@ -207,6 +216,14 @@ async def test_a_models_answer_that_breaks_off_is_asked_for_again(lab: Lab, agen
             assert half.error and "broke" in half.error["message"], half
         finally:
             lab.models.mend("lab")
+
+
+def _cut_bills(lab: Lab) -> int:
+    """How many calls have cost something and were cut by a kill."""
+    path = lab.daemon.state_dir / "holdfast.db"
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        found = database.execute("SELECT count(*) FROM usage WHERE error = ? AND cost_usd > 0", (CUT,))
+        return int(found.fetchone()[0])
 
 
 async def _until_said(reply: Reply, word: str) -> None:

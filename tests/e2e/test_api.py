@@ -119,8 +119,8 @@ def test_the_root_is_read_only_by_default(api: Api, session: str) -> None:
         ({"env": {"A B": "x"}}, "env"),
         ({"env": {"A": "nul\0"}}, "env"),
         ({"env": {"A": 1}}, "env"),
-        ({"limits": {"memory_mb": 1}}, "memory_mb"),
         ({"limits": {"cpus": 0}}, "cpus"),
+        ({"limits": {"pids": -1}}, "pids"),
         ({"limits": {"unknown": 1}}, "unknown"),
         ({"network": "sometimes"}, "network"),
         ({"writable_root": "yes"}, "writable_root"),
@@ -133,6 +133,32 @@ def test_create_names_what_is_wrong(api: Api, wishes: Json, named: str) -> None:
     response = api.try_create(**wishes)
     assert code(response, 422) in ("bad_input", "unknown_image")
     assert named in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        ({"cpus": 1000}, "limits.cpus: 1000 is more than "),
+        ({"memory_mb": 1 << 30}, "limits.memory_mb: 1073741824 is more than "),
+        ({"pids": 4_000_000}, "limits.pids: 4000000 is more than "),
+        ({"disk_mb": 1 << 40}, "limits.disk_mb: 1099511627776 is more than "),
+        ({"memory_mb": 1}, "limits.memory_mb: 1 is less than 32"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_create_gives_no_more_than_there_is(api: Api, limits: Json, says: str) -> None:
+    """Whatever is too much or too little is refused by us, and not by a runtime or a file system later on."""
+    response = api.try_create(limits=limits)
+    assert code(response, 422) == "limit_out_of_range"
+    assert response.json()["error"]["message"].startswith(says)
+
+
+def test_a_sandbox_starts_with_the_least_that_may_be_asked_for(api: Api) -> None:
+    session = api.create(limits={"cpus": 0.05, "memory_mb": 32, "pids": 16, "disk_mb": 16})
+    try:
+        assert api.out(session["id"], "echo small > /workspace/a; cat /workspace/a") == "small"
+    finally:
+        api.destroy(session["id"])
 
 
 def test_create_twice_with_one_key(api: Api) -> None:

@@ -72,6 +72,16 @@ def test_a_timeout_is_124(cli: Cli, session: str) -> None:
     assert b"timed out" in done.stderr
 
 
+def test_a_command_that_nobody_reads_is_ended(cli: Cli, daemon: DaemonProcess, session: str) -> None:
+    """Else it would hold the shell until its time is over."""
+    program = Path(sys.executable).with_name("holdfast")
+    env = {**os.environ, "HOLDFAST_URL": daemon.url, "HOLDFAST_API_KEY": daemon.key}
+    line = f"set -o pipefail; {program} exec {session} -- yes | head -1"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, env=env, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (141, b"y\n", b"")
+    assert cli("exec", session, "--", "pgrep -x yes").returncode == 1
+
+
 def test_json_for_machines(cli: Cli, session: str) -> None:
     result = in_json(cli("--json", "exec", session, "--", "echo hi; exit 0"))
     assert (result["stdout"], result["exit_code"], result["timed_out"]) == ("hi\n", 0, False)

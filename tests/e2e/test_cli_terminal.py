@@ -1,67 +1,16 @@
 """``holdfast sh`` and ``holdfast exec`` as a person uses them: in a real terminal, by tmux."""
 
-import secrets
-import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from support.api import Api
 from support.daemon import DaemonProcess, wait_for
-
-HOLDFAST = Path(sys.executable).parent / "holdfast"
+from support.screens import HOLDFAST, Screen
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is missing: apt-get install tmux")
-
-
-class Screen:
-    """A window of tmux with one program in it."""
-
-    def __init__(self, daemon: DaemonProcess, *words: str) -> None:
-        self._socket = f"holdfast-test-{secrets.token_hex(4)}"
-        line = shlex.join([f"HOLDFAST_URL={daemon.url}", f"HOLDFAST_API_KEY={daemon.key}", str(HOLDFAST), *words])
-        # The window stays when the program has ended, so that its last words and its exit code can be read.
-        self._tmux(
-            "new-session",
-            "-d",
-            "-x",
-            "100",
-            "-y",
-            "30",
-            f"env {line}; code=$?; echo; echo ended with $code; sleep 1000",
-        )
-
-    def _tmux(self, *words: str) -> str:
-        done = subprocess.run(
-            ["tmux", "-L", self._socket, *words], check=True, capture_output=True, text=True, timeout=20
-        )
-        return done.stdout
-
-    def type(self, *keys: str) -> None:
-        self._tmux("send-keys", *keys)
-
-    def text(self) -> str:
-        return self._tmux("capture-pane", "-p", "-J")  # with wrapped lines joined
-
-    def wait_for(self, wanted: str) -> None:
-        try:
-            wait_for(lambda: wanted in self.text(), f"{wanted!r} on the screen")
-        except AssertionError as error:
-            raise AssertionError(f"{error}; there is:\n{self.text()}") from None
-
-    def resize(self, columns: int, rows: int) -> None:
-        self._tmux("resize-window", "-x", str(columns), "-y", str(rows))
-
-    def exit_code(self) -> int:
-        self.wait_for("ended with ")
-        return int(self.text().split("ended with ")[1].split()[0])
-
-    def close(self) -> None:
-        subprocess.run(["tmux", "-L", self._socket, "kill-server"], check=False, capture_output=True)
 
 
 @pytest.fixture
@@ -113,6 +62,15 @@ def test_an_editor(daemon: DaemonProcess, session_id: str, screens: list[Screen]
     assert screen.exit_code() == 0
     with Api(daemon) as api:
         assert api.read(session_id, "/workspace/notes")[0] == b"first line\nsecond\n"
+
+
+def test_a_commands_arguments_arrive_as_they_were_typed(
+    daemon: DaemonProcess, session_id: str, screens: list[Screen]
+) -> None:
+    screen = Screen(daemon, "sh", session_id, "--", "bash", "-c", 'printf "[%s]" "$@"; exit 3', "me", "a  b", "$HOME")
+    screens.append(screen)
+    assert screen.exit_code() == 3
+    assert "[a  b][$HOME]" in screen.text()
 
 
 def test_a_program_that_draws(daemon: DaemonProcess, session_id: str, screens: list[Screen]) -> None:
@@ -167,6 +125,18 @@ def test_an_interrupt_ends_the_command_and_not_the_shell(
     assert screen.exit_code() == 130
     with Api(daemon) as api:
         assert api.out(session_id, "echo $B") == "2"
+
+
+def test_rm_of_everything_asks_first(mortal: DaemonProcess, screens: list[Screen]) -> None:
+    with Api(mortal) as api:
+        session_id = str(api.create()["id"])
+        for answer, status in (("n", "active"), ("y", "destroyed")):
+            screen = Screen(mortal, "rm", "--all")
+            screens.append(screen)
+            screen.wait_for(f"Destroy {session_id}")
+            screen.type(answer, "Enter")
+            assert screen.exit_code() == 0
+            assert api.status(session_id) == status
 
 
 def test_without_a_terminal(daemon: DaemonProcess, session_id: str) -> None:

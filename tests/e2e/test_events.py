@@ -65,3 +65,15 @@ def test_the_command_line(daemon: DaemonProcess) -> None:
     after = lines[1][0]
     [told] = map(json.loads, cli(daemon, "events", "--no-follow", "--after", after, "--session", session_id, "--json"))
     assert (told["kind"], told["data"]["reason"]) == ("destroyed", "requested")
+
+
+def test_threads_are_in_the_same_log(daemon: DaemonProcess) -> None:
+    key = "web:events"
+    cli(daemon, "chat", key, "say hello")
+    lines = [line.split("\t") for line in cli(daemon, "events", "--no-follow", "--thread", key)]
+    assert [(line[2], line[3]) for line in lines] == [("thread.created", key), ("thread.turn_ended", key)]
+    assert lines[1][4] == "end_turn"
+    cli(daemon, "thread", "rm", key)
+    kind = ("--kind", "thread.deleted", "--thread", key, "--json")
+    [told] = map(json.loads, cli(daemon, "events", "--no-follow", *kind))
+    assert (told["thread_key"], told["data"]["key"]) == (key, key)

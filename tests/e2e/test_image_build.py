@@ -50,11 +50,16 @@ def test_build_use_export_import(daemon: DaemonProcess, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "out.tar") as tar:
         assert tar.getmember("./etc/greeting").uid == 0
         assert tar.getmember("./workspace").uid == 1000
-    assert cli("image", "import", "greeter-2", str(tmp_path / "out.tar")) == "greeter-2"
+    assert cli("image", "import", "greeter:1.1.0", str(tmp_path / "out.tar")) == "greeter:1.1.0"
+    with Api(daemon) as api:  # an overlay mount, whose option a colon in the path would break
+        tagged = api.create(image="greeter:1.1.0", writable_root=True)
+        assert (tagged["image"], api.out(tagged["id"], "cat /etc/greeting")) == ("greeter:1.1.0", "hello")
+        assert api.call("DELETE", "/v1/images/greeter:1.1.0").status_code == 409
+        api.destroy(tagged["id"])
     rows = [line.split("\t") for line in cli("image", "ls").splitlines()]
     kinds = {row[0]: (row[1], row[4]) for row in rows[1:]}
     assert rows[0] == ["NAME", "KIND", "SIZE", "AGE", "RECIPE", "DIGEST"]
     assert kinds["greeter"][0] == "built" and len(kinds["greeter"][1]) == 12
-    assert kinds["greeter-2"] == ("imported", "-")
-    for name in ("greeter", "greeter-2"):
+    assert kinds["greeter:1.1.0"] == ("imported", "-")
+    for name in ("greeter", "greeter:1.1.0"):
         assert cli("image", "rm", name) == name

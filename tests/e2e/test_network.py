@@ -5,10 +5,9 @@ import ensurepip
 import hashlib
 import json
 import os
-import secrets
 import shutil
 import subprocess
-import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 from support.api import Api, Json, code
 from support.daemon import DaemonProcess, unusable_driver, wait_for
 from support.machine import assert_no_trace, init_pid
+from support.outer_world import outer_world
 from support.servers import DOWNLOAD, HOST, PACKAGE, http_server
 
 CURL = "curl -sS --max-time 30"
@@ -54,8 +54,12 @@ def session(daemon: DaemonProcess, port: int) -> Iterator[str]:
 
 
 def logged(daemon: DaemonProcess, event: str, session_id: str) -> list[Json]:
+    return [line for line in everything(daemon, event) if line.get("session_id") == session_id]
+
+
+def everything(daemon: DaemonProcess, event: str) -> list[Json]:
     lines = [json.loads(line) for line in daemon.log.read_text().splitlines() if line.startswith("{")]
-    return [line for line in lines if line["event"] == event and line.get("session_id") == session_id]
+    return [line for line in lines if line["event"] == event]
 
 
 # --- a list of hosts ---
@@ -95,6 +99,35 @@ def test_what_is_not_allowed_is_refused_and_logged(daemon: DaemonProcess, api: A
     assert "request_id" not in refused[-1], "it has nothing to do with the request that made the session"
     direct = api.exec(session, f"{CURL} --noproxy '*' http://{HOST}:{port}/hello")
     assert direct["exit_code"] == 7, "there is a way out past the proxy"
+
+
+FLOOD = """
+import socket
+for number in range(3000):
+    with socket.create_connection(("127.0.0.1", 3128)) as one:
+        one.sendall(b"GET http://x%d.example/ HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n" % number)
+        while one.recv(4096):
+            pass
+"""
+
+
+def test_a_flood_of_refusals_does_not_fill_the_log(daemon: DaemonProcess, api: Api) -> None:
+    session = api.create(network={"allow": ["pypi.org"]})["id"]
+    api.write(session, "/workspace/flood.py", FLOOD.encode())
+    before, began = daemon.log.stat().st_size, time.monotonic()
+    api.out(session, "python3 /workspace/flood.py", timeout_ms=100_000)
+    api.destroy(session)
+    seconds = time.monotonic() - began
+    wait_for(lambda: bool(logged(daemon, "session.destroyed", session)), "the end is logged")
+    refused = logged(daemon, "egress.refused", session)
+    assert 100 <= len(refused) <= 125 + seconds, f"{len(refused)} lines in {seconds:.0f} s"
+    assert daemon.log.stat().st_size - before < 100_000 + 1000 * seconds
+    told = sum(line.get("left_out", 0) for line in refused)
+    told += sum(one["count"] for one in everything(daemon, "log.left_out") if one["subject"] == session)
+    told += logged(daemon, "session.destroyed", session)[0].get("lines_left_out", {}).get("egress.refused", 0)
+    assert len(refused) + told == 3000, "what was left out is counted"
+    text = api.http.get("/metrics").text
+    assert sum(line.startswith("holdfast_egress_requests_total{") for line in text.splitlines()) <= 6
 
 
 def test_a_redirect_to_an_internal_address_leads_nowhere(api: Api, session: str, port: int) -> None:
@@ -212,39 +245,6 @@ def test_metrics(daemon: DaemonProcess, api: Api, session: str, port: int) -> No
 # --- full ---
 
 
-@contextlib.contextmanager
-def outer_world() -> Iterator[str]:
-    """A network namespace that this host has a cable to, with an HTTP server in it. Gives the server's address."""
-    name = f"hf{secrets.token_hex(3)}"
-    ours, theirs = "198.51.100.1", "198.51.100.2"
-
-    def ip(*words: str) -> None:
-        subprocess.run(["ip", *words], check=True, capture_output=True)
-
-    ip("netns", "add", name)
-    try:
-        ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
-        ip("address", "add", f"{ours}/30", "dev", name)
-        ip("link", "set", name, "up")
-        ip("-n", name, "address", "add", f"{theirs}/30", "dev", "eth0")
-        ip("-n", name, "link", "set", "eth0", "up")
-        serve = [sys.executable, "-m", "http.server", "--bind", theirs, "80"]
-        server = subprocess.Popen(["ip", "netns", "exec", name, *serve], cwd="/usr/share", stdout=-3, stderr=-3)
-        try:
-            wait_for(lambda: _answers(theirs), "the outer world answers")
-            yield theirs
-        finally:
-            server.kill()
-            server.wait()
-    finally:
-        subprocess.run(["ip", "link", "del", name], check=False, capture_output=True)
-        ip("netns", "del", name)
-
-
-def _answers(address: str) -> bool:
-    return subprocess.run(["curl", "-s", "--noproxy", "*", f"http://{address}/"], capture_output=True).returncode == 0
-
-
 @pytest.fixture
 def full() -> None:
     if shutil.which("slirp4netns") is None:
@@ -262,11 +262,15 @@ def helpers(daemon: DaemonProcess) -> list[str]:
 @pytest.mark.usefixtures("full")
 @pytest.mark.parametrize("writable_root", [False, True])
 def test_full_reaches_the_outer_world_and_not_the_host(daemon: DaemonProcess, api: Api, writable_root: bool) -> None:
-    with outer_world() as address, http_server("0.0.0.0") as port:
+    with outer_world() as world, http_server("0.0.0.0") as port:
+        address = world.far
         session = api.create(network="full", writable_root=writable_root)["id"]
         assert "Directory listing" in api.out(session, f"{CURL} http://{address}/")
+        for neighbour in (world.near, world.own, "168.63.129.16", "192.0.0.192", "100.100.100.200"):
+            refused = api.exec(session, f"{CURL} http://{neighbour}/")
+            assert refused["exit_code"] == 7, f"{neighbour}: {refused}"
         assert api.out(session, "cat /etc/resolv.conf") == "nameserver 10.0.2.3"
-        for host in ("127.0.0.1", "10.0.2.2", "198.51.100.1"):
+        for host in ("127.0.0.1", "10.0.2.2", "10.0.2.3", world.own):
             assert api.exec(session, f"{CURL} http://{host}:{port}/hello")["exit_code"] == 7, host
         assert len(helpers(daemon)) == 1
         daemon.kill()

@@ -57,6 +57,26 @@ def post(api: Api, session_id: str, verb: str, status: int = 201, **fields: obje
     return body(api.call("POST", f"/v1/sessions/{session_id}/{verb}", json=fields), status)
 
 
+def test_what_was_deleted_is_not_copied(daemon: DaemonProcess, api: Api) -> None:
+    """Neither of a session that runs nor of one that sleeps; and the host has its room back."""
+    if os.geteuid() != 0:
+        pytest.skip("only root has disks of its own for sessions")
+    original = str(api.create(limits={"disk_mb": 256})["id"])
+    disk = daemon.state_dir / "oci" / original / "disk.img"
+    large = (
+        "head -c 150000000 /dev/urandom > /workspace/large; sync -f /workspace; rm /workspace/large; sync -f /workspace"
+    )
+    api.exec(original, f"head -c 10000000 /dev/urandom > /workspace/kept; {large}")
+    assert disk.stat().st_blocks * 512 > 150_000_000
+    assert post(api, original, "snapshots")["size_bytes"] < 40_000_000
+    assert disk.stat().st_blocks * 512 < 40_000_000
+    api.exec(original, large)
+    api.call("POST", f"/v1/sessions/{original}/hibernate")
+    assert disk.stat().st_blocks * 512 < 40_000_000
+    assert post(api, original, "snapshots")["size_bytes"] < 40_000_000
+    assert api.out(original, "stat -c %s /workspace/kept") == "10000000"
+
+
 def test_a_snapshot_and_three_sessions_at_once(daemon: DaemonProcess, api: Api) -> None:
     original = str(api.create(env={"MINE": "given"})["id"])
     api.exec(original, STATE)

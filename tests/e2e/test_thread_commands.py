@@ -42,10 +42,12 @@ async def test_what_has_changed_and_a_review_of_it(client: Client) -> None:
     assert (await thread.diff()).diff == ""
     with pytest.raises(WrongState, match="nothing has changed"):
         await thread.review()
-    await thread.send("run cd /workspace && echo new > a.txt && mkdir -p d && echo other > 'd/b c.txt'").result()
+    changes = "echo new > a.txt && mkdir d && echo other > 'd/b c.txt' && cp uploads/*/given.txt uploads/used"
+    await thread.send(f"run cd /workspace && {changes}", files=[("given.txt", b"from the user\n")]).result()
     diff = await thread.diff()
     assert (diff.source, diff.truncated) == ("git", False)
     assert "-old\n+new\n" in diff.diff and "+++ b/d/b c.txt" in diff.diff and "+other" in diff.diff
+    assert "given.txt" not in diff.diff and "+++ b/uploads/used" in diff.diff, "what a user has sent is no change"
     left = await thread.send("run cd /workspace && git status --short && git stash list").result()
     assert left.ok and (await thread.diff()).diff == diff.diff, "asking changes nothing"
     result = await thread.review("the second file").result()

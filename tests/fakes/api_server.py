@@ -11,7 +11,7 @@ import uvicorn
 
 from fakes.events import FakeEvents
 from fakes.file_service import FakeFiles
-from fakes.kept_services import FakeSnapshots, FakeWorkspaces
+from fakes.kept_services import FakeSnapshots, FakeStrays, FakeWorkspaces
 from fakes.key_store import key_ring
 from fakes.session_service import FakeCommands, FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
@@ -41,6 +41,7 @@ def running_api(settings: ApiSettings | None = None) -> Iterator[RunningApi]:
         images=images,
         snapshots=FakeSnapshots(sessions),
         workspaces=FakeWorkspaces(sessions),
+        strays=FakeStrays(),
         commands=FakeCommands(sessions),
         events=events,
         files=files,

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from fakes.session_service import FakeSessions
-from holdfast.errors import Conflict, SnapshotNotFound, WorkspaceNotFound
+from holdfast.errors import Conflict, SnapshotNotFound, StrayNotFound, WorkspaceNotFound
 from holdfast.keys.types import Caller
 from holdfast.sessions.machine import Status
-from holdfast.sessions.types import SnapshotKind, SnapshotStatus, SnapshotView, WorkspaceView
+from holdfast.sessions.types import SnapshotKind, SnapshotStatus, SnapshotView, StrayKind, StrayView, WorkspaceView
 
 
 class FakeSnapshots:
@@ -81,3 +81,28 @@ class FakeWorkspaces:
                 self.removed.add(one.name)
                 return
         raise WorkspaceNotFound(f"there is no workspace {reference}")
+
+
+class FakeStrays:
+    """One session that nobody knows of."""
+
+    def __init__(self) -> None:
+        self.strays = {"ses_stray": StrayView("ses_stray", StrayKind.SESSION, "ada", None, 1.7e9, 1.7e9, 1.8e9)}
+        self.adopted: list[str] = []
+
+    async def list(self) -> Sequence[StrayView]:
+        return [*self.strays.values()]
+
+    async def adopt(self, id: str, /) -> StrayView:
+        view = self._find(id)
+        self.adopted.append(id)
+        del self.strays[id]
+        return view
+
+    async def remove(self, id: str, /) -> None:
+        del self.strays[self._find(id).id]
+
+    def _find(self, id: str) -> StrayView:
+        if id not in self.strays:
+            raise StrayNotFound(f"nothing is set aside as {id}")
+        return self.strays[id]

@@ -1,9 +1,11 @@
 """Daemons that are killed at the worst moments. Each module has one; tests restart it as they like."""
 
+import os
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from support.agent_towns import AGENTS, open_agent_town
 from support.daemon import DaemonProcess, unusable_driver
 from support.machine import Held, HeldRuntime, open_held
 from support.real_threads import RealDesk, Town, forgotten, open_town, opened
@@ -60,3 +62,31 @@ async def desk(town: Town) -> AsyncIterator[RealDesk]:
         await opened(desk)
         yield desk
         await forgotten(town, desk)
+
+
+ALWAYS = ("scripted", "pi")
+"""The one whose faults can be told apart from its own, and the default."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Most rows of the failure table are tried with those of ``ALWAYS``, and with all others in the long run."""
+    if "agent_town" in metafunc.fixturenames:
+        everybody = metafunc.definition.get_closest_marker("every_agent") or os.environ.get("TEST_WHOLE_SUITE")
+        agents = ("scripted", *AGENTS) if everybody else ALWAYS
+        metafunc.parametrize("agent_town", agents, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
+def agent_town(usable: None, request: pytest.FixtureRequest) -> Iterator[Town]:
+    """One per agent: what a row of the failure table says is so with each of them."""
+    with open_agent_town(str(request.param)) as town:
+        yield town
+
+
+@pytest.fixture
+async def agent_desk(agent_town: Town) -> AsyncIterator[RealDesk]:
+    """As ``desk``, with each agent."""
+    async with agent_town.daemon() as desk:
+        await opened(desk)
+        yield desk
+        await forgotten(agent_town, desk)

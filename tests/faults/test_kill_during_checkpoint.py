@@ -95,3 +95,16 @@ def test_killed_while_memory_is_restored(held: tuple[DaemonProcess, HeldRuntime]
     runtime.release(*step)
     daemon.start()
     assert_whole(daemon, session_id, memory=True)
+
+
+def test_killed_while_memory_is_restored_and_the_next_daemon_looks_meanwhile(
+    held: tuple[DaemonProcess, HeldRuntime],
+) -> None:
+    """What restores it goes on without the daemon; the next one waits for it."""
+    daemon, runtime = held
+    session_id = prepared(daemon)
+    ask(daemon, session_id, "hibernate")
+    kill_at(daemon, runtime, session_id, "restore", ("restore", "before"))
+    daemon.start()
+    runtime.release("restore", "before")
+    assert_whole(daemon, session_id, memory=True)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,7 +15,7 @@ from holdfast.drivers.base import Limits, Network, SandboxSpec
 from holdfast.drivers.oci import OciDriver
 from holdfast.drivers.oci_config import ID_BASE
 from holdfast.images.store import ImageStore
-from support.api import Api, code, new_key
+from support.api import Api, body, code, new_key
 from support.daemon import DaemonProcess, wait_for
 from support.machine import (
     assert_no_trace,
@@ -228,6 +229,36 @@ async def _make_stray(state_dir: Path, session_id: str) -> None:
         )
     )
     await driver.close()
+
+
+@pytest.mark.parametrize("how", ["lost", "older"])
+def test_a_database_that_does_not_know_a_session(daemon: DaemonProcess, how: str) -> None:
+    """It is set aside within a tick, and comes back with its files and its processes."""
+    database, older = daemon.state_dir / "holdfast.db", daemon.state_dir / "older.db"
+    daemon.stop()
+    shutil.copy(database, older)
+    daemon.start()
+    with Api(daemon) as api:
+        session_id = api.create()["id"]
+        api.exec(session_id, "A=kept; echo files > /workspace/f; sleep 1000 & echo $! > /tmp/pid")
+    daemon.kill()
+    for path in daemon.state_dir.glob("holdfast.db*"):
+        path.unlink()
+    if how == "older":
+        older.rename(database)
+    daemon.start()
+    with Api(daemon) as api:
+        ticks = body(api.call("GET", "/v1/strays"), 200)["strays"]
+        assert [(one["id"], one["kind"]) for one in ticks] == [(session_id, "session")]
+        wait_for(lambda: daemon.log.read_text().count("stray.set_aside") >= 1, "it is told")
+        assert containers(daemon) == [session_id]
+        body(api.call("POST", f"/v1/strays/{session_id}/adopt"), 200)
+        assert (
+            api.out(session_id, "echo $A $(cat /workspace/f); kill -0 $(cat /tmp/pid) && echo runs")
+            == "kept files\nruns"
+        )
+        api.destroy(session_id)
+    assert_no_trace(daemon, session_id)
 
 
 def test_half_a_sandbox_without_a_row_is_removed(daemon: DaemonProcess) -> None:

@@ -4,9 +4,11 @@ In CI every ``STRIDE``-th step, from another one on each time; all of them with 
 """
 
 import asyncio
+import itertools
 import os
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,10 @@ from holdfast.errors import HoldfastError
 from holdfast.protocol.turn_events import Kind
 from holdfast.sessions.machine import Status
 from holdfast.sessions.sleep import PausedAs
+from holdfast.threads.warm import POOL
 from support.crash_points import CuttingFuse
 from support.doomed import doomed
+from support.house import DEFAULTS
 from support.threads import REF, STEADY, Desk, Street, open_street, text_of
 from support.waiting import until
 
@@ -76,10 +80,20 @@ async def resolve(_street: Street, desk: Desk) -> None:
     await desk.threads.resolve(REF)
 
 
+async def from_the_pool(street: Street, desk: Desk) -> None:
+    """With a sandbox that waits for it, and its agent up; the daemon may also die while that is made."""
+    pool = desk.sessions._pool._pool
+    await until(lambda: pool.count_ready(POOL) == 1, "one is ready")
+    [ready] = pool.ready(POOL)
+    await send(street, desk)
+    assert (await street.store.threads.by_key(REF.owner, REF.key)).session_id == ready.id
+
+
 async def die(street: Street, before: Step, work: Step, at: int | None) -> list[str]:
     """Do the work in a daemon that dies at that step; returns the steps that it came to."""
     async with street.daemon(STEADY) as desk:
         await before(street, desk)
+    street.session_settings = replace(DEFAULTS, warm_pool={POOL: 1} if work is from_the_pool else {})
     fuse = CuttingFuse(at)
     async with doomed(street, fuse) as desk:
         working = asyncio.ensure_future(work(street, desk))
@@ -92,6 +106,7 @@ async def die(street: Street, before: Step, work: Step, at: int | None) -> list[
         working.cancel()
         blown.cancel()
         await asyncio.gather(working, blown, return_exceptions=True)
+    street.session_settings = DEFAULTS
     return fuse.steps
 
 
@@ -118,9 +133,15 @@ async def check(street: Street, where: str) -> None:
     assert thread.last_error is None, where
 
 
-@pytest.mark.parametrize("work", [resolve, send], ids=lambda work: work.__name__)
-@pytest.mark.parametrize("before", [nothing, asleep, destroyed, died, forgetful], ids=lambda before: before.__name__)
-async def test_a_daemon_may_die_at_any_step(tmp_path: Path, before: Step, work: Step) -> None:
+BEFORE = [nothing, asleep, destroyed, died, forgetful]
+CASES = [*itertools.product(BEFORE, [resolve, send]), (nothing, from_the_pool), (destroyed, from_the_pool)]
+
+
+@pytest.mark.parametrize(("before", "work"), CASES, ids=lambda step: step.__name__)
+async def test_a_daemon_may_die_at_any_step(
+    tmp_path: Path, before: Step, work: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.sessions.pool_keeper._WARM_PAUSE_SECONDS", 0.0)
     (tmp_path / "whole").mkdir()
     async with open_street(tmp_path / "whole") as street:
         steps = await die(street, before, work, None)

@@ -35,7 +35,7 @@ async def _cut_off(street: Street, fuse: CuttingFuse) -> AsyncIterator[Desk]:
     house = House(street.root, store)
     house.world, house.clock = street.house.world, street.house.clock
     end = Street(house, store, street.url, street.root)
-    end.agents = street.agents
+    end.agents, end.session_settings = street.agents, street.session_settings
     try:
         async with end.daemon(STEADY) as desk:
             wire(desk.driver, fuse, "driver")

@@ -11,6 +11,6 @@ def need_agent(program: str) -> None:
     """Raises ``SkipTest`` where a program is not installed; with CI=true, an ``AssertionError``."""
     if Path(AGENT_BIN, program).exists():
         return
-    reason = f"{program} is not installed: `scripts/agents all` does that"
+    reason = f"{program} is not installed: `holdfast agents install all` does that"
     assert os.environ.get("CI") != "true", reason
     raise SkipTest(reason)  # one line for all tests, unlike pytest.skip

@@ -63,7 +63,7 @@ def traces(daemon: DaemonProcess, *session_ids: str) -> list[str]:
         *(f"runtime state {path}" for path in (daemon.state_dir / "oci" / "runtime").iterdir()),
         *(f"link {path}" for path in daemon.state_dir.glob("link/*")),
         *(f"half a template {path}" for path in daemon.state_dir.glob("oci/templates/.*")),
-        *(f"mount {where}" for where in mounts(state) if "/shifted/" not in where),
+        *(f"mount {where}" for where in mounts(state)),
         *(f"loop device {name}" for name in loop_devices(state)),
         *(f"control group {path}" for path in control_groups(*session_ids)),
         *(f"process {pid}: {line}" for pid, line in _processes(state, *session_ids) if pid != daemon.pid),

@@ -25,6 +25,7 @@ from holdfast.broker.models.proxy import ModelProxy
 from holdfast.broker.models.settings import ProxySettings
 from holdfast.drivers.base import Limits
 from holdfast.link.link import Link
+from holdfast.network.outside import Outside
 from holdfast.protocol.models import Model, Wire, placeholder
 from holdfast.protocol.turn_events import TurnEvent
 from holdfast.sessions.network import NetworkPolicy
@@ -45,6 +46,9 @@ class MemoryBooks:
         self.the_account = account
         self.tags: list[str | None] = []
         self.calls: list[Call] = []
+        self.begun: list[Call] = []
+        self.open: dict[str, Call] = {}
+        """Those that have begun and not ended, as last told."""
         self.told: list[TurnEvent] = []
         self.spent_before = 0.0
 
@@ -56,7 +60,17 @@ class MemoryBooks:
         total = self.spent_before + sum(call.cost_usd or 0.0 for call in self.calls)
         return Spent(total, total)
 
-    async def record(self, _account: Account, call: Call, /) -> None:
+    async def begin(self, _account: Account, call: Call, /) -> str:
+        self.begun.append(call)
+        self.open[f"use_{len(self.begun)}"] = call
+        return f"use_{len(self.begun)}"
+
+    async def advance(self, call_id: str, call: Call, /) -> None:
+        self.open[call_id] = call
+
+    async def record(self, _account: Account, call: Call, call_id: str | None = None, /) -> None:
+        if call_id is not None:
+            del self.open[call_id]
         self.calls.append(call)
 
     async def tell(self, _account: Account, events: Sequence[TurnEvent], /) -> None:
@@ -141,7 +155,7 @@ async def model_door(
     settings = settings or ProxySettings()
     registry = CollectorRegistry()
     providers = [provider_at(server, "one", wire, "m1"), provider_at(server, "two", wire, "m2"), *more]
-    network = HttpUpstream(idle_seconds=settings.idle_seconds)
+    network = HttpUpstream(idle_seconds=settings.idle_seconds, outside=Outside())
     proxy = ModelProxy(Catalogue(providers), books, network, DemoUpstream(), settings, ModelMetrics(registry))
     broker = ModelBroker()
     broker.serve("llm", proxy)

@@ -1,4 +1,7 @@
-"""The thread service on real sandboxes of the oci driver, with the scripted agent in them."""
+"""The thread service on real sandboxes of the oci driver, with the scripted agent in them.
+
+``agent_towns`` has the same with the agents that ship.
+"""
 
 import asyncio
 import contextlib
@@ -8,14 +11,14 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 from prometheus_client import CollectorRegistry
 
-from holdfast.agents.base import Place
+from holdfast.agents.base import Agent, Place
 from holdfast.agents.registry import AgentRegistry
 from holdfast.agents.scripted import process
 from holdfast.agents.scripted.adapter import Patience, ScriptedAgent
@@ -25,12 +28,14 @@ from holdfast.drivers.oci_config import ID_BASE
 from holdfast.errors import HoldfastError
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import SOCKET_NAME, LinkHub
-from holdfast.protocol.turn_events import Kind
+from holdfast.protocol.models import Model
 from holdfast.sessions.kept import Kept
 from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.saved_shells import SavedShells
 from holdfast.sessions.service import SessionService
+from holdfast.sessions.ways_out import WayOut
 from holdfast.store import Store
+from holdfast.threads.briefs import Briefs
 from holdfast.threads.metrics import ThreadMetrics
 from holdfast.threads.preview import Previews
 from holdfast.threads.service import ThreadService
@@ -41,7 +46,7 @@ from support.house import NODE
 from support.machine import containers, delete_container, init_pid, runtime
 from support.scripted_harness import PATIENCE, SETTINGS
 from support.state_dir import open_state_dir, unmount_below
-from support.threads import REF, STEADY, Desk, text_of
+from support.threads import REF, STEADY, Desk, Shelf, text_of
 from support.waiting import until
 
 REAL = replace(STEADY, resolve_seconds=15.0, retry_seconds=0.2, poll_seconds=0.2)
@@ -60,6 +65,11 @@ class RealDesk(Desk):
 
 class Town:
     """What stays when daemons go: the state directory, and the machine."""
+
+    agent = "scripted"
+    sessions = SESSIONS
+    models: Sequence[Model] = ()
+    """What the broker offers."""
 
     def __init__(self, root: Path, node: str = NODE, shared: Path | None = None) -> None:
         self.root = root
@@ -82,29 +92,40 @@ class Town:
         driver = OciDriver(self.state_dir)
         await driver.prepare()
         registry = CollectorRegistry()
-        sessions = SessionService(
-            opened.sessions,
-            driver,
-            ImageStore(self.root / "images", id_base=ID_BASE if os.geteuid() == 0 else None),
-            LinkHub(self.root / "l"),
-            SavedShells(self.root / "asleep"),
-            Kept(opened.snapshots, opened.workspaces, self.root, self.shared),
-            SESSIONS,
-            node=self.node,
-            link_key=b"key",
-            clock=time.time,
-            metrics=SessionMetrics(registry),
-        )
-        agents = AgentRegistry([])
-        agents.add(ScriptedAgent(patience))
-        tools = Tools(opened, sessions, agents, settings, ThreadMetrics(registry), self.node, time.time)
-        threads = ThreadService(tools, self.root / "files", previews)
         try:
-            async with sessions.running(), threads.running():
-                yield RealDesk(threads, sessions, tools)
+            async with self.way_out() as way_out:
+                sessions = SessionService(
+                    opened.sessions,
+                    driver,
+                    ImageStore(self.root / "images", id_base=ID_BASE if os.geteuid() == 0 else None),
+                    LinkHub(self.root / "l"),
+                    SavedShells(self.root / "asleep"),
+                    Kept(opened.snapshots, opened.workspaces, self.root, self.shared),
+                    self.sessions,
+                    node=self.node,
+                    link_key=b"key",
+                    clock=time.time,
+                    metrics=SessionMetrics(registry),
+                    way_out=way_out,
+                )
+                agents = AgentRegistry([])
+                agents.add(self.make_agent(patience))
+                tools = Tools(opened, sessions, agents, settings, ThreadMetrics(registry), self.node, time.time)
+                briefs = Briefs(settings.agents, Shelf(self.models))
+                threads = ThreadService(tools, self.root / "files", previews, briefs=briefs)
+                async with sessions.running(), threads.running():
+                    yield RealDesk(threads, sessions, tools)
         finally:
             await driver.close()
             await opened.close()
+
+    def make_agent(self, patience: Patience) -> Agent:
+        return ScriptedAgent(patience)
+
+    @contextlib.asynccontextmanager
+    async def way_out(self) -> AsyncIterator[WayOut | None]:
+        """For an agent that needs models."""
+        yield None
 
     # -- faults ------------------------------------------------------------------------------------------------------
 
@@ -140,12 +161,16 @@ class Town:
         finally:
             os.close(pidfd)
 
-    async def kill_agent(self, desk: Desk, session_id: str) -> None:
-        place = Place(session_id, desk.sessions)
-        view, _generation = await process.find(place)
+    async def signal_agent(self, desk: Desk, session_id: str, name: str) -> str:
+        """Returns which process that is."""
+        view, _generation = await process.find(Place(session_id, desk.sessions))
         assert view is not None
-        await desk.sessions.processes.signal(session_id, view.process_id, "KILL")
-        assert not (await desk.sessions.processes.get(session_id, view.process_id, wait_ms=10_000)).running
+        await desk.sessions.processes.signal(session_id, view.process_id, name)
+        return view.process_id
+
+    async def kill_agent(self, desk: Desk, session_id: str) -> None:
+        process_id = await self.signal_agent(desk, session_id, "KILL")
+        assert not (await desk.sessions.processes.get(session_id, process_id, wait_ms=10_000)).running
 
     async def lose_agent_sessions(self, desk: Desk, session_id: str) -> None:
         where = await home.root(Place(session_id, desk.sessions))
@@ -208,12 +233,12 @@ async def forgotten(town: Town, desk: Desk) -> None:
 
 async def remembers(desk: Desk, town: Town, *, file: bool, name: str = "after") -> None:
     """The next message is answered, by an agent that knows the conversation, in the thread's one sandbox."""
-    script = "recall the password is kelp\nrun cat /workspace/a.txt || true"
+    script = "recall the password is kelp\nrun cat /workspace/a.txt > /workspace/seen || true"
     turn = await desk.talk(script, name)
     assert turn.reason == "end_turn" and "yes" in (turn.answer or ""), turn
-    output = [e.data.get("output") for e in await desk.events() if e.kind == Kind.TOOL_UPDATE and e.turn_id == turn.id]
-    assert ("kelp" in str(output[-1])) == file, output
     thread = await desk.threads.get(REF)
+    seen, _ = await desk.sessions.read_file(str(thread.session_id), "/workspace/seen", max_bytes=None)
+    assert (b"kelp" in seen) == file, seen
     assert (thread.last_error, thread.resume_failures) == (None, 0)
     await only(town, str(thread.session_id))
     events = await desk.events()

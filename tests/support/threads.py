@@ -28,7 +28,7 @@ from holdfast.threads.settings import ThreadSettings
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import EventView, MessageView, Mode, NewMessage, TurnView
 from holdfast.threads.voice import NoTranscriber, Transcriber
-from support.house import NODE, House
+from support.house import DEFAULTS, NODE, House
 from support.waiting import PATIENCE as PATIENCE
 from support.waiting import until
 
@@ -89,7 +89,7 @@ class Desk:
         message = NewMessage(name, text, mode=mode, channel=channel, author="ann", attachments=attachments)
         return await self.threads.send(ref, message)
 
-    async def ended(self, message_id: str, ref: ThreadRef = REF) -> TurnView:
+    async def ended(self, message_id: str, ref: ThreadRef = REF, *, seconds: float = PATIENCE) -> TurnView:
         """The turn of a message, when it is over."""
         turns: list[TurnView] = []
 
@@ -99,11 +99,13 @@ class Desk:
                 turns.append(await self.threads.turn(ref, message.turn_id))
             return bool(turns) and turns[-1].state == "ended"
 
-        await until(over, f"the turn of {message_id} is over", every=0.02)
+        await until(over, f"the turn of {message_id} is over", seconds, every=0.02)
         return turns[-1]
 
-    async def talk(self, text: str, id: str | None = None, ref: ThreadRef = REF) -> TurnView:
-        return await self.ended((await self.say(text, id, ref)).id, ref)
+    async def talk(
+        self, text: str, id: str | None = None, ref: ThreadRef = REF, *, seconds: float = PATIENCE
+    ) -> TurnView:
+        return await self.ended((await self.say(text, id, ref)).id, ref, seconds=seconds)
 
     async def events(self, ref: ThreadRef = REF) -> list[EventView]:
         found: list[EventView] = []
@@ -163,12 +165,13 @@ class Street:
         """Of the agents of daemons to come."""
         self.agent_seconds = 0.5
         """How long those may take for anything."""
+        self.session_settings = DEFAULTS
 
     @contextlib.asynccontextmanager
     async def daemon(self, settings: ThreadSettings = QUICK, **changes: object) -> AsyncIterator[Desk]:
         """From its start to its orderly end."""
         chosen = replace(settings, **changes)  # type: ignore[arg-type]  # its own fields, by name
-        async with self.house.daemon() as sessions:
+        async with self.house.daemon(self.session_settings) as sessions:
             agent, driver = self._agent(), self.house.driver
             tools = Tools(
                 store=self.store,

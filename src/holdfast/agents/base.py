@@ -139,6 +139,9 @@ class Agent(ABC):
     """
 
     name: ClassVar[str]
+    starts_ahead: ClassVar[bool] = False
+    """Whether it may be started in a sandbox before anybody knows whose that will be, by another ``Place.sandbox`` than
+    it is used by later: its adapter remembers nothing of that one, and notices itself where the brief is another."""
 
     @property
     @abstractmethod
@@ -152,19 +155,29 @@ class Agent(ABC):
         One that runs and does not answer is ended first: TERM, five seconds, KILL.
         """
 
+    async def start_ahead(self, place: Place) -> None:
+        """``start``, before anybody knows whose sandbox it will be; only where ``starts_ahead``. Also does what is slow
+        the first time, as far as it leaves no trace."""
+        await self.start(place)
+
     @abstractmethod
     async def health(self, place: Place) -> None:
         """Returns if it runs and answers; raises ``AgentDown`` if not. Cheap: asked before every turn."""
 
     @abstractmethod
     async def create_session(self, place: Place, history: Sequence[Said] = ()) -> AgentSessionId:
-        """A new conversation that knows ``history``, oldest first, as if it had been there."""
+        """A new conversation that knows ``history``, oldest first, as if it had been there.
+
+        ``AgentDown`` where its process is not there: nothing is left behind, and it may be asked again after ``start``.
+        """
 
     @abstractmethod
     async def resume_session(self, place: Place, session: AgentSessionId) -> None:
         """Make sure that the agent has this conversation at hand; raises ``AgentSessionMissing`` if it is gone.
 
-        Asked before every turn, instead of ``health``: as cheap, and with the same deadline.
+        Asked before every turn, instead of ``health``: as cheap, and with the same deadline. The process comes first:
+        where it is not there, this is ``AgentDown``, whether the conversation is known or not. So that after
+        ``AgentSessionMissing`` there is somebody who can begin a new one.
         """
 
     @abstractmethod

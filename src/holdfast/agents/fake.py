@@ -29,6 +29,7 @@ class FakeAgent(Faulty, Agent):
     """
 
     name = "fake"
+    starts_ahead = True
 
     def __init__(
         self, world: FakeAgentWorld, *, deadline_seconds: float = 5.0, abilities: Abilities | None = None

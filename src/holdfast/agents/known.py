@@ -48,7 +48,7 @@ def how_to_install(agent: str) -> str:
     known = KNOWN.get(agent)
     if known is None or known.program is None:
         return "its program must be on the PATH of the sandbox"
-    on_host = f"for sandboxes of the image host: run `scripts/agents {'pi' if agent == 'pi' else 'all'}`, once, as root"
+    on_host = f"for sandboxes of the image host: run `holdfast agents install {agent}`, once, as root"
     if known.in_image:
         return (
             f"{on_host}; or run `holdfast image build {IMAGE}`, and make a new thread with that image "

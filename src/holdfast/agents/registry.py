@@ -1,7 +1,8 @@
 """The agents that a daemon offers, by name. An adapter is imported when it is first asked for."""
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 
 from holdfast.agents.base import Agent
 from holdfast.agents.known import KNOWN
@@ -9,9 +10,12 @@ from holdfast.errors import BadInput, ConfigError
 
 
 class AgentRegistry:
-    """Those of one daemon. ``default`` is for threads that name none: the first, unless it is given."""
+    """Those of one daemon. ``default`` is for threads that name none: the first, unless it is given. ``seconds`` are
+    deadlines for all of them, by the names that ``supervisor.Patience`` has; what is left out is each one's own."""
 
-    def __init__(self, names: Sequence[str], default: str | None = None) -> None:
+    def __init__(
+        self, names: Sequence[str], default: str | None = None, seconds: Mapping[str, float] | None = None
+    ) -> None:
         unknown = sorted(set(names) - set(KNOWN))
         if unknown:
             raise ConfigError(f"agents: there is no {', '.join(unknown)}; known are {', '.join(sorted(KNOWN))}")
@@ -20,6 +24,7 @@ class AgentRegistry:
         self.names = tuple(names)
         self.default = default if default is not None else next(iter(names), None)
         self._agents: dict[str, Agent] = {}
+        self._seconds = dict(seconds or {})
 
     def add(self, agent: Agent) -> None:
         """One that was made elsewhere, under its own name; a test's fake, say."""
@@ -36,7 +41,10 @@ class AgentRegistry:
             raise BadInput(f"agent: {name or 'no default'} is not offered here; there is {offered}")
         if name not in self._agents:
             module, _, cls = KNOWN[name].adapter.partition(":")
-            agent = getattr(importlib.import_module(module), cls)()
+            adapter = getattr(importlib.import_module(module), cls)
+            known = {one.name for one in fields(adapter.usual)}
+            chosen = {field: value for field, value in self._seconds.items() if field in known}
+            agent = adapter(replace(adapter.usual, **chosen))
             assert isinstance(agent, Agent)
             self._agents[name] = agent
         return self._agents[name]

@@ -25,6 +25,7 @@ from holdfast.api.ports import (
     KeyService,
     SessionService,
     SnapshotService,
+    StrayService,
     WorkspaceService,
 )
 from holdfast.api.proxies import BehindProxies, TrustedProxies
@@ -49,6 +50,7 @@ from holdfast.api.routes import keys as key_routes
 from holdfast.api.routes import ports as port_routes
 from holdfast.api.routes import processes as process_routes
 from holdfast.api.routes import snapshots as snapshot_routes
+from holdfast.api.routes import strays as stray_routes
 from holdfast.api.routes import threads as thread_routes
 from holdfast.api.routes import workspaces as workspace_routes
 from holdfast.api.settings import ApiSettings
@@ -67,6 +69,7 @@ def create_app(
     images: ImageService | None = None,
     snapshots: SnapshotService | None = None,
     workspaces: WorkspaceService | None = None,
+    strays: StrayService | None = None,
     commands: CommandService | None = None,
     processes: Processes | None = None,
     ports: Ports | None = None,
@@ -117,6 +120,8 @@ def create_app(
         app.include_router(snapshot_routes.router(snapshots))
     if workspaces is not None:
         app.include_router(workspace_routes.router(workspaces))
+    if strays is not None:
+        app.include_router(stray_routes.router(strays))
     if threads is not None:
         app.include_router(thread_routes.router(threads, settings))
         app.include_router(thread_commands.router(threads))

@@ -1,4 +1,4 @@
-"""Snapshots, forks and workspaces as they look on the wire."""
+"""Snapshots, forks, workspaces and strays as they look on the wire."""
 
 from typing import Annotated, Literal
 
@@ -13,6 +13,8 @@ from holdfast.sessions.types import (
     SnapshotKind,
     SnapshotStatus,
     SnapshotView,
+    StrayKind,
+    StrayView,
     WorkspaceView,
 )
 
@@ -104,3 +106,29 @@ class WorkspaceOut(BaseModel):
 
 class WorkspaceList(BaseModel):
     workspaces: list[WorkspaceOut]
+
+
+class StrayOut(BaseModel):
+    id: str
+    kind: StrayKind
+    owner: str | None = Field(description="Whose it was; null where its mark is damaged")
+    name: str | None = Field(description="Of a snapshot or workspace")
+    last_used_at: Timestamp
+    aside_at: Timestamp = Field(description="Since when no row knows of it")
+    remove_at: Timestamp | None = Field(description="When it will be removed; null: never")
+
+    @classmethod
+    def of(cls, view: StrayView) -> "StrayOut":
+        return cls(
+            id=view.id,
+            kind=view.kind,
+            owner=view.owner,
+            name=view.name,
+            last_used_at=timestamp(view.last_used_at),
+            aside_at=timestamp(view.aside_at),
+            remove_at=None if view.remove_at is None else timestamp(view.remove_at),
+        )
+
+
+class StrayList(BaseModel):
+    strays: list[StrayOut]

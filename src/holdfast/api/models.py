@@ -30,7 +30,8 @@ TEN_YEARS = 10 * 366 * 24 * 3600
 
 Mode = Annotated[str, Field(pattern=FILE_MODE)]
 KeptName = Annotated[str, Field(pattern=KEPT_NAME)]
-Count = Annotated[int, Field(strict=True, gt=0, le=2**31 - 1)]
+_MOST = 2**53
+Count = Annotated[int, Field(strict=True, gt=0, le=_MOST)]
 NetworkIn = Annotated[
     InstanceOf[NetworkPolicy],
     BeforeValidator(NetworkPolicy.from_wire),  # whose error names the host; a union's would name every way to be wrong
@@ -59,9 +60,12 @@ NetworkIn = Annotated[
 
 
 class LimitsIn(Request):
-    """Hard limits on everything in the sandbox together; what is left out takes the daemon's default."""
+    """Hard limits on everything in the sandbox together; what is left out takes the daemon's default.
 
-    cpus: Annotated[float, Field(strict=True, gt=0, le=4096, allow_inf_nan=False)] | None = None
+    More than the machine has, or than the daemon or the key allows, is refused with the number that is allowed.
+    """
+
+    cpus: Annotated[float, Field(strict=True, gt=0, le=_MOST, allow_inf_nan=False)] | None = None
     memory_mb: Count | None = None
     pids: Count | None = None
     disk_mb: Count | None = None

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
+from holdfast.keys.ceilings import Ceilings
 from holdfast.keys.types import Caller, KeyView, Scope
 from holdfast.sessions.events import Filter, Gap
 from holdfast.sessions.follow import Attached, Chunk
@@ -17,6 +18,7 @@ from holdfast.sessions.types import (
     SessionView,
     SnapshotKind,
     SnapshotView,
+    StrayView,
     WorkspaceView,
 )
 from holdfast.store import EventPage, EventRow
@@ -155,6 +157,16 @@ class WorkspaceService(Protocol):
     async def delete(self, reference: str, /, *, caller: Caller) -> None: ...
 
 
+class StrayService(Protocol):
+    """What is set aside, as the API uses it."""
+
+    async def list(self) -> Sequence[StrayView]: ...
+
+    async def adopt(self, id: str, /) -> StrayView: ...
+
+    async def remove(self, id: str, /) -> None: ...
+
+
 class KeyService(Protocol):
     """Keys, as the API uses them."""
 
@@ -167,7 +179,7 @@ class KeyService(Protocol):
         ...
 
     async def add(
-        self, name: str, scope: Scope, /, *, owner: str | None, max_sessions: int | None
+        self, name: str, scope: Scope, /, *, owner: str | None, max_sessions: int | None, ceilings: Ceilings
     ) -> tuple[KeyView, str]:
         """A new key, and its text, which is never seen again."""
         ...

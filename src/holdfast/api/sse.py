@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast.api.failures import REQUEST_ID, ErrorBody, ErrorReply
 from holdfast.api.streaming import while_connected
+from holdfast.concurrency import seen
 from holdfast.errors import HoldfastError
 
 KEEP_ALIVE_SECONDS = 15.0
@@ -92,7 +93,7 @@ async def _preceded(first: Event | None, rest: AsyncGenerator[Event, None]) -> A
 async def _with_pauses(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event | None, None]:
     """The events, and None whenever none has come for a while."""
     while True:
-        coming = asyncio.ensure_future(anext(events, None))
+        coming = seen(asyncio.ensure_future(anext(events, None)))
         try:
             while not (await asyncio.wait([coming], timeout=KEEP_ALIVE_SECONDS))[0]:
                 yield None

@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 from starlette.types import Receive, Send
 
+from holdfast.concurrency import seen
 from holdfast.errors import BadInput, HoldfastError
 
 STALL_SECONDS = 300.0
@@ -21,8 +22,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger("holdfast.api"
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
     """Run ``work`` to its end, or until the client has gone away; raises what it raises."""
-    working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_client_left(receive))
+    working = seen(asyncio.ensure_future(work))
+    leaving = seen(asyncio.ensure_future(_client_left(receive)))
     try:
         await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -129,6 +129,10 @@ class ThreadOut(BaseModel):
     created_at: Timestamp
     last_activity_at: Timestamp
     usage: UsageOut | None = Field(description="Its calls to models, in all; null where a resolve found all there")
+    channel: str | None = Field(description="In which something happened last")
+    resumed_at: Timestamp | None = Field(description="When its sandbox or agent was last woken, or brought back")
+    destroyed_at: Timestamp | None = Field(description="When it last lost a sandbox")
+    healthy_at: Timestamp | None = Field(description="When sandbox and agent were last seen to answer")
 
     @classmethod
     def of(cls, view: ThreadView, *, secrets: bool = True) -> "ThreadOut":
@@ -149,7 +153,15 @@ class ThreadOut(BaseModel):
             created_at=timestamp(view.created_at),
             last_activity_at=timestamp(view.last_activity_at),
             usage=None if view.usage is None else UsageOut.of(view.usage),
+            channel=view.channel,
+            resumed_at=_moment(view.resumed_at),
+            destroyed_at=_moment(view.destroyed_at),
+            healthy_at=_moment(view.healthy_at),
         )
+
+
+def _moment(at: float | None) -> Timestamp | None:
+    return None if at is None else timestamp(at)
 
 
 class ThreadPage(BaseModel):
@@ -304,11 +316,12 @@ class ThreadEventOut(BaseModel):
 
 
 class ThreadEventList(BaseModel):
-    """``next`` is the ``after`` of the next request."""
+    """``next`` is the ``after`` of the next request. Events up to ``pruned`` were forgotten: there were too many."""
 
     events: list[ThreadEventOut]
     next: int
     newest: int
+    pruned: int = 0
 
 
 def event_fields(view: EventView) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import Annotated
 from pydantic import BaseModel, Field, StrictBool
 
 from holdfast.agents.permissions import MOST_RULES
-from holdfast.api.models import AllowOut, LimitsIn, NetworkIn, Seconds
+from holdfast.api.models import TEN_YEARS, AllowOut, LimitsIn, NetworkIn, Seconds
 from holdfast.api.request_model import Request
-from holdfast.api.text import Env, Name, Text
+from holdfast.api.text import Env, Metadata, Name, Text
 from holdfast.broker.models.accounts import Limits
 from holdfast.threads.briefs import MOST_PROMPT
 from holdfast.threads.types import IdlePolicy, Repo, ThreadOptions
@@ -21,14 +21,16 @@ _MOST_FILES = 20
 
 _PerMinute = Annotated[int, Field(strict=True, ge=0, le=10**12)]
 _Dollars = Annotated[float, Field(ge=0, le=10**9, allow_inf_nan=False)]
+_OrAtOnce = Annotated[float, Field(ge=0, le=TEN_YEARS, allow_inf_nan=False)]
 _Names = Annotated[list[Name], Field(max_length=_MOST_MODELS)]
 
 
 class IdleModel(Request):
-    """After how many seconds without activity its sandbox is frozen, stopped, destroyed; null: never."""
+    """After how many seconds without activity its sandbox is frozen, stopped, destroyed; null: never. 0 for the first
+    two: right after each turn."""
 
-    pause_after_seconds: Seconds | None = 30 * 60.0
-    hibernate_after_seconds: Seconds | None = 3 * 3600.0
+    pause_after_seconds: _OrAtOnce | None = 30 * 60.0
+    hibernate_after_seconds: _OrAtOnce | None = 3 * 3600.0
     destroy_after_seconds: Seconds | None = 7 * 24 * 3600.0
 
     def policy(self) -> IdlePolicy:
@@ -60,8 +62,8 @@ class RepoModel(Request):
 class OptionsIn(Request):
     """How a thread is set up. What is left out stays, or takes the configured default.
 
-    Of a thread that is there: image, network, env, repo and the limits of its sandbox hold from the next sandbox on;
-    all else from the next turn on.
+    Of a thread that is there: image, network, env, metadata, repo and the limits of its sandbox hold from the next
+    sandbox on; all else from the next turn on.
     """
 
     agent: Name | None = None
@@ -77,6 +79,7 @@ class OptionsIn(Request):
     )
     network: NetworkIn | None = None
     env: Env = Field(default_factory=dict)
+    metadata: Metadata = Field(default_factory=dict, description="Of its sandbox, as those of a session")
     repo: RepoModel | None = None
     persona: Annotated[list[Name], Field(max_length=_MOST_FILES)] | None = Field(
         default=None, description="Names of files in the daemon's persona_dir"
@@ -100,6 +103,7 @@ class OptionsIn(Request):
             disk_mb=self.limits.disk_mb,
             network=self.network,
             env=self.env,
+            metadata=self.metadata,
             repo=Repo(self.repo.url, self.repo.branch, self.repo.ref) if self.repo else None,
             persona=self.persona,
             system_prompt=self.system_prompt,
@@ -143,6 +147,7 @@ class OptionsOut(BaseModel):
     disk_mb: int | None
     network: str | AllowOut | None
     env: dict[str, str]
+    metadata: dict[str, str]
     repo: RepoOut | None
     persona: list[str] | None
     system_prompt: str | None
@@ -167,6 +172,7 @@ class OptionsOut(BaseModel):
             disk_mb=options.disk_mb,
             network=wire if wire is None or isinstance(wire, str) else AllowOut(allow=wire["allow"]),
             env=dict(options.env) if secrets else dict.fromkeys(options.env, HIDDEN),
+            metadata=dict(options.metadata),
             repo=None if options.repo is None else RepoOut.of(options.repo, secrets=secrets),
             persona=_list(options.persona),
             system_prompt=options.system_prompt,

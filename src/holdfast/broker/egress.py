@@ -13,9 +13,11 @@ from holdfast.broker import addresses
 from holdfast.broker.addresses import PrivateHosts
 from holdfast.broker.egress_proxy import Deadlines, EgressProxy
 from holdfast.broker.metrics import EgressMetrics
-from holdfast.broker.upstream import Resolve, Stream, Upstream, hang_up, resolve_by_system
+from holdfast.broker.upstream import Resolve, Stream, Upstream, hang_up
 from holdfast.errors import BadInput
 from holdfast.link.link import Link
+from holdfast.network.names import Names, Share
+from holdfast.network.proxies import Proxies
 from holdfast.sessions.host_pattern import as_address
 from holdfast.sessions.network import NetworkPolicy
 from holdfast.sessions.spec import SessionSpec
@@ -50,12 +52,17 @@ class EgressBroker:
         private: PrivateHosts,
         metrics: EgressMetrics,
         *,
-        resolve: Resolve = resolve_by_system,
+        resolve: Resolve | None = None,
+        proxies: Proxies | None = None,
         deadlines: Deadlines | None = None,
     ) -> None:
         self._private = private
         self._metrics = metrics
-        self._upstream = Upstream(private, resolve)
+        self._names = Names()
+        self._proxy_names = Share(self._names)
+        self._resolve = resolve
+        self._proxies = proxies or Proxies()
+        self._shares: dict[str, Share] = {}
         self._deadlines = deadlines or Deadlines()
         self._tasks: dict[str, set[asyncio.Task[None]]] = {}
 
@@ -63,10 +70,10 @@ class EgressBroker:
         for pattern in policy.allow or ():
             address = as_address(pattern.host)
             why = addresses.refusal(pattern.host, address, self._private) if address is not None else None
-            if pattern.host in addresses.METADATA_NAMES and not pattern.below:
-                why = "is a cloud's metadata service"
+            if not pattern.below:
+                why = why or addresses.refusal_of_name(pattern.host)
             if why:
-                raise BadInput(f"network.allow: '{pattern}' {why}, and no session may reach it")
+                raise BadInput(f"network.allow: '{pattern}' {why.why}, and no session may reach it; {why.remedy}")
 
     def environment(self, policy: NetworkPolicy, /) -> Mapping[str, str]:
         return {} if policy.allow is None else _ENVIRONMENT
@@ -80,7 +87,9 @@ class EgressBroker:
         if policy.allow is None:
             return
         session_id = link.session_id
-        proxy = EgressProxy(session_id, policy, self._upstream, self._metrics, self._deadlines)
+        resolve = self._resolve or self._shares.setdefault(session_id, Share(self._names)).look_up
+        upstream = Upstream(self._private, resolve, self._proxies, self._proxy_names.look_up)
+        proxy = EgressProxy(session_id, policy, upstream, self._metrics, self._deadlines)
         tasks = self._tasks.setdefault(session_id, set())
         link.take_callers(LISTENER, lambda reader, writer: self._take(proxy, tasks, session_id, (reader, writer)))
 
@@ -107,6 +116,7 @@ class EgressBroker:
             log.error("egress.failed", task=task.get_name(), exc_info=error)
 
     def detach(self, session_id: str, /) -> None:
+        self._shares.pop(session_id, None)
         for task in self._tasks.pop(session_id, ()):
             task.cancel()
 
@@ -117,3 +127,4 @@ class EgressBroker:
             self.detach(session_id)
         if tasks:
             await asyncio.wait(tasks)
+        await self._names.close()

@@ -8,6 +8,7 @@ Who calls is not trusted in anything: heads are bounded, and every wait has a de
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -25,13 +26,8 @@ from holdfast.sessions.network import NetworkPolicy
 
 log = structlog.get_logger(__name__)
 
-_REASONS = {
-    400: b"Bad request",
-    403: b"Not allowed by the network policy of this session",
-    502: b"Bad gateway",
-    503: b"Too many connections",
-    504: b"Gateway timeout",
-}
+_MAX_REASON = 300
+_NOT_IN_A_REASON = re.compile(r"[^\x20-\x7e]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +111,17 @@ class EgressProxy:
         except _BadRequest as error:
             await self._answer(client, "bad_request", 400, str(error))
             return False
-        async with self._connected(client, target) as outside:
+        async with self._connected(client, target, tunnel=request.method == b"CONNECT") as outside:
             if outside is not None:
                 await self._pass_on(client, request, target, outside)
         return client.protocol.our_state is h11.DONE and client.protocol.their_state is h11.DONE
 
     @contextlib.asynccontextmanager
-    async def _connected(self, client: HttpPeer, target: Target) -> AsyncIterator[Stream | None]:
+    async def _connected(self, client: HttpPeer, target: Target, *, tunnel: bool) -> AsyncIterator[Stream | None]:
         """The connection that this request may use; or None, and the caller has been told why not."""
         about = {"session_id": self._session_id, "host": target.host, "port": target.port}
         try:
-            outside = await self._upstream.connect(self._policy, target.host, target.port)
+            outside = await self._upstream.connect(self._policy, target.host, target.port, tunnel=tunnel)
         except Refused as error:
             log.warning("egress.refused", **about, why=str(error))
             await self._answer(client, "refused", 403, str(error))
@@ -173,7 +169,12 @@ class EgressProxy:
     ) -> None:
         server = HttpPeer(h11.CLIENT, outside)
         exchange = Exchange(client, server, deadline, self._metrics.sent.inc, self._metrics.received.inc)
-        await exchange.run(as_forwarded(request, target.authority, target.path))
+        proxy = self._upstream.proxy(target.host, target.port, tunnel=False)
+        if proxy is None:
+            await exchange.run(as_forwarded(request, target.authority, target.path))
+        else:
+            whole = b"http://" + target.authority + target.path
+            await exchange.run(as_forwarded(request, target.authority, whole, proxy.headers))
 
     async def _answer(self, client: HttpPeer, outcome: str, status: int, why: str) -> None:
         """In words, and the last answer on this connection: what is left of the request is not read."""
@@ -184,7 +185,8 @@ class EgressProxy:
             (b"Content-Length", str(len(body)).encode()),
             (b"Connection", b"close"),
         ]
-        reason = _REASONS.get(status, b"Bad request")
+        # In the first line, too: of an answer to CONNECT many programs show that line, and none the rest.
+        reason = _NOT_IN_A_REASON.sub("?", f"holdfast: {why}")[:_MAX_REASON].encode()
         await client.send(h11.Response(status_code=status, headers=headers, reason=reason))
         with contextlib.suppress(h11.LocalProtocolError):  # an answer to HEAD has no body
             await client.send(h11.Data(data=body))

@@ -1,7 +1,7 @@
 """One plain HTTP request, passed on to its server, and the answer back; both bodies stream, with back-pressure."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import h11
@@ -88,7 +88,9 @@ class Exchange:
                 raise BadAnswer("hung up without an answer")
 
 
-def as_forwarded(request: h11.Request, authority: bytes, path: bytes) -> h11.Request:
+def as_forwarded(
+    request: h11.Request, authority: bytes, path: bytes, more: Sequence[tuple[bytes, bytes]] = ()
+) -> h11.Request:
     """The same request as the server should see it: for the host that was checked, and for one request only."""
     given = pairs(request.headers)
     chunked = any(name == b"transfer-encoding" for name, _value in given)
@@ -97,6 +99,7 @@ def as_forwarded(request: h11.Request, authority: bytes, path: bytes) -> h11.Req
         (b"Host", authority),
         *((name, value) for name, value in end_to_end(given) if name not in dropped),
         *([(b"Transfer-Encoding", b"chunked")] if chunked else []),
+        *more,
         (b"Connection", b"close"),
     ]
     return h11.Request(method=request.method, target=path, headers=headers)

@@ -5,21 +5,23 @@ rebinding) gains nothing.
 """
 
 import asyncio
-import ipaddress
 import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.broker import addresses
 from holdfast.broker.addresses import PrivateHosts
+from holdfast.network.proxies import Proxies, Proxy
 from holdfast.sessions.host_pattern import Address, as_address
 from holdfast.sessions.network import NetworkPolicy
 
 RESOLVE_SECONDS = 10.0
 CONNECT_SECONDS = 10.0
 LINGER_SECONDS = 10.0
+HERE_SECONDS = 3.0
 MAX_ATTEMPTS = 4
+_ALLOW_IT = "a session that names it in network.allow (holdfast new --allow) can reach it"
 BUFFER = 1 << 16
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -42,31 +44,67 @@ class Unreachable(Exception):
     """It may pass, but there is no way there now; the text says why."""
 
 
-async def resolve_by_system(host: str) -> Sequence[Address]:
-    """As every program of this host would, with its ``/etc/hosts`` and its name servers."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    texts = dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found)
-    return [ipaddress.ip_address(text) for text in texts]
-
-
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """The way out of this host."""
+    """The way out of this host, for one session."""
 
     private: PrivateHosts
-    resolve: Resolve = resolve_by_system
+    resolve: Resolve
+    proxies: Proxies = field(default_factory=Proxies)
+    resolve_proxy: Resolve | None = None
 
-    async def connect(self, policy: NetworkPolicy, host: str, port: int) -> Stream:
-        """``host`` must be normalised. Raises ``Refused`` or ``Unreachable``."""
+    def proxy(self, host: str, port: int, *, tunnel: bool) -> Proxy | None:
+        """Through which proxy of this host's a request goes; None if it goes there directly."""
+        return self.proxies.find("https" if tunnel else "http", host, port)
+
+    async def connect(self, policy: NetworkPolicy, host: str, port: int, *, tunnel: bool = True) -> Stream:
+        """``host`` must be normalised. Raises ``Refused`` or ``Unreachable``.
+
+        Where a proxy stands before the host, a tunnel leads through it; else the connection is to the proxy itself,
+        which wants to be told the whole URL.
+        """
         if not policy.allows(host, port):
-            raise Refused(f"{_shown(host, port)} is not in the allow list of this session")
-        if host in addresses.METADATA_NAMES:
-            raise Refused(f"{host} is a cloud's metadata service")
-        found = await self._addresses(host)
+            raise Refused(f"{_shown(host, port)} is not in the allow list of this session; {_ALLOW_IT}")
+        if why := addresses.refusal_of_name(host):
+            raise Refused(f"{host} {why}")
+        proxy = self.proxy(host, port, tunnel=tunnel)
+        found = await (self._addresses(host) if proxy is None else self._known_here(host))
+        if self.private.around.stale:
+            await asyncio.to_thread(self.private.around.refresh)
         for address in found:
             if why := addresses.refusal(host, address, self.private):
                 raise Refused(f"{host} {why}" if str(address) == host else f"{host} is {address}, which {why}")
+        if proxy is not None:
+            return await self._through(proxy, host, port, tunnel=tunnel)
         return await _connect_to_one(found[:MAX_ATTEMPTS], host, port)
+
+    async def _known_here(self, host: str) -> Sequence[Address]:
+        """As far as this host can tell: behind a proxy, names of the world are often known to the proxy alone."""
+        try:
+            async with asyncio.timeout(HERE_SECONDS):
+                return await self._addresses(host)
+        except (Unreachable, TimeoutError):
+            return []
+
+    async def _through(self, proxy: Proxy, host: str, port: int, *, tunnel: bool) -> Stream:
+        literal = as_address(proxy.host)
+        try:
+            found = [literal] if literal is not None else await (self.resolve_proxy or self.resolve)(proxy.host)
+        except OSError as error:
+            raise Unreachable(f"the daemon's own proxy cannot be resolved: {error.strerror}") from None
+        stream = await _connect_to_one(found[:MAX_ATTEMPTS], f"the daemon's own proxy {proxy.host}", proxy.port)
+        if not tunnel:
+            return stream
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await _open_tunnel(stream, proxy, _shown(host, port))
+        except TimeoutError:
+            hang_up(stream[1])
+            raise Unreachable(f"the daemon's own proxy did not open a way to {host} in time") from None
+        except BaseException:
+            hang_up(stream[1])
+            raise
+        return stream
 
     async def _addresses(self, host: str) -> Sequence[Address]:
         literal = as_address(host)
@@ -82,6 +120,21 @@ class Upstream:
         if not found:
             raise Unreachable(f"{host} has no address")
         return found
+
+
+async def _open_tunnel(stream: Stream, proxy: Proxy, place: str) -> None:
+    """Raises ``Unreachable``."""
+    reader, writer = stream
+    told = b"".join(b"%s: %s\r\n" % pair for pair in proxy.headers)
+    writer.write(f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n".encode() + told + b"\r\n")
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        raise Unreachable(f"the daemon's own proxy did not open a way to {place}") from None
+    words = head.split(b"\r\n", 1)[0].split(b" ", 2)
+    if len(words) < 2 or not words[1].startswith(b"2"):
+        status = words[1].decode("ascii", "replace")[:20] if len(words) > 1 else "nonsense"
+        raise Unreachable(f"the daemon's own proxy did not open a way to {place}: it answered {status}")
 
 
 async def _connect_to_one(found: Sequence[Address], host: str, port: int) -> Stream:

@@ -25,6 +25,10 @@ HELP = (
 )
 
 
+_QUICK = ("help", "usage", "models", "model", "commands", "diff")
+"""What does not change the conversation: it can be typed while a turn is running."""
+
+
 class ChatCommands:
     """Those of one talk. ``put`` writes what was asked for; the screen's notes are beside the point."""
 
@@ -59,6 +63,11 @@ class ChatCommands:
         """Whether it is one of ours; any other may be the agent's, or nobody's."""
         name = line.strip().removeprefix("/").partition(" ")[0]
         return name in self._known or name == "review"
+
+    def is_quick(self, line: str) -> bool:
+        """Whether it only looks, so that it need not wait for the end of a turn."""
+        name = line.strip().partition(" ")[0]
+        return name.startswith("/") and name[1:] in _QUICK
 
     async def run(self, line: str) -> Reply | None:
         """A turn to follow, if it makes one; else it is done."""

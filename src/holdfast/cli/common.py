@@ -1,21 +1,21 @@
-"""What the verbs share: the options of a connection, output for people and for machines, and abbreviated ids.
+"""What the verbs share: the options of a connection, and output for people and for machines.
 
 Only light imports at the top: this file is loaded for ``--help`` too.
 """
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.errors import BadInput, SessionNotFound
-
 if TYPE_CHECKING:
-    from holdfast.sdk import Client, Session
+    from holdfast.sdk import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
@@ -36,15 +36,33 @@ def output(command: F) -> F:
     return option(command)
 
 
+def configured(command: F) -> F:
+    """Adds --config and --json."""
+    option = click.option(
+        "--config",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        expose_value=False,
+        callback=_remember,
+        help="A holdfast.yaml; else $HOLDFAST_CONFIG, or where the daemon looks for it.",
+    )
+    return option(output(command))
+
+
 def connection(command: F) -> F:
-    """Adds --url, --key and --json."""
+    """Adds --url, --key, --config and --json."""
     url = click.option("--url", expose_value=False, callback=_remember, help="The daemon; else $HOLDFAST_URL.")
     key = click.option("--key", expose_value=False, callback=_remember, help="Its key; else $HOLDFAST_API_KEY.")
-    return url(key(output(command)))
+    return url(key(configured(command)))
 
 
 def _given(name: str) -> Any:
     return click.get_current_context().meta.get(_META + name)
+
+
+def config_file() -> Path | None:
+    """What was given by --config."""
+    found: Path | None = _given("config")
+    return found
 
 
 def wants_json() -> bool:
@@ -62,28 +80,20 @@ def ask(question: Callable[["Client"], Coroutine[Any, Any, R]]) -> R:
     import asyncio
 
     from holdfast.sdk import Client
+    from holdfast.sdk.discovery import find
+
+    there = find(_given("url"), _given("key"), config=config_file())
 
     async def go() -> R:
-        async with Client(_given("url"), _given("key"), retries=0) as client:
+        async with Client(there.url, there.api_key, retries=0) as client:
             return await question(client)
 
     return asyncio.run(go())
 
 
-async def find_session(client: "Client", text: str) -> "Session":
-    """The session with this id, or the only one whose id begins so; ``ses_`` may be left out."""
-    try:
-        return await client.get_session(text)
-    except SessionNotFound:
-        every = await client.list_sessions()
-    found = [one for one in every if one.id.startswith((text, "ses_" + text))]
-    live = [one for one in found if one.status != "destroyed"] or found
-    if not text or not live:
-        raise SessionNotFound(f"there is no session {text}; `holdfast ls` shows those there are")
-    if len(live) > 1:
-        some = ", ".join(one.id for one in live[:5])
-        raise BadInput(f"{text} is the beginning of {len(live)} sessions ({some}); write more of it")
-    return live[0]
+def shell_line(words: Sequence[str]) -> str:
+    """What is typed after ``--``: one word is a line for the shell, several are a program with its arguments."""
+    return words[0] if len(words) == 1 else shlex.join(words)
 
 
 def plain(value: object) -> Any:

@@ -2,22 +2,26 @@
 
 import posixpath
 import re
+import shlex
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import ask, connection, find_session, show_json, wants_json
+from holdfast.cli.common import ask, connection, show_json, wants_json
+from holdfast.cli.lookup import find_session
 from holdfast.cli.progress import bar
 from holdfast.errors import FileMissing
+from holdfast.protocol.thread_keys import KEY_PATTERN
 
 if TYPE_CHECKING:
     from holdfast.sdk import Client, Files
 
-_REMOTE = re.compile(r"([A-Za-z0-9_-]+):(/.*)", re.DOTALL)
+_REMOTE = re.compile(rf"({KEY_PATTERN}):(/.*)", re.DOTALL)
 _STANDARD = "-"
 _CONTENT = "/."
 _CHUNK = 1 << 20
@@ -66,7 +70,8 @@ class Side:
 @click.argument("target", metavar="DST")
 @connection
 def command(source: str, target: str) -> None:
-    """Copy a file or a folder; a place in a session is written ID:/path, and - is stdin or stdout.
+    """Copy a file or a folder; a place in a session is written ID:/path, in a thread's KEY:/path; - is stdin or
+    stdout.
 
     \b
     holdfast cp notes.txt ID:/tmp/       into that folder
@@ -91,6 +96,8 @@ async def copy(client: "Client", src: Place, dst: Place) -> tuple[str, int]:
     if origin.kind is None:
         raise FileMissing(f"{src.path}: no such file or folder")
     path = target_path(origin, goal)
+    if goal.files is None and not goal.place.is_standard:
+        _check_folder_of(path)
     with bar(src.name, None if origin.is_folder else origin.size or None, quiet=wants_json()) as progress:
         if origin.is_folder:
             return path, await _copy_folder(origin, goal, path, progress)
@@ -107,6 +114,13 @@ def target_path(origin: Side, goal: Side) -> str:
     if origin.place.is_standard:
         raise click.UsageError(f"{dst} is a folder; write the name of the new file too")
     return posixpath.join(dst, origin.place.name)
+
+
+def _check_folder_of(path: str) -> None:
+    """As cp has it: no folder is made here that nobody asked for."""
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise FileMissing(f"{folder}: no such folder here; make it first: mkdir -p {shlex.quote(str(folder))}")
 
 
 async def _look(client: "Client", place: Place) -> Side:
@@ -132,7 +146,6 @@ def _look_here(place: Place) -> Side:
 
 async def _copy_file(origin: Side, goal: Side, path: str, progress: Callable[[int], None]) -> int:
     if origin.files is not None and goal.files is None and not goal.place.is_standard:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
         return (await origin.files.download(origin.place.path, path, progress=progress)).size
     if goal.files is None:
         assert origin.files is not None
@@ -172,12 +185,13 @@ async def _from_stdin() -> AsyncIterator[bytes]:
         yield piece
 
 
-async def _to_stdout(pieces: AsyncIterator[bytes]) -> int:
+async def _to_stdout(pieces: AsyncGenerator[bytes, None]) -> int:
     import asyncio
 
     size = 0
-    async for piece in pieces:
-        size += len(piece)
-        await asyncio.to_thread(sys.stdout.buffer.write, piece)
-    sys.stdout.buffer.flush()
+    async with aclosing(pieces):
+        async for piece in pieces:
+            size += len(piece)
+            await asyncio.to_thread(sys.stdout.buffer.write, piece)
+        sys.stdout.buffer.flush()
     return size

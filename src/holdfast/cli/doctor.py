@@ -3,23 +3,21 @@
 import inspect
 from collections.abc import Awaitable
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import output, show_json, wants_json
+from holdfast.cli.common import config_file, configured, show_json, wants_json
 
 if TYPE_CHECKING:  # its module loads asyncio, and --help stays fast
     from holdfast.drivers.base import Check
 
 
 @click.command("doctor")
-@click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A holdfast.yaml.")
-@output
-def command(config: Path | None) -> int:
+@configured
+def command() -> int:
     """Check this machine, one line per check with its remedy; exit 1 if sandboxes cannot work here."""
-    loaded = import_module("holdfast.daemon.config").load_config(config)
+    loaded = import_module("holdfast.daemon.config").load_config(config_file())
     found = import_module("holdfast.daemon.doctor").run_checks(loaded)
     checks: list[Check] = list(_run(found) if inspect.isawaitable(found) else found)
     if wants_json():

@@ -1,17 +1,21 @@
 """``holdfast exec``: run a command in a session."""
 
-import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.common import ask, connection, find_session, pairs, show_json, wants_json
+from holdfast.cli.common import ask, connection, pairs, shell_line, show_json, wants_json
+from holdfast.cli.lookup import find_session
 
 if TYPE_CHECKING:
-    from holdfast.sdk import Client, ExecEnd, ExecResult, Limits
+    from holdfast.sdk import Client, ExecEnd, ExecResult, Limits, ProcessInfo
 
 OUT_OF_MEMORY = "holdfast: the command was killed because the sandbox ran out of memory (limit {} MB)"
+TOO_LONG = (
+    "holdfast: the command timed out after {:g} s. --timeout SECONDS gives it more, up to the daemon's setting "
+    "max_exec_timeout_ms; with --no-limit there is none: it runs beside the shell"
+)
 TIMED_OUT = 124  # as timeout(1) has it
 
 
@@ -23,6 +27,10 @@ TIMED_OUT = 124  # as timeout(1) has it
 @click.option("-e", "--env", multiple=True, metavar="NAME=VALUE", help="For this command only; may be repeated.")
 @click.option("--cwd", help="For this command only.")
 @click.option("--shell", help="Another of the session's shells, by name.")
+@click.option(
+    "--no-limit", is_flag=True, help="Without a time limit: as a process beside the shell, which is followed."
+)
+@click.option("-d", "--detach", is_flag=True, help="The same, not followed: print the id of the process at once.")
 @connection
 def command(
     session: str,
@@ -32,6 +40,8 @@ def command(
     env: tuple[str, ...],
     cwd: str | None,
     shell: str | None,
+    no_limit: bool,
+    detach: bool,
 ) -> int:
     """Run a command in a session's shell and exit with its exit code.
 
@@ -42,9 +52,16 @@ def command(
     holdfast exec ID -- ls -l "a file"
 
     Output is shown as it is written; with --json, as one object at the end. Ctrl-C ends the command. Exits with 124 if
-    the command timed out.
+    the command timed out: the daemon's max_exec_timeout_ms is the most that --timeout may be.
+
+    With --no-limit or --detach the command is a process of its own: it takes its time, and starts in the shell's
+    directory, but without its variables, and changes nothing in the shell. `holdfast ps`, `logs` and `kill` know it.
     """
-    line = words[0] if len(words) == 1 else shlex.join(words)
+    if no_limit or detach:
+        if timeout is not None or shell is not None or (no_limit and wants_json()):
+            raise click.UsageError("--timeout, --shell and --json do not go with a process of its own")
+        return _start(session, words, forward, pairs(env, "--env"), cwd, detach=detach)
+    line = shell_line(words)
     variables, stdin = pairs(env, "--env"), _stdin() if forward else None
     wish: dict[str, Any] = {
         "timeout_ms": None if timeout is None else max(1, round(timeout * 1000)),
@@ -59,10 +76,36 @@ def command(
         return _code(result)
     end, limits = ask(lambda client: _follow(client, session, line, wish))
     if end.timed_out:
-        click.echo("holdfast: the command timed out", err=True)
+        click.echo(TOO_LONG.format(end.duration_ms / 1000), err=True)
     if end.oom_killed:
         click.echo(OUT_OF_MEMORY.format(limits.memory_mb), err=True)
     return _code(end)
+
+
+def _start(
+    session: str, words: tuple[str, ...], forward: bool, env: dict[str, str], cwd: str | None, *, detach: bool
+) -> int:
+    """As a background process; its exit code, if it is waited for."""
+    stdin = sys.stdin.buffer.read() if forward and not sys.stdin.isatty() else None
+
+    async def run(client: "Client") -> "ProcessInfo":
+        from holdfast.cli.following import show_process
+
+        found = await find_session(client, session)
+        there = cwd or found.info.cwd
+        process = await found.processes.start(shell_line(words), env=env or None, cwd=there, stdin=stdin is not None)
+        if stdin is not None:
+            await process.write(stdin, close=True)
+        return process.info if detach else await show_process(process)
+
+    info = ask(run)
+    if not detach:
+        return (info.exit_code or 0) & 0xFF
+    if wants_json():
+        show_json(info)
+    else:
+        click.echo(info.process_id)
+    return 0
 
 
 async def _run(client: "Client", session: str, line: str, wish: dict[str, Any]) -> "ExecResult":

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import ask, connection, find_session, pairs, show_json, wants_json
+from holdfast.cli.common import ask, connection, pairs, show_json, wants_json
+from holdfast.cli.lookup import find_session
 
 if TYPE_CHECKING:
     from holdfast.sdk import Client, SessionInfo

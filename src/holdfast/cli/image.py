@@ -4,9 +4,6 @@
 be interrupted, and need no daemon.
 """
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -15,14 +12,11 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.building import shown
-from holdfast.cli.common import ask, connection, output, show_json, show_table, wants_json
+from holdfast.cli.common import ask, config_file, configured, connection, show_json, show_table, wants_json
+from holdfast.cli.termination import terminable
 
 if TYPE_CHECKING:
     from holdfast.images.store import ImageStore
-
-config_option = click.option(
-    "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The daemon's holdfast.yaml."
-)
 
 
 @click.group("image")
@@ -37,8 +31,7 @@ def command() -> None:
 @click.option("--replace", is_flag=True, help="Also if an imported image has that name.")
 @click.option("--mirror", help="Where Debian packages come from; else where this host gets its own.")
 @click.option("--timeout", type=click.FloatRange(min=1), default=3600.0, show_default=True, help="In seconds.")
-@config_option
-@output
+@configured
 def build(
     recipe: str,
     name: str | None,
@@ -46,13 +39,12 @@ def build(
     replace: bool,
     mirror: str | None,
     timeout: float,
-    config: Path | None,
 ) -> None:
     """Make an image from a recipe: base, python, node, agent, or a file of yours. Needs mmdebstrap, and no Docker."""
     wanted = import_module("holdfast.images.recipe").load(recipe)
-    store = _store(config)
+    store = _store()
     builder = import_module("holdfast.images.builder").Builder
-    with shown(quiet=wants_json()) as tell, _terminable():
+    with shown(quiet=wants_json()) as tell, terminable():
         made = builder(store, tell=tell, mirror=mirror, seconds=timeout).build(
             wanted, name or wanted.name, rebuild=rebuild, replace=replace
         )
@@ -65,12 +57,11 @@ def build(
 @command.command("export")
 @click.argument("name")
 @click.argument("file", metavar="FILE.tar|-", type=click.Path(path_type=Path))
-@config_option
-@output
-def export(name: str, file: Path, config: Path | None) -> None:
+@configured
+def export(name: str, file: Path) -> None:
     """Write an image as a tar that `docker import` and `holdfast image import` take."""
-    store = _store(config)
-    with _terminable():
+    store = _store()
+    with terminable():
         written = import_module("holdfast.images.exporter").export(store, name, file)
     if str(file) == "-":
         return
@@ -139,23 +130,9 @@ def rm(name: str) -> None:
         click.echo(name)
 
 
-def _store(config: Path | None) -> "ImageStore":
-    store: ImageStore = import_module("holdfast.daemon.local_images").open_images(config)
+def _store() -> "ImageStore":
+    store: ImageStore = import_module("holdfast.daemon.local_images").open_images(config_file())
     return store
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """A TERM ends it as Ctrl-C does: what is half made is removed."""
-
-    def interrupt(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def size(count: int | None) -> str:

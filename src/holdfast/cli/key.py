@@ -1,13 +1,17 @@
 """``holdfast key``: who may use this daemon, and for what."""
 
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.common import ask, connection, show_json, show_table, wants_json
 
+if TYPE_CHECKING:  # its module loads asyncio, and --help stays fast
+    from holdfast.sdk.results import KeyInfo
+
 SCOPES = ("read", "use", "admin")
-HEADS = ("NAME", "SCOPE", "OWNER", "MAX SESSIONS", "CREATED", "LAST USED")
+HEADS = ("NAME", "SCOPE", "OWNER", "MAX SESSIONS", "CREATED", "LAST USED", "AT MOST")
 
 
 @click.group("key")
@@ -20,8 +24,21 @@ def command() -> None:
 @click.option("--scope", type=click.Choice(SCOPES), required=True, help="What it may do; each may do more.")
 @click.option("--max-sessions", type=click.IntRange(min=0), metavar="N", help="How many sessions at once.")
 @click.option("--owner", metavar="NAME", help="Whose sessions it makes and sees; by default its own.")
+@click.option("--max-cpus", type=click.FloatRange(min=0, min_open=True), metavar="N", help="For each session.")
+@click.option("--max-memory-mb", type=click.IntRange(min=1), metavar="MB", help="For each session.")
+@click.option("--max-pids", type=click.IntRange(min=1), metavar="N", help="For each session.")
+@click.option("--max-disk-mb", type=click.IntRange(min=1), metavar="MB", help="For each session.")
 @connection
-def add(name: str, scope: str, max_sessions: int | None, owner: str | None) -> None:
+def add(
+    name: str,
+    scope: str,
+    max_sessions: int | None,
+    owner: str | None,
+    max_cpus: float | None,
+    max_memory_mb: int | None,
+    max_pids: int | None,
+    max_disk_mb: int | None,
+) -> None:
     """Make a key and print it. It is shown only now: the daemon keeps a hash.
 
     \b
@@ -29,7 +46,18 @@ def add(name: str, scope: str, max_sessions: int | None, owner: str | None) -> N
     use     make sessions, use and destroy them
     admin   everything, in everybody's sessions; also keys and images
     """
-    made = ask(lambda client: client.keys.add(name, scope, owner=owner, max_sessions=max_sessions))
+    made = ask(
+        lambda client: client.keys.add(
+            name,
+            scope,
+            owner=owner,
+            max_sessions=max_sessions,
+            max_cpus=max_cpus,
+            max_memory_mb=max_memory_mb,
+            max_pids=max_pids,
+            max_disk_mb=max_disk_mb,
+        )
+    )
     if wants_json():
         show_json(made)
     else:
@@ -46,7 +74,15 @@ def ls() -> None:
         show_json({"keys": found})
         return
     rows = [
-        (one.name, one.scope, one.owner, _number(one.max_sessions), _when(one.created_at), _when(one.last_used_at))
+        (
+            one.name,
+            one.scope,
+            one.owner,
+            _number(one.max_sessions),
+            _when(one.created_at),
+            _when(one.last_used_at),
+            _ceilings(one),
+        )
         for one in found
     ]
     show_table(HEADS, rows, "no keys but root; `holdfast key add` makes one")
@@ -66,6 +102,12 @@ def rm(name: str) -> None:
 
 def _number(value: int | None) -> str:
     return "-" if value is None else str(value)
+
+
+def _ceilings(key: "KeyInfo") -> str:
+    """The most that each of its sessions may have, in the units of the options."""
+    each = {"cpus": key.max_cpus, "memory": key.max_memory_mb, "pids": key.max_pids, "disk": key.max_disk_mb}
+    return " ".join(f"{name}={value:.15g}" for name, value in each.items() if value is not None) or "-"
 
 
 def _when(moment: datetime | None) -> str:

@@ -4,6 +4,7 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 Write = Callable[[str], None]
 
@@ -20,6 +21,16 @@ def window() -> tuple[int, int]:
     """Columns and rows, as they are now."""
     size = shutil.get_terminal_size()
     return size.columns, size.lines
+
+
+class Live(Protocol):
+    """Where what is running now is shown."""
+
+    def draw(self, lines: Sequence[str]) -> None: ...
+
+    def clear(self) -> None: ...
+
+    def leave(self) -> None: ...
 
 
 class LiveArea:

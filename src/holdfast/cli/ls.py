@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import ask, connection, show_json, show_table, wants_json
+from holdfast.cli.common import ask, connection, plain, show_json, show_table, wants_json
+from holdfast.cli.lookup import thread_keys
 
 if TYPE_CHECKING:
     from holdfast.sdk import Client, SessionInfo, SessionStats
@@ -21,15 +22,16 @@ FOR_EVER = timedelta(days=3650)
 @click.option("--status", multiple=True, type=click.Choice(STATUSES), help="Only these; may be repeated.")
 @connection
 def command(everything: bool, status: tuple[str, ...]) -> None:
-    """List sessions."""
+    """List sessions; those of threads with their keys, by which the other verbs know them, too."""
     wanted = status or (STATUSES if everything else None)
 
-    async def look(client: "Client") -> "list[SessionInfo]":
-        return [session.info for session in await client.list_sessions(wanted, stats=True)]
+    async def look(client: "Client") -> "tuple[list[SessionInfo], dict[str, str]]":
+        found = [session.info for session in await client.list_sessions(wanted, stats=True)]
+        return found, await thread_keys(client) if found else {}
 
-    found = ask(look)
+    found, threads = ask(look)
     if wants_json():
-        show_json({"sessions": found})
+        show_json({"sessions": [{**plain(info), "thread": threads.get(info.id)} for info in found]})
     else:
         now = datetime.now(UTC)
         rows = [row(info, now) for info in found]
@@ -37,6 +39,9 @@ def command(everything: bool, status: tuple[str, ...]) -> None:
         if any(info.workspace for info in found):
             heads = (*heads, "WORKSPACE")
             rows = [(*cells, info.workspace or "-") for cells, info in zip(rows, found, strict=True)]
+        if threads.keys() & {info.id for info in found}:
+            heads = (*heads, "THREAD")
+            rows = [(*cells, threads.get(info.id, "-")) for cells, info in zip(rows, found, strict=True)]
         show_table(heads, rows, "no sessions; `holdfast new` makes one")
 
 

@@ -1,11 +1,14 @@
 """The entry point: finds the verb, loads only that verb's file, and turns every failure into one clear line."""
 
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 import click
 
+from holdfast import __version__
 from holdfast.cli.common import connection, in_json, report
 from holdfast.errors import HoldfastError
 
@@ -16,6 +19,9 @@ VERBS = {
     "ls": "ls",
     "exec": "exec",
     "sh": "sh",
+    "ps": "ps",
+    "logs": "logs",
+    "kill": "kill",
     "forward": "forward",
     "cp": "cp",
     "sleep": "sleep",
@@ -24,17 +30,23 @@ VERBS = {
     "fork": "fork",
     "workspace": "workspace",
     "rm": "rm",
+    "backup": "backup",
+    "restore": "restore",
+    "strays": "strays",
+    "adopt": "adopt",
     "chat": "chat",
     "thread": "thread",
     "usage": "usage",
     "image": "image",
+    "agents": "agents",
     "key": "key",
     "events": "events",
     "version": "version",
 }
 """Each verb and the module it lives in, in the order in which --help shows them."""
 
-FAILED, USAGE, INTERRUPTED = 1, 2, 130
+FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
+"""The last one as a shell has it for a program that SIGPIPE has ended: `holdfast … | head` is nothing to speak of."""
 
 
 class Verbs(click.Group):
@@ -52,6 +64,7 @@ class Verbs(click.Group):
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-V", "--version", message="holdfast %(version)s", help="Print the version.")
 @connection
 def cli() -> None:
     """Durable, isolated Linux sandboxes, each with a shell that remembers.
@@ -65,15 +78,49 @@ def cli() -> None:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Runs the command line and exits: 0 fine, 1 an error, 2 wrong usage, 130 interrupted."""
-    sys.exit(run(list(sys.argv[1:] if args is None else args)))
+    """Runs the command line and exits: 0 fine, 1 an error, 2 wrong usage, 130 interrupted, 141 nobody reads us."""
+    _open_standard_streams()
+    code = run(list(sys.argv[1:] if args is None else args))
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # what was still in the buffer
+        code = BROKEN_PIPE
+    if code == BROKEN_PIPE:
+        _write_to_nobody()
+    sys.exit(code)
+
+
+def _open_standard_streams() -> None:
+    """Those that the caller has closed (``>&-``) lead to nobody; else the first connection would take their place."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115 - for as long as we run
+
+
+def _write_to_nobody() -> None:
+    """What is left in the buffers of Python must not fail again when it exits."""
+    nobody = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            os.dup2(nobody, stream.fileno())
 
 
 def run(args: list[str]) -> int:
+    try:
+        return _run(args)
+    except BrokenPipeError:  # the reader of our output has seen enough
+        return BROKEN_PIPE
+
+
+def _run(args: list[str]) -> int:
     as_json = in_json(args)
     try:
         code = cli.main(args, prog_name="holdfast", standalone_mode=False)
         return code if isinstance(code, int) else 0
+    except SystemExit:  # how click, which else raises or returns here, ends at a broken pipe
+        return BROKEN_PIPE
     except click.exceptions.NoArgsIsHelpError as exc:
         click.echo(exc.format_message())
         return USAGE
@@ -89,9 +136,8 @@ def run(args: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         report("interrupted", "interrupted", as_json=as_json)
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has seen enough
-        sys.stdout = None
-        return FAILED
+    except BrokenPipeError:
+        raise
     except OSError as exc:
         report("failed", f"{exc.filename}: {exc.strerror}" if exc.filename else str(exc), as_json=as_json)
         return FAILED

@@ -1,10 +1,12 @@
 """``holdfast rm``: destroy sessions."""
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import ask, connection, find_session, report, show_json, wants_json
+from holdfast.cli.common import ask, connection, report, show_json, wants_json
+from holdfast.cli.lookup import find_session, thread_keys
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -13,13 +15,20 @@ if TYPE_CHECKING:
 
 @click.command("rm")
 @click.argument("sessions", metavar="[ID]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All sessions there are.")
+@click.option("--all", "everything", is_flag=True, help="All sessions there are, but for the sandboxes of threads.")
+@click.option("-y", "--yes", is_flag=True, help="With --all: do not ask.")
 @connection
-def command(sessions: tuple[str, ...], everything: bool) -> int:
-    """Destroy sessions with all their files and processes, and print their ids."""
+def command(sessions: tuple[str, ...], everything: bool, yes: bool) -> int:
+    """Destroy sessions with all their files and processes, and print their ids.
+
+    With --all it asks first, if it is typed in a terminal. Sandboxes of threads are left alone: `holdfast thread rm`
+    deletes a thread with its sandbox.
+    """
     if everything == bool(sessions):
         raise click.UsageError("name the sessions to destroy, or say --all")
-    done, failed = ask(lambda client: destroy(client, sessions))
+    if everything:
+        sessions = _chosen(sure=yes or wants_json() or not (sys.stdin.isatty() and sys.stderr.isatty()))
+    done, failed = ask(lambda client: destroy(client, sessions)) if sessions else ([], [])
     if wants_json():
         show_json({"destroyed": done})
     else:
@@ -28,6 +37,24 @@ def command(sessions: tuple[str, ...], everything: bool) -> int:
     for error in failed:
         report(error.code, error.message, as_json=wants_json(), request_id=getattr(error, "request_id", None))
     return 1 if failed else 0
+
+
+def _chosen(*, sure: bool) -> tuple[str, ...]:
+    """The ids of all sessions that belong to no thread; none, unless whoever is asked agrees."""
+
+    async def look(client: "Client") -> tuple[list[str], int]:
+        live = [one.id for one in await client.list_sessions() if one.status != "destroyed"]
+        spared = await thread_keys(client)
+        return [one for one in live if one not in spared], sum(one in spared for one in live)
+
+    found, spared = ask(look)
+    if spared:
+        left = "1 sandbox of a thread is" if spared == 1 else f"{spared} sandboxes of threads are"
+        click.echo(f"holdfast: {left} left alone; `holdfast thread rm KEY` deletes a thread", err=True)
+    what = found[0] if len(found) == 1 else f"{len(found)} sessions"
+    if found and not sure and not click.confirm(f"Destroy {what}, with all files and processes?", err=True):
+        return ()
+    return tuple(found)
 
 
 async def destroy(client: "Client", names: tuple[str, ...]) -> tuple[list[str], list[HoldfastError]]:
@@ -39,16 +66,9 @@ async def destroy(client: "Client", names: tuple[str, ...]) -> tuple[list[str], 
         await session.destroy()
         done.append(session.id)
 
-    if not names:
-        for session in await client.list_sessions():
-            if session.status != "destroyed":
-                try:
-                    await end(session)
-                except HoldfastError as exc:
-                    failed.append(exc)
     for name in names:
         try:
-            await end(await find_session(client, name))
+            await end(await find_session(client, name, threads=False))
         except HoldfastError as exc:
             failed.append(exc)
     return done, failed

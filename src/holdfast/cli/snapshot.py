@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import ask, connection, find_session, show_json, show_table, wants_json
+from holdfast.cli.common import ask, connection, show_json, show_table, wants_json
 from holdfast.cli.image import size
+from holdfast.cli.lookup import find_session
 
 if TYPE_CHECKING:
     from holdfast.sdk import Client, SnapshotInfo

@@ -9,12 +9,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from holdfast.cli.chat_commands import ChatCommands, about
 from holdfast.cli.common import report, show_json
 from holdfast.cli.named_files import Named, named_files
-from holdfast.cli.thread_screen import Screen, chosen, live_area
+from holdfast.cli.thread_screen import Screen, chosen, dimmed, harmless, live_area, to_stdout
 from holdfast.cli.typed_lines import TypedLines
 from holdfast.errors import BadInput, HoldfastError, NotFound, ThreadNotFound, WrongState
 from holdfast.protocol.thread_files import upload_path
@@ -39,7 +39,9 @@ class Talk:
         folder: str,
         *,
         as_json: bool,
+        typing: bool = False,
     ) -> None:
+        """``typing``: somebody sits at a terminal, for more than one message."""
         self._thread = thread
         if not as_json:
             thread.on_answers = self._connection
@@ -47,8 +49,9 @@ class Talk:
         self._wishes = wishes
         self._folder = Path(folder)
         self._as_json = as_json
-        self._screen = Screen(live=None if as_json else live_area())
-        self._lines = TypedLines()
+        self._interrupt = _Interrupt()
+        self._typing = typing
+        self._lines, self._screen = _at_prompt(self._interrupt.press) if typing else _in_lines(as_json=as_json)
         self._commands = ChatCommands(thread, self._models, self._screen, wishes, as_json=as_json)
         self._waiting: deque[str] = deque()
         """What was typed while a turn was running."""
@@ -57,17 +60,21 @@ class Talk:
 
     async def run(self, message: str | None) -> int:
         """Returns the exit code: that of the last turn."""
-        with _Interrupt() as interrupt:
+        with self._interrupt as interrupt:
             if message is not None:
                 return await self._line(message, interrupt)
-            await self._introduce()
-            code = await self._join(interrupt)
-            while True:
-                line = await self._next(interrupt)
-                if line is None:
-                    return code
-                if line.strip():
-                    code = await self._line(line, interrupt)
+            try:
+                await self._introduce()
+                code = await self._join(interrupt)
+                while not interrupt.left.is_set():
+                    line = await self._next(interrupt)
+                    if line is None:
+                        return code
+                    if line.strip():
+                        code = await self._line(line, interrupt)
+                return FINE
+            finally:
+                await self._lines.close()
 
     async def _models(self) -> Models:
         try:
@@ -99,8 +106,7 @@ class Talk:
         try:
             return await self._turn(self._thread.reply(asked[0]), interrupt)
         except HoldfastError as error:
-            self._screen.finish_line()
-            report(error.code, error.message, as_json=self._as_json, request_id=error.request_id)
+            self._report(error.code, error.message, error.request_id)
             return FAILED
 
     async def _next(self, interrupt: "_Interrupt") -> str | None:
@@ -122,13 +128,14 @@ class Talk:
                 return INTERRUPTED
             return await self._turn(self._thread.send(named.text, files=files, **self._wishes), interrupt)
         except HoldfastError as error:  # the talk goes on: the next message may find all well again
-            self._screen.finish_line()
-            report(error.code, error.message, as_json=self._as_json, request_id=error.request_id)
+            self._report(error.code, error.message, error.request_id)
             unknown = line.startswith("/") and not self._commands.knows(line) and isinstance(error, BadInput)
             if unknown and not self._as_json:
                 self._screen.note("(a message that begins with a slash is written with two: //…; /help shows commands)")
+        except BrokenPipeError:  # nobody reads us
+            raise
         except OSError as error:
-            report("failed", f"{error.filename}: {error.strerror}", as_json=self._as_json)
+            self._report("failed", f"{error.filename}: {error.strerror}")
         return FAILED
 
     async def _upload(self, named: Named) -> list[ThreadFile]:
@@ -166,6 +173,8 @@ class Talk:
                         listening = asyncio.ensure_future(self._listen(reply))
                 elif event.kind == Kind.QUESTION_CLOSED:
                     self._closed(str(event.data["question_id"]))
+                    if not self._questions and self._typing:
+                        self._lines.ask(PROMPT)
                     if listening is not None and not self._lines.is_terminal and not self._questions:
                         listening.cancel()
             return await reply.result()
@@ -185,9 +194,16 @@ class Talk:
             self._screen.typed()
             if line is None:
                 self._leave_open()
+                if self._typing:
+                    self._screen.note(
+                        "(the turn goes on without you; `holdfast chat` with the same key comes back to it)"
+                    )
+                    self._interrupt.left.set()
                 return
             if line.strip() == "/abort":
                 await self._told(reply.abort())
+            elif self._commands.is_quick(line):
+                await self._told(self._commands.run(line))
             elif self._questions:
                 await self._answer(next(iter(self._questions.values())), line)
             elif line.strip():
@@ -223,10 +239,17 @@ class Talk:
         try:
             await telling
         except HoldfastError as error:
-            self._screen.finish_line()
-            report(error.code, error.message, as_json=self._as_json, request_id=error.request_id)
+            self._report(error.code, error.message, error.request_id)
             return error
         return None
+
+    def _report(self, code: str, message: str, request_id: str | None = None) -> None:
+        if self._typing:
+            shown = f" (request id {request_id})" if request_id else ""
+            self._screen.note(f"holdfast: {message}{shown}")
+            return
+        self._screen.finish_line()
+        report(code, message, as_json=self._as_json, request_id=request_id)
 
     async def _save(self, result: TurnResult) -> None:
         for file in result.artifacts:
@@ -245,11 +268,40 @@ def place_of(folder: Path, file: ThreadFile) -> Path:
     return folder.joinpath(*parts) if parts else folder / file.id
 
 
+class Lines(Protocol):
+    """Where messages come from."""
+
+    @property
+    def is_terminal(self) -> bool: ...
+
+    def ask(self, prompt: str) -> None: ...
+
+    async def next(self, prompt: str = "") -> str | None: ...
+
+    async def close(self) -> None: ...
+
+
+def _in_lines(*, as_json: bool) -> tuple[Lines, Screen]:
+    return TypedLines(), Screen(live=None if as_json else live_area())
+
+
+def _at_prompt(interrupted: Callable[[], bool]) -> tuple[Lines, Screen]:
+    """All that is shown goes above the prompt; an answer that is sent elsewhere goes there as it is."""
+    from holdfast.cli.chat_prompt import ChatPrompt  # brings in prompt_toolkit
+
+    prompt = ChatPrompt(interrupted)
+    answer = (lambda text: prompt.put(harmless(text))) if sys.stdout.isatty() else to_stdout
+    return prompt, Screen(answer, lambda text: prompt.put(dimmed(text)), prompt)
+
+
 class _Interrupt:
     """Ctrl-C: ends the turn that is running; the second one, or one without a turn, ends us."""
 
     def __init__(self) -> None:
         self._pressed = asyncio.Event()
+        self._in_turn = False
+        self.left = asyncio.Event()
+        """Set when somebody has left in the middle of a turn, which goes on."""
         # Only the main thread has signals. A program, or a test, that runs us in another keeps Ctrl-C to itself.
         self._hears = threading.current_thread() is threading.main_thread()
 
@@ -261,6 +313,12 @@ class _Interrupt:
     def __exit__(self, *_exc: object) -> None:
         if self._hears:
             asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+
+    def press(self) -> bool:
+        """As Ctrl-C, where that is a key and no signal; whether there is anything to end."""
+        if self._in_turn:
+            self._pressed.set()
+        return self._in_turn
 
     async def or_left(self, line: Awaitable[str | None]) -> str | None:
         """What was typed; None at the end, and for Ctrl-C."""
@@ -280,15 +338,22 @@ class _Interrupt:
             return working.result() if working.done() else None
 
     async def aborting(self, work: Awaitable[TurnResult], reply: Reply) -> TurnResult | None:
-        """The work's result; None if Ctrl-C was pressed twice."""
+        """The work's result; None if Ctrl-C was pressed twice, or somebody has left."""
+        self._in_turn = True
+        try:
+            return await self._aborting(work, reply)
+        finally:
+            self._in_turn = False
+
+    async def _aborting(self, work: Awaitable[TurnResult], reply: Reply) -> TurnResult | None:
         working = asyncio.ensure_future(work)
         for attempt in (1, 2):
-            pressed = asyncio.ensure_future(self._next())
-            with _ended(pressed):
-                await asyncio.wait([working, pressed], return_when=asyncio.FIRST_COMPLETED)
+            pressed, left = asyncio.ensure_future(self._next()), asyncio.ensure_future(self.left.wait())
+            with _ended(pressed, left):
+                await asyncio.wait([working, pressed, left], return_when=asyncio.FIRST_COMPLETED)
             if working.done():
                 break
-            if attempt == 2 or not await self._abort(reply):
+            if attempt == 2 or self.left.is_set() or not await self._abort(reply):
                 working.cancel()
                 await asyncio.wait([working])
                 return None

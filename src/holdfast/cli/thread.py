@@ -1,12 +1,14 @@
 """``holdfast thread``: the conversations there are."""
 
+from contextlib import aclosing
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.common import ask, connection, plain, show_json, show_table, wants_json
 from holdfast.cli.ls import span
+from holdfast.cli.thread_options import thread_options, wishes
 from holdfast.cli.thread_screen import harmless
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ OWNER = click.option("--owner", help="For admins: whose.")
 
 @click.group("thread")
 def command() -> None:
-    """List, look at, put to sleep and delete threads. `holdfast chat KEY` talks to one."""
+    """Make, list, look at, put to sleep and delete threads. `holdfast chat KEY` talks to one."""
 
 
 @command.command("ls")
@@ -46,6 +48,28 @@ def row(info: "ThreadInfo", now: datetime) -> tuple[str, ...]:
         str(info.last_seq),
         harmless(info.last_error or "-").replace("\n", " "),
     )
+
+
+@command.command("resolve")
+@click.argument("thread_key", metavar="KEY")
+@click.option("--model", help="Which model the agent should use.")
+@click.option("--channel", default="default", show_default=True, help="Another agent session in the same sandbox.")
+@OWNER
+@thread_options
+@connection
+def resolve(thread_key: str, model: str | None, channel: str, owner: str | None, **setup: Any) -> None:
+    """Make sure that a thread can be talked to, before there is anything to say, and print its session's id.
+
+    Makes the thread and its sandbox if there are none, wakes them, starts the agent. The options say how a new
+    thread is set up, as for `holdfast chat`, or change that of one that is there.
+    """
+    options = wishes(setup) | ({"model": model} if model else {})
+    found = ask(lambda client: client.thread(thread_key, owner=owner).resolve(channel=channel, options=options or None))
+    if wants_json():
+        show_json(found)
+    else:
+        click.echo(f"holdfast: {found.how}{f' ({found.why})' if found.why else ''}", err=True)
+        click.echo(found.session_id)
 
 
 @command.command("show")
@@ -83,11 +107,12 @@ def log(thread_key: str, as_events: bool, follow: bool, after: int, channel: str
     async def run(client: "Client") -> None:
         thread = client.thread(thread_key, owner=owner)
         if as_events or follow:
-            async for event in thread.events(after, follow=follow):
-                if as_json:
-                    show_json(event)
-                else:
-                    click.echo(event_line(event))
+            async with aclosing(thread.events(after, follow=follow)) as events:
+                async for event in events:
+                    if as_json:
+                        show_json(event)
+                    else:
+                        click.echo(event_line(event))
             return
         for line in await thread.transcript(channel=channel):
             if as_json:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.live_area import LiveArea
+from holdfast.cli.live_area import Live, LiveArea
 from holdfast.cli.tool_lines import Tool
 from holdfast.protocol.turn_events import AgentStatus, Kind, StopReason
 
@@ -32,7 +32,12 @@ def to_stdout(text: str) -> None:
 
 
 def to_stderr(text: str) -> None:
-    click.echo(click.style(harmless(text), dim=True), nl=False, err=True)
+    click.echo(dimmed(text), nl=False, err=True)
+
+
+def dimmed(text: str) -> str:
+    """Each line by itself: a line that has ended has its style ended, too."""
+    return "\n".join(click.style(line, dim=True) if line else "" for line in harmless(text).split("\n"))
 
 
 def live_area() -> LiveArea | None:
@@ -43,7 +48,7 @@ def live_area() -> LiveArea | None:
 class Screen:
     """Told of each event of a turn, in order."""
 
-    def __init__(self, answer: Write = to_stdout, notes: Write = to_stderr, live: LiveArea | None = None) -> None:
+    def __init__(self, answer: Write = to_stdout, notes: Write = to_stderr, live: Live | None = None) -> None:
         self._answer = answer
         self._notes = notes
         self._live = live
@@ -104,6 +109,7 @@ class Screen:
         """What was asked for, and is no agent's answer."""
         self.finish_line()
         self._stream(self._answer, text)
+        self._draw()
 
     def finish_line(self) -> None:
         """Whatever is written next begins a line, below all that is there."""

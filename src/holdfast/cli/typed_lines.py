@@ -30,6 +30,9 @@ class TypedLines:
             sys.stderr.write(prompt)
             sys.stderr.flush()
 
+    async def close(self) -> None:
+        """Nothing is held."""
+
     async def next(self, prompt: str = "") -> str | None:
         parts: list[str] = []
         while True:

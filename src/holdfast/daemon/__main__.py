@@ -20,9 +20,13 @@ from holdfast.api.proxies import TrustedProxies
 from holdfast.daemon import logs, open_files, wiring
 from holdfast.daemon.config import Config, default_state_dir, load_config
 from holdfast.daemon.doorkeeper import Doorkeeper, DoorSettings
+from holdfast.daemon.exposure import ADVICE, exposure
 from holdfast.daemon.keys import make_state_dir
+from holdfast.daemon.log_limits import LogLimits
 from holdfast.daemon.node import StateLock
+from holdfast.daemon.restore import refuse_half
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.store import reserve_for
 
 log = structlog.get_logger(__name__)
 
@@ -34,10 +38,10 @@ def run(config_path: str | None = None) -> int:
     """Until it is told to stop. Returns the exit status."""
     try:
         config = load_config(Path(config_path) if config_path else None)
-        logs.set_up(config)
+        limits = logs.set_up(config)
         open_files.raise_limit()
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(config))
+            runner.run(_serve(config, limits))
     except HoldfastError as error:
         print(f"holdfast: {error.message}", file=sys.stderr)  # noqa: T201 - for a person who started it by hand
         return 1
@@ -53,11 +57,15 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _serve(config: Config) -> None:
+async def _serve(config: Config, limits: LogLimits) -> None:
     make_state_dir(config.state_dir)
+    refuse_half(config.state_dir)
+    reserve = reserve_for(config.resolved_database_url, config.disk_reserve_mb << 20)
+    if reserve is not None:
+        reserve.give_if_full()  # a daemon that cannot even start could not make room either
     # The lock before the port: a daemon that runs already has both, and another port would be no help.
     with StateLock(config.state_dir), contextlib.closing(_bind(config)) as listener:
-        async with wiring.running(config) as daemon:
+        async with _telling(limits), wiring.running(config) as daemon:
             url = _url(listener)
             door = Doorkeeper(_door_settings(config))
             server = _Server(
@@ -86,6 +94,17 @@ async def _serve(config: Config) -> None:
                     signal.signal(signum, lambda *_: None)  # a handler that would end us before we have cleaned up
                 await server.serve(sockets=[listener])
     log.info("daemon.stopped", state_dir=str(config.state_dir))
+
+
+@contextlib.asynccontextmanager
+async def _telling(limits: LogLimits) -> AsyncIterator[None]:
+    """What the log leaves out is told now and then, and at the end."""
+    task = asyncio.create_task(logs.tell_left_out(limits))
+    try:
+        yield
+    finally:
+        task.cancel()
+        logs.say_left_out(limits)
 
 
 class _Server(uvicorn.Server):
@@ -173,6 +192,9 @@ def _greet(config: Config, url: str) -> None:
         "",
     )
     print("\n".join(lines), flush=True)  # noqa: T201
+    seen = exposure(config)
+    if seen is not None:
+        log.warning("daemon.exposed", listen=config.listen, detail=f"{seen}. {ADVICE}")
 
 
 def _how_to_call(config: Config) -> str:

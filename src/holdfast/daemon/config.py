@@ -43,12 +43,14 @@ from holdfast.daemon.model_config import (
     RulesFile,
     ThreadLimits,
 )
-from holdfast.daemon.pool_setting import PoolSizes
+from holdfast.daemon.pool_setting import THREADS, PoolSizes
 from holdfast.daemon.provider_config import Providers
 from holdfast.daemon.setting_types import AbsolutePath, Float, Int, Name, split
 from holdfast.daemon.thread_config import AgentNames, ThreadIdle
 from holdfast.daemon.webhook_setting import MIN_KEY_LENGTH, WebhookConfig, from_json
 from holdfast.errors import BadInput, ConfigError
+from holdfast.images.names import canonical
+from holdfast.protocol.places import find_config_file
 from holdfast.sessions.network import NetworkPolicy
 
 ENV_PREFIX = "HOLDFAST_"
@@ -92,6 +94,21 @@ def _network(value: object) -> object:
 N = TypeVar("N", int, float)
 
 
+def _no_more(default: N, ceiling: str, earlier: Mapping[str, Any]) -> N:
+    """A default, or its ceiling where that is lower."""
+    most: N | None = earlier[ceiling]
+    return default if most is None else min(default, most)
+
+
+_CEILINGS = {
+    "cpu_limit": "max_cpus",
+    "mem_limit_mb": "max_memory_mb",
+    "pids_limit": "max_pids",
+    "disk_limit_mb": "max_disk_mb",
+}
+"""Each default of sessions, and what it must not exceed."""
+
+
 class Config(BaseModel):
     """Every setting of the daemon. Fields that others are checked against come before them."""
 
@@ -122,12 +139,25 @@ class Config(BaseModel):
     max_snapshots: Annotated[Int, Field(ge=0)] = 100
     snapshot_dir: AbsolutePath | None = None
     max_workspaces: Annotated[Int, Field(ge=0)] = 100
+    stray_keep_days: Annotated[Float, Field(gt=0, le=3650)] = 7.0
     reap_interval_seconds: Annotated[Float, Field(gt=0)] = 30.0
 
-    cpu_limit: Annotated[Float, Field(ge=0.01)] = 1.0
-    mem_limit_mb: Annotated[Int, Field(ge=32)] = 512
-    pids_limit: Annotated[Int, Field(ge=16)] = 256
-    disk_limit_mb: Annotated[Int, Field(ge=16)] = 2048
+    max_cpus: Annotated[Float, Field(ge=0.01)] | None = None
+    max_memory_mb: Annotated[Int, Field(ge=32)] | None = None
+    max_pids: Annotated[Int, Field(ge=16)] | None = None
+    max_disk_mb: Annotated[Int, Field(ge=16)] | None = None
+    cpu_limit: Annotated[Float, Field(ge=0.01)] = Field(
+        default_factory=lambda earlier: _no_more(1.0, "max_cpus", earlier)
+    )
+    mem_limit_mb: Annotated[Int, Field(ge=32)] = Field(
+        default_factory=lambda earlier: _no_more(512, "max_memory_mb", earlier)
+    )
+    pids_limit: Annotated[Int, Field(ge=16)] = Field(default_factory=lambda earlier: _no_more(256, "max_pids", earlier))
+    disk_limit_mb: Annotated[Int, Field(ge=16)] = Field(
+        default_factory=lambda earlier: _no_more(2048, "max_disk_mb", earlier)
+    )
+    disk_low_mb: Annotated[Int, Field(ge=0)] = 256
+    disk_reserve_mb: Annotated[Int, Field(ge=0, le=4096)] = 64
     network: Annotated[InstanceOf[NetworkPolicy], BeforeValidator(_network)] = NetworkPolicy.NONE
     egress_private_hosts: Annotated[tuple[Name, ...], BeforeValidator(split)] = ()
     readonly_rootfs: bool = True
@@ -161,10 +191,18 @@ class Config(BaseModel):
     thread_idle: ThreadIdle = Field(default_factory=dict)
     thread_files_dir: AbsolutePath | None = None
     thread_file_bytes: Annotated[Int, Field(ge=1024)] = 1 << 30
+    thread_files_bytes: Annotated[Int, Field(ge=1024)] = 10 << 30
+    thread_files_count: Annotated[Int, Field(ge=10)] = 5000
+    thread_events_bytes: Annotated[Int, Field(ge=1_000_000)] = 256_000_000
+    thread_events_count: Annotated[Int, Field(ge=1000)] = 500_000
+    thread_events_per_second: Annotated[Float, Field(ge=1)] = 200.0
     thread_retry_seconds: Annotated[Float, Field(gt=0)] = 2.0
     thread_resolve_seconds: Annotated[Float, Field(gt=0)] = 60.0
     thread_lease_seconds: Annotated[Float, Field(ge=3)] = 30.0
     agent_idle_seconds: Annotated[Float, Field(gt=0)] = 600.0
+    agent_start_seconds: Annotated[Float, Field(ge=1)] | None = None
+    agent_request_seconds: Annotated[Float, Field(ge=1)] | None = None
+    agent_health_seconds: Annotated[Float, Field(ge=1)] | None = None
     turn_seconds: Annotated[Float, Field(gt=0)] = 6 * 3600.0
     question_seconds: Annotated[Float, Field(gt=0)] = 15 * 60.0
     node_grace_seconds: Annotated[Float, Field(ge=15)] = 600.0
@@ -260,13 +298,18 @@ class Config(BaseModel):
             raise ValueError("must name an absolute path: sqlite:////absolute/path, with four slashes")
         return value
 
+    @field_validator("allowed_images")
+    @classmethod
+    def _one_form(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return None if value is None else tuple(canonical(image) for image in value)
+
     @field_validator("default_image")
     @classmethod
     def _allowed_default(cls, value: str, info: ValidationInfo) -> str:
-        allowed = info.data.get("allowed_images")
-        if allowed is not None and value not in allowed:
+        allowed, image = info.data.get("allowed_images"), canonical(value)
+        if allowed is not None and image not in allowed:
             raise ValueError(f"must be one of allowed_images, which are {', '.join(allowed) or 'none at all'}")
-        return value
+        return image
 
     @field_validator("egress_private_hosts")
     @classmethod
@@ -278,7 +321,7 @@ class Config(BaseModel):
     @classmethod
     def _allowed_in_pool(cls, value: Mapping[str, int], info: ValidationInfo) -> Mapping[str, int]:
         allowed = info.data.get("allowed_images")
-        for image in value:
+        for image in value.keys() - {THREADS}:
             if allowed is not None and image not in allowed:
                 raise ValueError(f"{image}: must be one of allowed_images, which are {', '.join(allowed) or 'none'}")
         return value
@@ -296,6 +339,11 @@ class Config(BaseModel):
     @classmethod
     def _ttl_below_maximum(cls, value: int, info: ValidationInfo) -> int:
         return _at_most("max_ttl_seconds", value, info)
+
+    @field_validator("cpu_limit", "mem_limit_mb", "pids_limit", "disk_limit_mb")
+    @classmethod
+    def _limit_below_ceiling(cls, value: float, info: ValidationInfo) -> float:
+        return _at_most(_CEILINGS[info.field_name or ""], value, info)
 
     @field_validator("exec_timeout_ms")
     @classmethod
@@ -317,7 +365,7 @@ class Config(BaseModel):
 
 def _at_most(limit: str, value: N, info: ValidationInfo) -> N:
     # The limit is missing from the data when it is itself wrong; it then has a line of its own.
-    if limit in info.data and value > info.data[limit]:
+    if info.data.get(limit) is not None and value > info.data[limit]:
         raise ValueError(f"must be at most {limit}, which is {info.data[limit]}")
     return value
 
@@ -335,20 +383,6 @@ def weak_key(key: str) -> str | None:
 
 def env_name(key: str) -> str:
     return ENV_PREFIX + key.upper()
-
-
-def find_config_file(given: Path | None = None) -> Path | None:
-    """The file to read: what was asked for (it must exist), else the first that is there, else none."""
-    asked = given or (Path(path) if (path := os.environ.get("HOLDFAST_CONFIG")) else None)
-    if asked is not None:
-        if not asked.is_file():
-            source = "--config" if given else "HOLDFAST_CONFIG"
-            raise ConfigError(f"{source}: there is no file {asked}")
-        return asked
-    places = [Path("holdfast.yaml"), Path.home() / ".config" / "holdfast" / "holdfast.yaml"]
-    if os.geteuid() == 0:
-        places.append(Path("/etc/holdfast/holdfast.yaml"))
-    return next((place for place in places if place.is_file()), None)
 
 
 def load_config(path: Path | None = None) -> Config:

@@ -42,7 +42,7 @@ def default_agent(config: Config, images: ImageStore | None = None, *, isolated:
 
 def _remedy(image: str) -> str:
     if image == _HOST:
-        return f"run `scripts/agents {FAVOURITE}`"
+        return f"run `holdfast agents install {FAVOURITE}`"
     return f"have {FAVOURITE} in the image {image}, or set default_image: `holdfast image build {IMAGE}` makes one"
 
 

@@ -8,20 +8,38 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.daemon.config import Config
+from holdfast.daemon.exposure import ADVICE, exposure
 from holdfast.daemon.node import StateLock
+from holdfast.daemon.pool_setting import THREADS
+from holdfast.daemon.trial import try_sandbox
 from holdfast.daemon.wiring import make_driver
 from holdfast.drivers.base import Check
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.store import Store
 
 _POOLED_MB = 11
+_POOLED_AGENT_MB = 110
 """Of a sandbox that has the runner's pages to itself; in company it is about 4."""
 
 
+_NO_MATTER = ("listen", "database")
+"""What a sandbox needs nothing of."""
+
+
 async def run_checks(config: Config) -> Sequence[Check]:
-    """Looks; starts and changes nothing but the state directory and, if it is there, the database's schema."""
-    own = [_python(), _state_dir(config), _port(config), await _database(config), *_pool(config), _builds()]
-    return [*own, *await make_driver(config).check()]
+    """Look, and try a sandbox; change nothing but the state directory and, if it is there, the database's schema."""
+    own = [
+        _python(),
+        _state_dir(config),
+        _port(config),
+        await _database(config),
+        *_exposed(config),
+        *_pool(config),
+        _builds(),
+    ]
+    found = [*own, *await make_driver(config).check()]
+    needed = [check for check in found if check.fatal and check.name not in _NO_MATTER]
+    return [*found, await try_sandbox(config)] if all(check.ok for check in needed) else found
 
 
 def _python() -> Check:
@@ -52,14 +70,23 @@ def _port(config: Config) -> Check:
     return Check("listen", True, f"{config.listen} is free")
 
 
+def _exposed(config: Config) -> list[Check]:
+    """An address that others reach is no fault, but nothing to be surprised by."""
+    seen = exposure(config)
+    return [] if seen is None else [Check("exposure", False, seen, ADVICE, fatal=False)]
+
+
 def _pool(config: Config) -> list[Check]:
     """What the sandboxes that are kept ready cost, where there are to be any."""
-    count = sum(config.pool.values())
+    count, agents = sum(config.pool.values()), config.pool.get(THREADS, 0)
     if not count:
         return []
-    have = _available_mb()
-    detail = f"{count} sandboxes are kept ready, at up to {_POOLED_MB} MB of memory each; {have} MB are available"
-    return [Check("warm pool", count * _POOLED_MB <= have, detail, "Set pool to fewer sandboxes", fatal=False)]
+    have, need = _available_mb(), (count - agents) * _POOLED_MB + agents * _POOLED_AGENT_MB
+    detail = f"{count} sandboxes are kept ready, at up to {_POOLED_MB} MB of memory each"
+    if agents:
+        detail += f" ({agents} of them with an agent, at some {_POOLED_AGENT_MB} MB)"
+    detail += f"; {have} MB are available"
+    return [Check("warm pool", need <= have, detail, "Set pool to fewer sandboxes", fatal=False)]
 
 
 def _builds() -> Check:

@@ -27,6 +27,7 @@ from holdfast.daemon.config import Config
 from holdfast.daemon.git_setting import git_settings
 from holdfast.daemon.provider_config import KeyConfig, ModelConfig, PriceConfig, ProviderConfig
 from holdfast.drivers.base import Driver
+from holdfast.network.outside import Outside
 from holdfast.protocol.models import Model, Wire
 
 log = structlog.get_logger(__name__)
@@ -36,12 +37,18 @@ _NO_ISOLATION = "sandboxes of this driver share the host's network, so none can 
 
 @contextlib.asynccontextmanager
 async def running_broker(
-    config: Config, driver: Driver, catalogue: Catalogue, books: Books, breaks: Breaks, registry: CollectorRegistry
+    config: Config,
+    driver: Driver,
+    catalogue: Catalogue,
+    books: Books,
+    breaks: Breaks,
+    registry: CollectorRegistry,
+    outside: Outside,
 ) -> AsyncIterator[ModelBroker]:
     """The way out, and who answers there: models, and git servers."""
     broker = ModelBroker(unavailable=None if driver.capabilities.isolation else _NO_ISOLATION)
-    models = make_proxy(config, catalogue, books, breaks, registry)
-    git = GitProxy(git_settings(config.git_credentials, config.git_user_name, config.git_user_email), books)
+    models = make_proxy(config, catalogue, books, breaks, registry, outside)
+    git = GitProxy(git_settings(config.git_credentials, config.git_user_name, config.git_user_email), books, outside)
     broker.serve("llm", models)
     broker.serve(PART, git)
     try:
@@ -53,10 +60,15 @@ async def running_broker(
 
 
 def make_proxy(
-    config: Config, catalogue: Catalogue, books: Books, breaks: Breaks, registry: CollectorRegistry
+    config: Config,
+    catalogue: Catalogue,
+    books: Books,
+    breaks: Breaks,
+    registry: CollectorRegistry,
+    outside: Outside,
 ) -> ModelProxy:
     settings = proxy_settings(config)
-    network = HttpUpstream(idle_seconds=settings.idle_seconds)
+    network = HttpUpstream(idle_seconds=settings.idle_seconds, outside=outside)
     return ModelProxy(catalogue, books, network, DemoUpstream(), settings, ModelMetrics(registry), breaks)
 
 

@@ -1,4 +1,4 @@
-"""The setting ``pool``: how many sandboxes of which image are kept ready, as a mapping or as text."""
+"""The setting ``pool``: how many sandboxes of which image, or for threads, are kept ready, as a mapping or as text."""
 
 import json
 from collections.abc import Mapping
@@ -6,6 +6,10 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
+from holdfast.images.names import canonical
+
+THREADS = "threads"
+"""Instead of an image: sandboxes that wait for a thread, with its agent."""
 _FORMS = 'must map images to counts, as {"host": 4} or host=4,python=2'
 MOST = 1000
 """Of one image. More is a slip of the finger."""
@@ -18,9 +22,11 @@ def parse(value: object) -> Mapping[str, int]:
         raise ValueError(_FORMS)
     sizes: dict[str, int] = {}
     for name, count in pairs.items():
-        image = str(name).strip()
+        image = canonical(str(name).strip())
         if not image:
             raise ValueError(_FORMS)
+        if image == THREADS != str(name).strip():
+            raise ValueError(f"{name}: the word {THREADS} is for threads; give the image another tag, or name")
         if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST:
             raise ValueError(f"{image}: must be a whole number from 0 to {MOST}")
         sizes[image] = count

@@ -12,15 +12,16 @@ DEFAULT = "default"
 
 
 _Seconds = Annotated[Float, Field(gt=0)] | None
+_OrAtOnce = Annotated[Float, Field(ge=0)] | None
 
 
 class IdleConfig(BaseModel):
-    """After how many seconds without activity; null: never."""
+    """After how many seconds without activity; null: never; 0: right after each turn."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    pause_after_seconds: _Seconds = 30 * 60.0
-    hibernate_after_seconds: _Seconds = 3 * 3600.0
+    pause_after_seconds: _OrAtOnce = 30 * 60.0
+    hibernate_after_seconds: _OrAtOnce = 3 * 3600.0
     destroy_after_seconds: _Seconds = 7 * 24 * 3600.0
 
 

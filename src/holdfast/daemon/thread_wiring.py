@@ -31,9 +31,9 @@ AGENTS_BIN = Path("/usr/local/lib/holdfast-agents/bin")
 """Where agents are installed on the host; sandboxes of the image ``host`` see them there."""
 
 
-def make_books(config: Config, store: Store) -> ThreadBooks:
+def make_books(config: Config, store: Store, node: str) -> ThreadBooks:
     """Before there are sessions: the broker, which they need, asks it who pays."""
-    return ThreadBooks(store, agent_defaults(config), clock=time.time)
+    return ThreadBooks(store, agent_defaults(config), clock=time.time, node=node)
 
 
 def make_threads(
@@ -94,7 +94,17 @@ def make_agents(config: Config, driver: Driver, images: ImageStore | None = None
         agents.add(FakeAgent(FakeAgentWorld(driver.world)))
         return agents
     default = default_agent(config, images, isolated=driver.capabilities.isolation)
-    return AgentRegistry(config.agents, default)
+    return AgentRegistry(config.agents, default, agent_seconds(config))
+
+
+def agent_seconds(config: Config) -> Mapping[str, float]:
+    """Deadlines of agents, where the configuration names some."""
+    named = {
+        "start": config.agent_start_seconds,
+        "request": config.agent_request_seconds,
+        "health": config.agent_health_seconds,
+    }
+    return {name: seconds for name, seconds in named.items() if seconds is not None}
 
 
 def thread_settings(config: Config) -> ThreadSettings:
@@ -108,11 +118,19 @@ def thread_settings(config: Config) -> ThreadSettings:
         lease_seconds=config.thread_lease_seconds,
         agent_memory_mb=agent_memory(config),
         agent_idle_seconds=config.agent_idle_seconds,
+        # What surrounds an agent's own deadlines must be longer: one that hangs is ended before it is started anew.
+        attempt_seconds=max(20.0, (config.agent_request_seconds or 0) + 5, (config.agent_health_seconds or 0) + 5),
+        start_seconds=max(240.0, (config.agent_start_seconds or 0) + 120),
         turn_seconds=config.turn_seconds,
         question_seconds=config.question_seconds,
         node_silent_seconds=min(20.0, config.node_grace_seconds / 2),
         node_grace_seconds=config.node_grace_seconds,
         max_file_bytes=config.thread_file_bytes,
+        files_bytes=config.thread_files_bytes,
+        files_count=config.thread_files_count,
+        events_bytes=config.thread_events_bytes,
+        events_count=config.thread_events_count,
+        events_per_second=config.thread_events_per_second,
     )
 
 

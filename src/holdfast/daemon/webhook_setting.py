@@ -1,16 +1,18 @@
-"""The setting ``webhooks``: whom to tell what happens to sessions."""
+"""The setting ``webhooks``: whom to tell what happens to sessions and threads."""
 
 import json
 import re
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, SecretStr, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, SecretStr, field_validator
 
 from holdfast.daemon.setting_types import split
 from holdfast.sessions.event_kinds import Kind
+from holdfast.store import ThreadKind
 
 MIN_KEY_LENGTH = 16
+KINDS = [*map(str, Kind), *map(str, ThreadKind)]
 
 
 def from_json(value: object) -> object:
@@ -23,14 +25,23 @@ def from_json(value: object) -> object:
         raise ValueError('must be a JSON list such as [{"url": "https://…", "secret": "…"}]') from None
 
 
+def _known(name: str) -> str:
+    if name not in KINDS:
+        raise ValueError(f"must be one of {', '.join(KINDS)}")
+    return name
+
+
+EventKind = Annotated[str, AfterValidator(_known)]
+
+
 class WebhookConfig(BaseModel):
-    """Whom to tell what happens to sessions; ``events`` are the kinds, all when left out."""
+    """Whom to tell what happens to sessions and threads; ``events`` are the kinds, all when left out."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     url: str
     secret: SecretStr
-    events: Annotated[tuple[Kind, ...] | None, BeforeValidator(split)] = None
+    events: Annotated[tuple[EventKind, ...] | None, BeforeValidator(split)] = None
 
     @field_validator("url")
     @classmethod

@@ -22,16 +22,22 @@ from holdfast.daemon import node
 from holdfast.daemon.config import Config
 from holdfast.daemon.keys import load_or_create_key
 from holdfast.daemon.model_wiring import make_catalogue, running_broker
+from holdfast.daemon.pool_setting import THREADS
 from holdfast.daemon.thread_wiring import make_books, make_threads
 from holdfast.drivers.base import Driver, Limits
+from holdfast.drivers.linux.machine import machine_limits
 from holdfast.errors import BadInput, ConfigError
 from holdfast.images.layers import REGISTRY
 from holdfast.images.store import ImageInfo, ImageStore
+from holdfast.keys.ceilings import Ceilings
 from holdfast.keys.ring import KeyRing
 from holdfast.link.hub import LinkHub
+from holdfast.network.outside import Outside
+from holdfast.network.proxies import Proxies
 from holdfast.sessions.events import EventFeed
 from holdfast.sessions.kept import Kept
 from holdfast.sessions.metrics import SessionMetrics
+from holdfast.sessions.room import Room
 from holdfast.sessions.saved_shells import SavedShells
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.settings import SessionSettings
@@ -39,8 +45,12 @@ from holdfast.sessions.types import SleepPolicy
 from holdfast.sessions.ways_out import WaysOut
 from holdfast.sessions.webhook import Webhook
 from holdfast.sessions.webhooks import WebhookMetrics, Webhooks, WebhookSettings
-from holdfast.store import Store
+from holdfast.store import Store, reserve_for
 from holdfast.threads.service import ThreadService
+from holdfast.threads.warm import POOL
+
+MOST_PIDS = 16384
+"""How many processes a session may ask for where ``max_pids`` is not set."""
 
 log = structlog.get_logger(__name__)
 
@@ -66,15 +76,16 @@ def make_driver(config: Config) -> Driver:
         from holdfast.drivers.fake import FakeDriver
 
         return FakeDriver()
+    opened = PrivateHosts.parse(config.egress_private_hosts).blocks
     if config.driver == "docker":
         from holdfast.drivers.docker import DockerDriver
         from holdfast.drivers.docker_client import DEFAULT_HOST
 
         host = config.docker_host or os.environ.get("DOCKER_HOST") or DEFAULT_HOST
-        return DockerDriver(config.state_dir, host=host)
+        return DockerDriver(config.state_dir, host=host, opened=opened)
     from holdfast.drivers.oci import OciDriver
 
-    return OciDriver(config.state_dir, runtime=config.runtime)
+    return OciDriver(config.state_dir, runtime=config.runtime, opened=opened)
 
 
 @contextlib.asynccontextmanager
@@ -85,8 +96,11 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
     """
     async with contextlib.AsyncExitStack() as stack:
         root_key = load_or_create_key(config)
-        store = await Store.open(config.resolved_database_url)
+        reserve = reserve_for(config.resolved_database_url, config.disk_reserve_mb << 20)
+        store = await Store.open(config.resolved_database_url, reserve=reserve)
         stack.push_async_callback(store.close)
+        if reserve is not None:
+            await stack.enter_async_context(reserve.kept())
         keys = KeyRing(store.keys, root_key, clock=time.time, max_sessions=config.max_sessions_per_key)
         await stack.enter_async_context(keys.running())
         driver = make_driver(config)
@@ -95,12 +109,17 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
         stack.push_async_callback(driver.close)
         images = make_images(config, driver)
         registry = CollectorRegistry()
-        books = make_books(config, store)
-        egress = make_egress(config, registry)
+        books = make_books(config, store, node.node_id(config.state_dir))
+        proxies = Proxies.from_environment(os.environ)
+        outside = Outside(proxies=proxies)
+        stack.push_async_callback(outside.close)
+        egress = make_egress(config, registry, proxies)
         stack.push_async_callback(egress.close)
         catalogue = make_catalogue(config)
         breaks = Breaks()
-        broker = await stack.enter_async_context(running_broker(config, driver, catalogue, books, breaks, registry))
+        broker = await stack.enter_async_context(
+            running_broker(config, driver, catalogue, books, breaks, registry, outside)
+        )
         service = SessionService(
             store.sessions,
             driver,
@@ -127,6 +146,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             node=node.node_id(config.state_dir),
             clock=time.time,
             metrics=WebhookMetrics(registry),
+            outside=outside,
         )
         await stack.enter_async_context(webhooks.running())
         threads = make_threads(
@@ -156,7 +176,8 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             ports=service.ports,
             snapshots=service.snapshots,
             workspaces=service.workspaces,
-            images=HostImages(images, store, node.node_id(config.state_dir)),
+            strays=service.strays,
+            images=HostImages(images, store, node.node_id(config.state_dir), service.room),
             files=service.files,
             links=FileLinks(node.link_key(config.state_dir), time.time),
             threads=threads,
@@ -173,12 +194,13 @@ def _warn_of_missing_limits(driver: Driver) -> None:
         log.warning("limits.not_enforced", limits=missing, remedy="holdfast doctor says what is missing")
 
 
-def make_egress(config: Config, registry: CollectorRegistry) -> EgressBroker:
-    egress = EgressBroker(PrivateHosts.parse(config.egress_private_hosts), EgressMetrics(registry))
+def make_egress(config: Config, registry: CollectorRegistry, proxies: Proxies) -> EgressBroker:
+    private = PrivateHosts.parse(config.egress_private_hosts)
+    egress = EgressBroker(private, EgressMetrics(registry), proxies=proxies)
     try:
         egress.check(config.network)
     except BadInput as error:
-        raise ConfigError(f"network: {error.message}; if it should, name it in egress_private_hosts") from None
+        raise ConfigError(f"network: {error.message}") from None
     return egress
 
 
@@ -196,6 +218,8 @@ def session_settings(config: Config) -> SessionSettings:
             pids=config.pids_limit,
             disk_mb=config.disk_limit_mb,
         ),
+        ceilings=session_ceilings(config),
+        machine=machine_limits(config.state_dir),
         default_network=config.network,
         default_writable_root=not config.readonly_rootfs,
         ttl_seconds=config.session_ttl_seconds,
@@ -209,12 +233,25 @@ def session_settings(config: Config) -> SessionSettings:
         max_file_bytes=config.max_file_bytes,
         reap_interval_seconds=config.reap_interval_seconds,
         event_retention_seconds=config.event_retention_hours * 3600,
-        pool=config.pool,
+        stray_keep_seconds=config.stray_keep_days * 24 * 3600,
+        low_disk_bytes=config.disk_low_mb << 20,
+        pool={kind: count for kind, count in config.pool.items() if kind != THREADS},
+        warm_pool={POOL: config.pool.get(THREADS, 0)},
         default_sleep=SleepPolicy(
             pause_after_seconds=config.pause_after_seconds,
             hibernate_after_seconds=config.hibernate_after_seconds,
             destroy_after_seconds=config.destroy_after_seconds,
         ),
+    )
+
+
+def session_ceilings(config: Config) -> Ceilings:
+    """As configured. Of processes there are some also where nobody says so: a machine can have millions."""
+    return Ceilings(
+        max_cpus=config.max_cpus,
+        max_memory_mb=config.max_memory_mb,
+        max_pids=config.max_pids or max(MOST_PIDS, config.pids_limit),
+        max_disk_mb=config.max_disk_mb,
     )
 
 
@@ -228,15 +265,17 @@ def webhook_settings(config: Config) -> WebhookSettings:
 class HostImages:
     """The image store as the API sees it: it also knows which images sessions still use."""
 
-    def __init__(self, images: ImageStore, store: Store, node_id: str) -> None:
+    def __init__(self, images: ImageStore, store: Store, node_id: str, room: Room) -> None:
         self._images = images
         self._store = store
         self._node = node_id
+        self._room = room
 
     async def list(self) -> Sequence[ImageInfo]:
         return await self._images.list()
 
     async def import_(self, name: str, source: str, /, *, replace: bool) -> ImageInfo:
+        await self._room.check("imports")
         where = source if source.startswith(REGISTRY) else Path(source)
         return await self._images.import_(name, where, replace=replace)
 

@@ -104,7 +104,8 @@ class SandboxInfo:
     memory: bool = False
     """Stopped, with its memory kept by ``checkpoint``."""
     busy: bool = False
-    """Somebody is still at a checkpoint that a dead daemon has begun; how it will end is not known yet."""
+    """Somebody is still at a checkpoint, or at bringing its memory back, on behalf of a daemon that may be dead; how it
+    will end is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +161,8 @@ class Capabilities:
     disk_limit: bool = False
     user_namespace: bool = True
     """Where there is isolation: whether the sandbox's root is nobody on the host."""
+    private_counts: bool = False
+    """Whether what the kernel counts per user (watches, queued signals, queues, pipes) is counted for each alone."""
     networks: frozenset[Network] = frozenset({Network.NONE})
     network_remedy: str = ""
     """What to do to have the networks that are missing here."""
@@ -335,6 +338,16 @@ class Driver(ABC):
         Blocks that it shares with others count in full, holes do not.
         """
         return await asyncio.to_thread(allocated_bytes, place)
+
+    async def trim(self) -> None:  # noqa: B027 - most drivers hold nothing that could be given back
+        """Give back to the host what the disks of all sandboxes hold and do not need any more."""
+
+    async def read_only(self) -> Sequence[str]:
+        """The ids of sandboxes whose disks take no write any more, since the host's failed or was full.
+
+        ``stop`` and ``start`` mend such a disk: what can be saved of it is there then.
+        """
+        return ()
 
     async def close(self) -> None:  # noqa: B027 - most drivers hold nothing
         """Let go of what this process holds. Sandboxes keep running."""

@@ -7,10 +7,13 @@ import select
 import signal
 import subprocess
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, TypeVar
 
+from holdfast.concurrency import seen
 from holdfast.errors import DriverTransient, RuntimeUnavailable
 
 T = TypeVar("T")
@@ -36,9 +39,16 @@ class Outcome:
 
 
 async def run(
-    *argv: str, timeout: float, env: Mapping[str, str] | None = None, output: IO[bytes] | None = None
+    *argv: str,
+    timeout: float,
+    env: Mapping[str, str] | None = None,
+    output: IO[bytes] | None = None,
+    within: Callable[[], None] | None = None,
 ) -> Outcome:
     """Run to the end. What it says is kept, or goes to ``output``: a file that may outlive it.
+
+    ``within`` prepares the thread that starts it, which does nothing else: it may leave namespaces. What it raises goes
+    on.
 
     Raises ``RuntimeUnavailable`` if there is no such program, ``DriverTransient`` on timeout.
 
@@ -46,7 +56,9 @@ async def run(
     """
     started = _Started()
     # In a thread: a child that the event loop itself starts costs several times as much in a process of our size.
-    work = asyncio.ensure_future(asyncio.to_thread(_run, argv, timeout, env, output, started))
+    call = partial(_run, argv, timeout, env, output, started)
+    prepared = call if within is None else partial(_run_apart, within, call)
+    work = seen(asyncio.ensure_future(asyncio.to_thread(prepared)))
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:
@@ -74,6 +86,23 @@ class _Started:
             self._cancelled = True
             if self._process is not None:
                 _kill_group(self._process)
+
+
+def _run_apart(within: Callable[[], None], call: Callable[[], Outcome]) -> Outcome:
+    """In a thread of its own, which ends with the call."""
+    result: Future[Outcome] = Future()
+
+    def work() -> None:
+        try:
+            within()
+            result.set_result(call())
+        except BaseException as error:
+            result.set_exception(error)
+
+    thread = threading.Thread(target=work, name="apart")
+    thread.start()
+    thread.join()
+    return result.result()
 
 
 def _run(
@@ -128,7 +157,7 @@ async def uninterrupted(work: Coroutine[object, object, T]) -> T:
 
     For what must not stop half-way and is short: a runtime that is killed while it starts a container leaves pieces.
     """
-    task = asyncio.ensure_future(work)
+    task = seen(asyncio.ensure_future(work))
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:

@@ -7,10 +7,14 @@ without a limit.
 
 import asyncio
 import contextlib
+import fcntl
 import os
+import struct
 import subprocess
 import tempfile
 from pathlib import Path
+
+import structlog
 
 from holdfast.drivers import snapshot_place, standstill
 from holdfast.drivers.blocking import run_to_the_end
@@ -21,6 +25,13 @@ from holdfast.drivers.tree_copy import copy_tree
 from holdfast.drivers.tree_removal import remove_tree
 from holdfast.errors import DriverTransient
 
+log = structlog.get_logger(__name__)
+
+_STATE_AT, _ERRORS = 1024 + 0x3A, 2
+"""Where ext4 keeps its state, and what it says there after an error."""
+_FITRIM = 0xC0185879
+_WORTH_TRIMMING = 16 << 20
+"""A file system's own tables are in the file, too, and are not counted as used; and looking costs some milliseconds."""
 _SECONDS = 30.0
 _GROW_SECONDS = 300.0
 _MKFS = (
@@ -91,6 +102,24 @@ class Disk:
         else:
             copy_tree(self.path, to / self.path.name)
 
+    def trim(self) -> None:
+        """Give blocks back to the host that hold nothing any more, where that is worth the while. Blocks.
+
+        Deleted files leave their blocks in the file until then, and every copy of it would have them.
+        """
+        used, _ = self.usage()
+        if used is None or self._file.stat().st_blocks * 512 - used < _WORTH_TRIMMING:
+            return
+        try:
+            standstill.sync(self.path)  # blocks are free only when what has freed them is written down
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.ioctl(descriptor, _FITRIM, struct.pack("QQQ", 0, 2**64 - 1, 0))
+            finally:
+                os.close(descriptor)
+        except OSError as error:  # the host's file system cannot, or the disk takes no writes any more
+            log.info("disk.trim.failed", file=str(self._file), error=error.strerror)
+
     def flush(self, saved: Path) -> None:
         """What ``save`` wrote there outlives a crash of the host. Raises OSError. Blocks."""
         if self._limited:
@@ -101,7 +130,20 @@ class Disk:
     async def mount(self) -> None:
         """Make one that was unmounted ready again, with all that is in it."""
         if self._limited and not await asyncio.to_thread(self.mounted):
+            if await asyncio.to_thread(self._has_errors):
+                await uninterrupted(self._mend())
             await self._mount()
+
+    def _has_errors(self) -> bool:
+        """Whether the kernel has noted that it could not write something to it."""
+        with self._file.open("rb") as file:
+            file.seek(_STATE_AT)
+            return bool(int.from_bytes(file.read(2), "little") & _ERRORS)
+
+    async def _mend(self) -> None:
+        """What can be mended without a question; the kernel mounts what is left."""
+        done = await run("e2fsck", "-p", str(self._file), timeout=_GROW_SECONDS)
+        log.warning("disk.checked", file=str(self._file), status=done.status)
 
     async def _mount(self) -> None:
         options = "loop,nosuid,nodev,noatime"
@@ -143,6 +185,7 @@ class Disk:
         """Write everything out and let go of it; the file stays. Raises if something still uses it."""
         if await asyncio.to_thread(self.mounted):
             await asyncio.to_thread(standstill.thaw, self.path)
+            await asyncio.to_thread(self.trim)
             done = await run("umount", str(self.path), timeout=_SECONDS)
             if not done.ok and await asyncio.to_thread(self.mounted):
                 raise DriverTransient(f"cannot unmount {self.path}: {done.complaint()}")

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from holdfast.drivers import cgroup_stats, cgroups, docker_config, docker_skeleton, runtime_bundle
+from holdfast.drivers import cgroup_stats, cgroups, docker_config, docker_skeleton, runtime_bundle, withheld
 from holdfast.drivers.base import (
     Capabilities,
     Check,
@@ -48,6 +48,7 @@ from holdfast.errors import (
     RuntimeUnavailable,
     SandboxNotFound,
 )
+from holdfast.network.addresses import Block
 
 _END_SECONDS = 20.0
 _ROUND_SECONDS = 0.05
@@ -65,7 +66,9 @@ class DockerDriver(SpaceDriver):
 
     name = "docker"
 
-    def __init__(self, state_dir: Path, *, host: str) -> None:
+    def __init__(self, state_dir: Path, *, host: str, opened: Sequence[Block] = ()) -> None:
+        """``opened``: internal addresses that sandboxes with a full network may reach."""
+        self._opened = opened
         self._state_dir = state_dir
         self._home = state_dir / "docker"
         self._client = DockerClient(host)
@@ -97,6 +100,7 @@ class DockerDriver(SpaceDriver):
         self._home.mkdir(parents=True, exist_ok=True)
         for directory in (self._state_dir, self._home):
             directory.chmod(0o711)  # sandboxes run under other ids and must be able to pass through
+        withheld.OF_THIS_HOST.begin(Path("/usr"))
         self._host = DockerHost(
             bundle=await asyncio.to_thread(runtime_bundle.build, self._state_dir / "runtime-bundle"),
             owner=os.geteuid(),
@@ -212,7 +216,7 @@ class DockerDriver(SpaceDriver):
         try:
             await asyncio.to_thread(home.note_cgroups, groups)
             if network is Network.FULL:
-                await Slirp(home.directory, rootless=False).start(pid, list(groups.values()))
+                await Slirp(home.directory, rootless=False, opened=self._opened).start(pid, list(groups.values()))
         except OSError as error:
             raise DriverTransient(f"cannot finish {handle}: {error}") from error
 

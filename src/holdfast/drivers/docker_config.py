@@ -25,6 +25,7 @@ from holdfast.drivers.inside import (
     part_of,
 )
 from holdfast.drivers.runtime_bundle import LINK_DIR, MOUNT_POINT, RUN_DIR, RuntimeBundle
+from holdfast.drivers.withheld import OF_THIS_HOST, Withheld
 
 Json = dict[str, object]
 
@@ -43,6 +44,7 @@ class DockerHost:
     """The host's id of the sandboxes' root: 0 unless Docker remaps ids."""
     open_files: int
     machine: str
+    withheld: Withheld = OF_THIS_HOST
 
     @property
     def privileged(self) -> bool:
@@ -64,6 +66,8 @@ class Places:
     image: Mapping[str, Path]
     guarded: bool
     """The image's places are mounts that are read-only, or layered, in themselves."""
+    masked: tuple[str, ...] = ()
+    """What of the host's own directories is for none of its users inside."""
     resolver: Path | None = None
     """Its ``/etc/resolv.conf``, where it has a network."""
 
@@ -78,6 +82,7 @@ def build(spec: SandboxSpec, host: DockerHost, places: Places, skeleton: Skeleto
         "User": f"{user}:{user}",
         "WorkingDir": "/",
         "Entrypoint": [],
+        "StopSignal": "SIGKILL",  # the runner takes no other, so that nothing inside can end it
         "Cmd": host.bundle.runner_argv(),
         # A name without a value takes away what Docker would add.
         "Env": [*(f"{name}={value}" for name, value in variables.items()), "HOSTNAME"],
@@ -101,7 +106,7 @@ def _host_config(spec: SandboxSpec, host: DockerHost, places: Places, user: int)
         "CapDrop": ["ALL"],
         "Privileged": False,
         "SecurityOpt": ["no-new-privileges:true", f"seccomp={json.dumps(seccomp.docker_profile(host.machine))}"],
-        "MaskedPaths": [*MASKED, *spec.image.masked],
+        "MaskedPaths": [*MASKED, *spec.image.masked, *places.masked],
         "ReadonlyPaths": list(READONLY),
         "ReadonlyRootfs": not spec.writable_root,
         "Mounts": _mounts(spec, host, places),

@@ -10,19 +10,21 @@ Everything here blocks, for a few milliseconds; the driver calls it in a thread.
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import structlog
 
-from holdfast.drivers import mounts
+from holdfast.drivers import mounts, user_namespaces
 from holdfast.drivers.base import ImageRoot, Network, SandboxSpec
 from holdfast.drivers.docker_config import DockerHost, Places
 from holdfast.drivers.docker_skeleton import Skeleton
-from holdfast.drivers.oci_config import ID_COUNT
+from holdfast.drivers.ids import of_host_files
 from holdfast.drivers.slirp import Slirp
 from holdfast.drivers.space import Space
+from holdfast.drivers.tree_removal import remove_tree
+from holdfast.drivers.withheld import hide
 
 log = structlog.get_logger(__name__)
 
@@ -72,6 +74,7 @@ class DockerHome:
         if not workspace.exists():
             # A named one must not be found half made.
             scratch = workspace.with_suffix(".new")
+            remove_tree(scratch)  # of a daemon that was killed: it may belong to nobody yet
             self._own(scratch, user, 0o755)
             scratch.rename(workspace)
         self._own(self.disk / "tmp", user, 0o1777)
@@ -85,8 +88,17 @@ class DockerHome:
             tmp=self.disk / "tmp",
             image={name: self._source(spec.image, name, guarded) for name in skeleton.shown()},
             guarded=guarded,
+            masked=() if spec.writable_root else tuple(self._shut(spec.image)),
             resolver=self.directory / "resolv.conf" if spec.network is Network.FULL else None,
         )
+
+    def _shut(self, image: ImageRoot) -> Iterator[str]:
+        """What a read-only root has to mask. A daemon that is root shows nothing that its user owns on the host."""
+        host = self._host
+        for inside, source in image.binds.items():
+            for entry in host.withheld.known(source) if host.privileged else host.withheld.of(source):
+                if entry.is_door or self._host.inside_user(writable_root=False) in (entry.uid, entry.gid):
+                    yield f"{inside}/{entry.path}"
 
     def facts(self) -> Facts:
         """Raises OSError or ValueError if the sandbox was never finished."""
@@ -104,27 +116,46 @@ class DockerHome:
             if mounts.is_mounted(target):
                 continue
             if facts.writable_root:
-                self._mount_layer(inside.strip("/").replace("/", "-") or "root", self._lower(inside, source), target)
+                name = inside.strip("/").replace("/", "-") or "root"
+                self._make_layer(name, source)
+                if inside:
+                    hide(self._host.withheld.of(source), source, self.disk / "upper" / name, self._host.id_base)
+                self._mount_layer(name, self._lower(inside, source), target)
             elif not self._mount_view(inside, source, target):
                 return False
         return True
 
     def _mount_view(self, inside: str, source: Path, target: Path) -> bool:
         try:
-            if inside and self._host.id_base:
-                mounts.mount_shifted(source, target, self._host.id_base, ID_COUNT)
-            else:
-                mounts.mount_read_only(source, target)
+            if inside and self._can_show_as(source, target):
+                return True
+            mounts.mount_view(source, target, None)
         except OSError as error:
             log.info("docker.view.unavailable", path=str(source), why=error.strerror)
             return False
         return True
 
-    def _mount_layer(self, name: str, lower: Path, target: Path) -> None:
+    def _can_show_as(self, source: Path, target: Path) -> bool:
+        """Mount it with other owners. Where ids are not mapped, it can be shown without."""
+        try:
+            namespace = user_namespaces.make(of_host_files(self._host.id_base))
+            try:
+                mounts.mount_view(source, target, namespace)
+            finally:
+                os.close(namespace)
+        except OSError:
+            if self._host.id_base:
+                raise
+            return False
+        return True
+
+    def _make_layer(self, name: str, lower: Path) -> None:
         for base in ("upper", "work"):
             self._own(self.disk / base, 0, 0o755)
         self._own(self.disk / "upper" / name, 0, lower.stat().st_mode & 0o7777)
         self._own(self.disk / "work" / name, 0, 0o700)
+
+    def _mount_layer(self, name: str, lower: Path, target: Path) -> None:
         mounts.mount_overlay(lower, self.disk / "upper" / name, self.disk / "work" / name, target)
 
     def _lower(self, inside: str, source: Path) -> Path:

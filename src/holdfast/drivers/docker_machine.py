@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.drivers import slirp
+from holdfast.drivers import kernel_limits, slirp
 from holdfast.drivers.base import Check
 from holdfast.drivers.docker_client import INSTALL, DockerClient, Json
 from holdfast.drivers.oci_machine import loop_disks
@@ -62,6 +62,7 @@ def judge(info: Json, package: Check, *, privileged: bool) -> DockerMachine:
             disk_check,
             _live_restore(info),
             network,
+            kernel_limits.check(),
         ],
         id_base=_id_base(info) if remapped else 0,
         limits=limits,

@@ -8,7 +8,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,6 +76,13 @@ def mentioning(argument: str) -> set[int]:
     """Living processes that have ``argument`` among the words of their command line."""
     word = argument.encode()
     return {pid for pid, seen in _all().items() if seen.alive and word in _words(pid)}
+
+
+def mentioned(arguments: Collection[str]) -> set[str]:
+    """Which of these living processes have among the words of their command lines: one look for all."""
+    wanted = {argument.encode() for argument in arguments}
+    found = [wanted.intersection(_words(pid)) for pid, seen in _all().items() if seen.alive] if wanted else []
+    return {word.decode() for words in found for word in words}
 
 
 def _words(pid: int) -> list[bytes]:

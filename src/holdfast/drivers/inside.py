@@ -4,6 +4,7 @@ import json
 
 from holdfast.drivers.base import SandboxSpec
 from holdfast.drivers.runtime_bundle import LINK_DIR, RUN_DIR, RuntimeBundle
+from holdfast.images.layout import PATH
 
 SANDBOX_USER = 1000
 WORKSPACE = "/workspace"
@@ -34,7 +35,17 @@ MASKED = (
     "/sys/kernel/debug",
     "/sys/kernel/security",
 )
-READONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys")
+READONLY = (
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/sys",
+    # Where commands run as the sandbox's root they own these, too, and could have the kernel end the runner first.
+    "/proc/1/oom_adj",
+    "/proc/1/oom_score_adj",
+    "/proc/1/task/1/oom_adj",
+    "/proc/1/task/1/oom_score_adj",
+)
 
 
 def host_name(session_id: str) -> str:
@@ -45,7 +56,8 @@ def environment(spec: SandboxSpec, bundle: RuntimeBundle, user: int) -> dict[str
     """What the runner is started with; it hands none of the HOLDFAST variables on."""
     name = "sandbox" if user else "root"
     return {
-        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "PATH": PATH,
+        "PIP_BREAK_SYSTEM_PACKAGES": "1",  # the whole system is this session's own; there is nobody to protect it for
         "HOME": WORKSPACE,
         "USER": name,
         "LOGNAME": name,

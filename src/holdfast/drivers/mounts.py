@@ -7,7 +7,6 @@ we make the system calls ourselves.
 
 import ctypes
 import os
-import subprocess
 from pathlib import Path
 
 _AT_FDCWD = -100
@@ -19,7 +18,12 @@ _MOUNT_ATTR_RDONLY = 1
 _MOUNT_ATTR_NOSUID = 2
 _MOUNT_ATTR_NODEV = 4
 _MOUNT_ATTR_IDMAP = 0x100000
-_VIEW = _MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV
+_SAFE = _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV
+_VIEW = _MOUNT_ATTR_RDONLY | _SAFE
+_CLONE_NEWNS = 0x20000
+_MS_BIND = 0x1000
+_MS_REC = 0x4000
+_MS_SLAVE = 0x80000
 _MS_NOSUID = 2
 _MS_NODEV = 4
 _MNT_DETACH = 2
@@ -45,6 +49,24 @@ def is_mounted(path: Path) -> bool:
         return any(_unescape(line.split(" ", 5)[4]) == wanted for line in lines)
 
 
+def read_only() -> frozenset[str]:
+    """Where an ext4 file system is mounted that takes no writes any more, though it was mounted for writing.
+
+    Its journal could not be written. Newer kernels say ``emergency_ro``, older ones make the file system read-only,
+    which shows behind the dash; what stands before it is how this mount was made.
+    """
+    found = set()
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
+        for line in lines:
+            mount, _, file_system = line.rstrip("\n").partition(" - ")
+            kind, _source, options = file_system.split(" ", 2)
+            fields = mount.split(" ")
+            made_so = "ro" in fields[5].split(",")
+            if kind == "ext4" and not made_so and {"ro", "emergency_ro"} & set(options.split(",")):
+                found.add(_unescape(fields[4]))
+    return frozenset(found)
+
+
 def _unescape(text: str) -> str:
     for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         text = text.replace(code, character)
@@ -59,29 +81,46 @@ def _syscall(number: int, *arguments: object) -> int:
     return result
 
 
-def mount_shifted(source: Path, target: Path, id_base: int, id_count: int) -> None:
-    """Mount ``source`` read-only on ``target`` with owners shifted up by ``id_base``. Raises OSError if it cannot."""
-    namespace = _user_namespace(id_base, id_count)
-    try:
-        _mount_view(source, target, _MountAttr(attr_set=_VIEW | _MOUNT_ATTR_IDMAP, userns_fd=namespace))
-    finally:
-        os.close(namespace)
+def mount_view(source: Path, target: Path, namespace: int | None, *, writable: bool = False) -> None:
+    """Mount ``source`` on ``target``, with owners shown as this user namespace maps them, or as they are.
 
-
-def mount_read_only(source: Path, target: Path) -> None:
-    """Mount ``source`` on ``target``, read-only and with set-id bits and devices of no effect. Raises OSError."""
-    _mount_view(source, target, _MountAttr(attr_set=_VIEW))
-
-
-def _mount_view(source: Path, target: Path, attributes: _MountAttr) -> None:
-    flags = _OPEN_TREE_CLONE | _AT_RECURSIVE | os.O_CLOEXEC
+    What belongs to an id that it does not map belongs to nobody there. Set-id bits and devices have no effect. What is
+    read-only comes with all that is mounted below it. Raises OSError if it cannot.
+    """
+    attributes = _MountAttr(attr_set=_SAFE if writable else _VIEW)
+    if namespace is not None:
+        attributes.attr_set |= _MOUNT_ATTR_IDMAP
+        attributes.userns_fd = namespace
+    recursive = 0 if writable else _AT_RECURSIVE
+    flags = _OPEN_TREE_CLONE | recursive | os.O_CLOEXEC
     tree = _syscall(_SYS_OPEN_TREE, _AT_FDCWD, os.fsencode(source), flags)
     try:
         size = ctypes.sizeof(attributes)
-        _syscall(_SYS_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH | _AT_RECURSIVE, ctypes.byref(attributes), size)
+        _syscall(_SYS_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH | recursive, ctypes.byref(attributes), size)
         _syscall(_SYS_MOVE_MOUNT, tree, b"", _AT_FDCWD, os.fsencode(target), _MOVE_MOUNT_F_EMPTY_PATH)
     finally:
         os.close(tree)
+
+
+def leave_mount_namespace() -> None:
+    """Give this thread mounts of its own: what it mounts is seen by it and its children alone. Raises OSError."""
+    if _libc.unshare(_CLONE_NEWNS) != 0 or _libc.mount(None, b"/", None, _MS_REC | _MS_SLAVE, None) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"cannot make a mount namespace: {os.strerror(error)}")
+
+
+def mount_memory(target: Path) -> None:
+    """A small file system in memory, that everybody may pass through. Raises OSError."""
+    if _libc.mount(b"tmpfs", os.fsencode(target), b"tmpfs", _MS_NOSUID | _MS_NODEV, b"mode=711,size=4m") != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error), str(target))
+
+
+def bind(source: Path, target: Path) -> None:
+    """Show one thing in another place, as it is. Raises OSError."""
+    if _libc.mount(os.fsencode(source), os.fsencode(target), None, _MS_BIND, None) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error), str(target))
 
 
 def mount_overlay(lower: Path, upper: Path, work: Path, target: Path, *, user_xattr: bool = False) -> None:
@@ -105,20 +144,3 @@ def unmount_tree(top: Path) -> None:
         if _libc.umount2(os.fsencode(target), _MNT_DETACH) != 0 and is_mounted(Path(target)):
             error = ctypes.get_errno()
             raise OSError(error, os.strerror(error), target)
-
-
-def _user_namespace(id_base: int, id_count: int) -> int:
-    """A descriptor of a user namespace with this mapping. It outlives the process that had to be in it."""
-    holder = subprocess.Popen(
-        ["unshare", "--user", "sh", "-c", "echo; read _"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    try:
-        assert holder.stdout is not None
-        if not holder.stdout.readline():
-            raise OSError(1, "cannot make a user namespace")
-        for kind in ("uid", "gid"):
-            Path(f"/proc/{holder.pid}/{kind}_map").write_text(f"0 {id_base} {id_count}\n")
-        return os.open(f"/proc/{holder.pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
-    finally:
-        holder.kill()
-        holder.communicate()

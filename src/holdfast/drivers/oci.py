@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from holdfast.drivers import cgroups, freezer, runtime_bundle
+from holdfast.drivers import cgroups, freezer, mounts, runtime_bundle, withheld
 from holdfast.drivers.base import (
     Capabilities,
     Check,
@@ -27,13 +27,15 @@ from holdfast.drivers.base import (
 from holdfast.drivers.commands import run, uninterrupted
 from holdfast.drivers.file_copy import no_room
 from holdfast.drivers.gvisor import forget
-from holdfast.drivers.mounts import is_mounted, mount_shifted
-from holdfast.drivers.oci_config import ID_BASE, ID_COUNT, Host
+from holdfast.drivers.id_ranges import IdRanges
+from holdfast.drivers.oci_config import Host
 from holdfast.drivers.oci_home import SandboxHome
 from holdfast.drivers.oci_machine import examine
 from holdfast.drivers.oci_memory import MemoryImage
 from holdfast.drivers.oci_observer import RUNTIME_SECONDS, OciObserver
 from holdfast.drivers.oci_process import init_process, kill_init, last_words
+from holdfast.drivers.oci_stage import Ability, Stage, find_out, place
+from holdfast.drivers.process_limits import process_limits
 from holdfast.drivers.slirp import Slirp
 from holdfast.drivers.space_driver import FillSpace
 from holdfast.drivers.tree_removal import remove_tree
@@ -45,6 +47,7 @@ from holdfast.errors import (
     RuntimeUnavailable,
     SandboxNotFound,
 )
+from holdfast.network.addresses import Block
 
 log = structlog.get_logger(__name__)
 
@@ -54,11 +57,15 @@ class OciDriver(OciObserver):
 
     name = "oci"
 
-    def __init__(self, state_dir: Path, *, runtime: str | None = None) -> None:
+    def __init__(self, state_dir: Path, *, runtime: str | None = None, opened: Sequence[Block] = ()) -> None:
+        """``opened``: internal addresses that sandboxes with a full network may reach."""
         super().__init__(state_dir)
+        self._opened = opened
         self._bundles = state_dir / "runtime-bundle"
         self._wanted = runtime
         self._can_freeze = False
+        self._ability: Ability | None = None
+        self._ranges: IdRanges | None = None
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def _lock(self, handle: Handle) -> asyncio.Lock:
@@ -80,8 +87,10 @@ class OciDriver(OciObserver):
         for directory in (self._home.parent, self._home, self._runtime_root):
             directory.mkdir(exist_ok=True)
             directory.chmod(0o711)  # sandboxes run under other ids and must be able to pass through
+        withheld.OF_THIS_HOST.begin(Path("/usr"))
         bundle = await asyncio.to_thread(runtime_bundle.build, self._bundles)
-        shifted = {} if machine.rootless else await asyncio.to_thread(self._shift_owners, Path("/usr"))
+        if not machine.rootless:
+            await asyncio.to_thread(self._prepare_stages)
         self._can_freeze = not machine.rootless and await asyncio.to_thread(freezer.available)
         self._machine = machine
         self._host = Host(
@@ -92,23 +101,24 @@ class OciDriver(OciObserver):
             cgroups=machine.cgroups,
             cgroup_namespace=machine.cgroup_namespace,
             open_files=min(65536, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
+            counts=process_limits(shared=machine.rootless),
             machine=os.uname().machine,
-            shifted=shifted,
+            shifts_host=self._ability is not None and self._ability.shifts_host,
             gvisor=machine.gvisor is not None,
         )
         await asyncio.to_thread(self._spaces.thaw_all)
 
-    def _shift_owners(self, source: Path) -> dict[Path, Path]:
-        """Show ``source`` with root's files belonging to the sandboxes' root; without it they belong to nobody."""
-        target = self._home / "shifted" / source.name
-        target.mkdir(parents=True, exist_ok=True)
-        if not is_mounted(target):
-            try:
-                mount_shifted(source, target, ID_BASE, ID_COUNT)
-            except OSError as error:
-                log.info("oci.idmap.unavailable", path=str(source), why=error.strerror)
-                return {}
-        return {source: target}
+    def _prepare_stages(self) -> None:
+        """Find out how sandboxes can be shown their files, and put in order what daemons before this one have left."""
+        with contextlib.suppress(OSError):  # the host's /usr was mounted there: never removed, only let go of
+            mounts.unmount_tree(self._home / "shifted")
+            (self._home / "shifted" / "usr").rmdir()
+            (self._home / "shifted").rmdir()
+        self._ability = find_out(place(self._home / "views"), self._home)
+        if self._ability is None or not self._ability.shifts_disks:
+            log.warning("oci.ids.shared", remedy="holdfast doctor says what is missing")
+        self._ranges = IdRanges.of_machine(self._home / "ids")
+        self._ranges.clean()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -125,6 +135,7 @@ class OciDriver(OciObserver):
             cpu_limit=machine.cgroups,
             pids_limit=True,
             disk_limit=machine.loop_disks,
+            private_counts=self._ability is not None and (self._ability.shifts_disks or machine.gvisor is not None),
             networks=frozenset(Network) if machine.full_network.ok else frozenset({Network.NONE}),
             network_remedy=machine.full_network.remedy,
         )
@@ -174,7 +185,8 @@ class OciDriver(OciObserver):
         if init is None:
             raise DriverTransient(f"{machine.runtime} has made {handle}, but its process is not there")
         groups = await asyncio.to_thread(list, cgroups.of(handle))
-        await uninterrupted(Slirp(directory, rootless=machine.rootless).start(init.pid, groups))
+        slirp = Slirp(directory, rootless=machine.rootless, opened=self._opened)
+        await uninterrupted(slirp.start(init.pid, groups))
         done = await uninterrupted(self._runtime("start", handle))
         # The call of a daemon that died may have been faster.
         if not done.ok and (await self.inspect(handle)).state is not SandboxState.RUNNING:
@@ -188,11 +200,33 @@ class OciDriver(OciObserver):
 
     async def _start_by(self, command: Sequence[str], handle: Handle, directory: Path) -> None:
         """With a command of the runtime that lacks only what to start."""
+        stage = await asyncio.to_thread(self._stage, directory)
         with await asyncio.to_thread((directory / "runner.log").open, "ab") as output:
-            where = ("--bundle", str(directory), "--pid-file", str(directory / "init.pid"))
-            done = await uninterrupted(run(*command, *where, handle, timeout=RUNTIME_SECONDS, output=output))
+            bundle = str(stage.bundle if stage else directory)
+            where = ("--bundle", bundle, "--pid-file", str(directory / "init.pid"))
+            call = run(
+                *(stage.prefix if stage else ()),
+                *command,
+                *where,
+                handle,
+                timeout=RUNTIME_SECONDS,
+                output=output,
+                within=stage.enter if stage else None,
+            )
+            done = await uninterrupted(call)
         if not done.ok:
             raise DriverTransient(f"{self._ready()[0].runtime} could not start {handle}: {last_words(directory)}")
+
+    def _stage(self, directory: Path) -> Stage | None:
+        """None where the runtime is shown the sandbox's files as they are."""
+        machine, host = self._ready()
+        if self._ability is None or self._ranges is None:
+            return None
+        home = SandboxHome(directory, host)
+        # gVisor's kernel keeps by itself what Linux counts per user.
+        stage = Stage(directory, self._ability, self._ranges, own_ids=machine.gvisor is None)
+        stage.prepare(home.config(), self._spaces.of(directory).disk_paths(), home.layers())
+        return stage
 
     async def destroy(self, handle: Handle) -> None:
         async with self._lock(handle):
@@ -204,9 +238,14 @@ class OciDriver(OciObserver):
         try:
             await asyncio.to_thread(SandboxHome(directory, self._ready()[1]).unmount_layers)
             await self._spaces.of(directory).remove()
-            await asyncio.to_thread(remove_tree, directory)
+            await asyncio.to_thread(self._remove_home, directory)
         except OSError as error:
             raise DriverTransient(f"cannot remove what is left of {handle}: {error}") from error
+
+    def _remove_home(self, directory: Path) -> None:
+        if self._ranges is not None:
+            self._ranges.release(directory)
+        remove_tree(directory)
 
     async def _end(self, handle: Handle, directory: Path) -> None:
         """Everything that runs, and the runtime's memory of it. Files stay."""
@@ -306,14 +345,17 @@ class OciDriver(OciObserver):
     async def start(self, handle: Handle, *, memory: bool = True) -> bool:
         async with self._lock(handle):
             directory = self._directory(handle)
-            if (await self.inspect(handle)).state is not SandboxState.STOPPED:
+            found = await self.inspect(handle)
+            if found.busy:  # ending it would throw away the memory that it is about to have back
+                raise DriverTransient(f"{handle} is being brought back on behalf of another daemon; try again")
+            if found.state is not SandboxState.STOPPED:
                 raise DriverConflict(f"{handle} is running already")
             await self._end(handle, directory)  # of a start that was cut off
             image = MemoryImage(directory)
             try:
                 await asyncio.to_thread(image.clean if memory else image.discard)
                 await self._spaces.of(directory).mount()
-                await asyncio.to_thread(SandboxHome(directory, self._ready()[1]).mount_layers)
+                await asyncio.to_thread(SandboxHome(directory, self._ready()[1]).hide_again)
                 if await asyncio.to_thread(image.exists):
                     await self._start_from(image, handle, directory)
                     return True

@@ -7,11 +7,13 @@ and limits by cgroup. Its writable places are ``/workspace``, ``/tmp`` and ``/va
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.drivers import cgroups, seccomp
 from holdfast.drivers.base import ImageRoot, SandboxSpec
+from holdfast.drivers.ids import ID_BASE as ID_BASE
+from holdfast.drivers.ids import IdMap
 from holdfast.drivers.inside import (
     LABEL_SESSION,
     LABEL_STATE_DIR,
@@ -24,17 +26,14 @@ from holdfast.drivers.inside import (
     part_of,
 )
 from holdfast.drivers.runtime_bundle import LINK_DIR, MOUNT_POINT, RUN_DIR, RuntimeBundle
-
-ID_BASE = 1_000_000_000
-ID_COUNT = 65536
+from holdfast.drivers.withheld import OF_THIS_HOST, Withheld
 
 _NAMESPACES = ("user", "pid", "mount", "network", "ipc", "uts")
 _GVISOR_THREADS, _GVISOR_MORE_THREADS = 64, 256
 """What gVisor's kernel needs of the host for each process inside, and for itself; it ends if that is refused."""
+_TERMINALS = 256
+"""Of the 4096 that a host has by default."""
 _NOT_LAYERED = frozenset({"proc", "sys", "dev", "tmp", "run", "workspace", ".holdfast"})
-
-IdMap = tuple[int, int, int]
-"""First id inside, first id outside, how many."""
 
 Json = dict[str, object]
 
@@ -51,8 +50,11 @@ class Host:
     cgroup_namespace: bool
     open_files: int
     machine: str
-    shifted: Mapping[Path, Path]
-    """Host directories that are also mounted somewhere with their owners shifted."""
+    shifts_host: bool = False
+    """Whether sandboxes see the host's own files with root as their owner; without it, nobody is."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Limits of each process on what is counted per user, by their names in the configuration."""
+    withheld: Withheld = OF_THIS_HOST
     gvisor: bool = False
     """Whether sandboxes have gVisor's kernel: it mounts no overlay of ours, and its own threads count as processes."""
 
@@ -90,7 +92,7 @@ def build(spec: SandboxSpec, host: Host, places: Places, state_dir: Path) -> Jso
         "process": _process(spec, host, user),
         "root": {"path": str(places.root), "readonly": not spec.writable_root},
         "mounts": [
-            *_system_mounts(user, spec.limits.memory_mb),
+            *_system_mounts(user, spec.limits.memory_mb, gvisor=host.gvisor),
             *_image_mounts(spec, host, places),
             *_own_mounts(spec, host, places, user),
         ],
@@ -117,6 +119,7 @@ def _rlimits(spec: SandboxSpec, host: Host) -> list[Json]:
     limits = [
         {"type": "RLIMIT_NOFILE", "soft": host.open_files, "hard": host.open_files},
         {"type": "RLIMIT_CORE", "soft": 0, "hard": 0},
+        *({"type": name, "soft": most, "hard": most} for name, most in host.counts.items()),
     ]
     if not host.cgroups or host.gvisor:  # counted per user namespace, so it holds for this sandbox alone
         limits.append({"type": "RLIMIT_NPROC", "soft": spec.limits.pids, "hard": spec.limits.pids})
@@ -135,13 +138,14 @@ def _size(memory_mb: int, divisor: int) -> str:
     return f"size={part_of(memory_mb, divisor) >> 10}k"
 
 
-def _system_mounts(user: int, memory_mb: int) -> list[Json]:
+def _system_mounts(user: int, memory_mb: int, *, gvisor: bool) -> list[Json]:
+    most = () if gvisor else (f"max={_TERMINALS}",)  # gVisor's terminals are not the host's
     safe = ("nosuid", "noexec", "nodev")
     owner = (f"uid={user}", f"gid={user}")
     return [
         _mount("/proc", "proc", "proc", *safe),
         _mount("/dev", "tmpfs", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k"),
-        _mount("/dev/pts", "devpts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"),
+        _mount("/dev/pts", "devpts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", *most),
         _mount("/dev/shm", "tmpfs", "shm", *safe, "mode=1777", _size(memory_mb, 4)),  # noqa: S108 - inside
         _mount("/dev/mqueue", "mqueue", "mqueue", *safe),
         _mount("/sys", "sysfs", "sysfs", *safe, "ro"),
@@ -166,14 +170,11 @@ def _image_mounts(spec: SandboxSpec, host: Host, places: Places) -> list[Json]:
     if spec.writable_root and host.gvisor:
         return []  # the host has mounted them in the root already
     if spec.writable_root:
-        return [
-            _overlay(f"/{name}", lower, places, name)
-            for name, lower in layered_directories(spec.image, host.shifted).items()
-        ]
-    return [_bind(inside, host.shifted.get(source, source), "ro") for inside, source in spec.image.binds.items()]
+        return [_overlay(f"/{name}", lower, places, name) for name, lower in layered_directories(spec.image).items()]
+    return [_bind(inside, source, "ro") for inside, source in spec.image.binds.items()]
 
 
-def layered_directories(image: ImageRoot, shifted: Mapping[Path, Path]) -> dict[str, Path]:
+def layered_directories(image: ImageRoot) -> dict[str, Path]:
     """Each top-level directory of an image that a writable root puts a layer over, and where it comes from.
 
     The root itself is the session's own, so one overlay per directory covers everything, and they are mounted inside
@@ -181,7 +182,7 @@ def layered_directories(image: ImageRoot, shifted: Mapping[Path, Path]) -> dict[
     """
     found = {entry.name: Path(entry.path) for entry in os.scandir(image.layout) if entry.is_dir(follow_symlinks=False)}
     for inside, source in image.binds.items():
-        found[inside.strip("/")] = shifted.get(source, source)
+        found[inside.strip("/")] = source
     return {name: path for name, path in found.items() if name not in _NOT_LAYERED}
 
 

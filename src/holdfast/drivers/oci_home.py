@@ -6,13 +6,20 @@ Everything here blocks, for a few milliseconds; the driver calls it in a thread.
 import contextlib
 import json
 import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from holdfast.drivers import mounts, oci_config
-from holdfast.drivers.base import Network, SandboxSpec
+from holdfast.drivers.base import ImageRoot, Network, SandboxSpec
+from holdfast.drivers.ids import ID_BASE
 from holdfast.drivers.oci_config import Host, Places
 from holdfast.drivers.slirp import Slirp
 from holdfast.drivers.space import Space
+from holdfast.drivers.tree_removal import remove_tree
+from holdfast.drivers.views import source_of
+from holdfast.drivers.withheld import hide
 
 _LOCAL_DEPTH = 4
 
@@ -49,14 +56,17 @@ class SandboxHome:
         if not places.workspace.exists():
             # A named one must not be found half made.
             scratch = places.workspace.with_suffix(".new")
+            remove_tree(scratch)  # of a daemon that was killed: it may belong to nobody yet
             self._make_directory(scratch, user, 0o755)
             scratch.rename(places.workspace)
         self._make_directory(places.tmp, user, 0o1777)
-        if spec.writable_root:
+        if not spec.writable_root:
+            spec = replace(spec, image=replace(spec.image, masked=(*spec.image.masked, *self._shut(spec.image))))
+        else:
             self._make_layers(spec, places)
+            self._hide({places.upper / inside.strip("/"): source for inside, source in spec.image.binds.items()})
             if self._host.gvisor:
                 self._note_layers(spec, places)
-                self.mount_layers()
         if spec.network is Network.FULL:
             Slirp(self._directory, rootless=self._host.rootless).write_resolver()
         self._write_config(oci_config.build(spec, self._host, places, state_dir))
@@ -78,11 +88,11 @@ class SandboxHome:
         root = host.outside_id(0)
         for base in (places.root, places.upper, places.work):
             self._make_directory(base, root, 0o755)
-        for name, lower in oci_config.layered_directories(spec.image, host.shifted).items():
+        for name, lower in oci_config.layered_directories(spec.image).items():
             mode = lower.stat().st_mode & 0o7777
             is_new = self._make_directory(places.upper / name, root, mode)
             self._make_directory(places.work / name, root, 0o700)
-            if is_new and lower in spec.image.binds.values():
+            if is_new and not host.shifts_host and lower in spec.image.binds.values():
                 self._own_directories(lower, places.upper / name)
         for entry in os.scandir(spec.image.layout):
             target = places.root / entry.name
@@ -92,29 +102,55 @@ class SandboxHome:
             elif entry.is_dir(follow_symlinks=False):
                 self._make_directory(target, root, 0o755)
 
+    # -- what the host has, and not everybody on it may read -----------------------------------------------------------
+
+    def _shut(self, image: ImageRoot) -> Iterator[str]:
+        """What a read-only root has to mask. As root it is only what no mode shuts: its user owns nothing of the host.
+
+        An ordinary user's sandboxes are that user.
+        """
+        host = self._host
+        mine = {os.geteuid()}, {os.getegid(), *os.getgroups()}
+        for inside, source in image.binds.items():
+            for entry in host.withheld.of(source) if host.rootless else host.withheld.known(source):
+                if entry.is_door or (host.rootless and (entry.uid in mine[0] or entry.gid in mine[1])):
+                    yield f"{inside}/{entry.path}"
+
+    def _hide(self, layers: Mapping[Path, Path]) -> None:
+        """In each layer, what its directory of the host has for few."""
+        for upper, source in layers.items():
+            hide(self._host.withheld.of(source), source, upper, None if self._host.rootless else ID_BASE)
+
+    def hide_again(self) -> None:
+        """Before a sandbox with layers is started that was made some time ago. Raises OSError."""
+        layers = {Path(upper): source_of(Path(lower)) for lower, upper in self._overlays()}
+        self._hide({upper: source for upper, source in layers.items() if source.parent == Path("/")})
+
+    def _overlays(self) -> Iterator[tuple[str, str]]:
+        """Lower and upper directory of each, whoever mounts it."""
+        yield from ((str(lower), str(upper)) for lower, upper, *_ in self.layers())
+        for mount in self.config()["mounts"]:
+            if mount["type"] == "overlay":
+                options = dict(option.partition("=")[::2] for option in mount["options"])
+                yield options["lowerdir"], options["upperdir"]
+
     # -- layers that the host mounts, for a kernel that cannot ---------------------------------------------------------
 
     def _note_layers(self, spec: SandboxSpec, places: Places) -> None:
         """Where each directory of the image comes from, to be mounted whenever the sandbox is started."""
-        lowers = oci_config.layered_directories(spec.image, self._host.shifted)
+        lowers = oci_config.layered_directories(spec.image)
         layers = [
             [str(lower), str(places.upper / name), str(places.work / name), str(places.root / name)]
             for name, lower in lowers.items()
         ]
         (self._directory / "layers.json").write_text(json.dumps(layers))
 
-    def mount_layers(self) -> None:
-        """What is mounted already is left alone. Raises OSError."""
-        for lower, upper, work, target in self._layers():
-            if not mounts.is_mounted(target):
-                mounts.mount_overlay(lower, upper, work, target, user_xattr=True)
-
     def unmount_layers(self) -> None:
-        """Before the disk, which they lie on. Raises OSError."""
-        for *_sources, target in self._layers():
+        """Those that earlier versions mounted on the host. Before the disk, which they lie on. Raises OSError."""
+        for *_sources, target in self.layers():
             mounts.unmount_tree(target)
 
-    def _layers(self) -> list[list[Path]]:
+    def layers(self) -> list[list[Path]]:
         try:
             layers = json.loads((self._directory / "layers.json").read_text())
         except FileNotFoundError:
@@ -131,12 +167,19 @@ class SandboxHome:
         """
         root = self._host.outside_id(0)
         for entry in os.scandir(lower):
-            if entry.is_dir(follow_symlinks=False):
+            if entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_mode & 0o005 == 0o005:
                 self._make_directory(upper / entry.name, root, entry.stat().st_mode & 0o7777)
                 if depth > 1 or entry.name == "local":
                     self._own_directories(
                         Path(entry.path), upper / entry.name, depth - 1 if depth > 1 else _LOCAL_DEPTH
                     )
+
+    def config(self) -> Any:
+        """As it was written. Raises OSError."""
+        try:
+            return json.loads((self._directory / "config.json").read_text())
+        except ValueError as error:
+            raise OSError(f"{self._directory / 'config.json'} is damaged: {error}") from error
 
     def _write_config(self, config: oci_config.Json) -> None:
         """Only the owner may read it: the link's token is inside."""

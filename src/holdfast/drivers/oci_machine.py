@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.drivers import slirp
+from holdfast.drivers import kernel_limits, oci_stage, slirp
 from holdfast.drivers.base import Check
 from holdfast.drivers.cgroups import unified
 from holdfast.drivers.commands import run
 from holdfast.drivers.gvisor import Gvisor, gvisor_at, gvisor_checks
-from holdfast.drivers.oci_config import ID_BASE, ID_COUNT, IdMap
+from holdfast.drivers.ids import ID_BASE, ID_COUNT, IdMap
 from holdfast.errors import HoldfastError
 
 RUNTIMES = ("crun", "runc")
@@ -64,6 +64,7 @@ async def examine(wanted: str | None) -> Machine:
             _overlay(),
             _tools(),
             network_check,
+            *([] if gvisor else [_counts(rootless), kernel_limits.check()]),
             *gvisor_checks(gvisor, rootless),
         ],
     )
@@ -186,6 +187,18 @@ def loop_disks(rootless: bool) -> tuple[bool, Check]:
     if shutil.which("mkfs.ext4") is None:
         return False, Check(name, False, "mkfs.ext4 is missing", "apt-get install e2fsprogs", fatal=False)
     return True, Check(name, True, "each session has a file system of its own")
+
+
+def _counts(rootless: bool) -> Check:
+    """What the kernel counts per user."""
+    name = "ids of sandboxes"
+    if rootless:
+        detail = "all sandboxes are you, and share with you what the kernel counts per user: watches, pipes, queues"
+        return Check(name, False, detail, "Run the daemon as root to give each its own", fatal=False)
+    if oci_stage.kernel() < oci_stage.IDMAPPED_LAYERS:
+        detail = "all sandboxes have the same ids, and share pipes and epoll watches"
+        return Check(name, False, detail, "For ids of their own: Linux 5.19 or later", fatal=False)
+    return Check(name, True, "each sandbox has its own")
 
 
 def _overlay() -> Check:

@@ -11,7 +11,9 @@ from pathlib import Path
 from holdfast.drivers import cgroup_stats, process_stats
 from holdfast.drivers.base import Handle, OomCounter, SandboxInfo, SandboxState, SandboxStats
 from holdfast.drivers.commands import Outcome, run
-from holdfast.drivers.oci_config import ID_BASE, Host
+from holdfast.drivers.host_processes import mentioned
+from holdfast.drivers.ids import ID_BASE
+from holdfast.drivers.oci_config import Host
 from holdfast.drivers.oci_machine import Machine
 from holdfast.drivers.oci_memory import MemoryImage
 from holdfast.drivers.oci_process import init_process
@@ -139,8 +141,11 @@ class OciObserver(SpaceDriver):
             raise DriverTransient(f"cannot read {self._home}: {error.strerror}") from error
 
     def _busy(self) -> Sequence[str]:
-        """Whose memory is being written."""
-        return [name for name in self._session_directories() if MemoryImage(self._home / name).is_being_written()]
+        """Whose memory is being written, or brought back, be it on behalf of a daemon that is dead by now."""
+        images = {name: MemoryImage(self._home / name) for name in self._session_directories()}
+        written = [name for name, image in images.items() if image.is_being_written()]
+        kept = {str(image.used): name for name, image in images.items() if image.exists()}
+        return [*written, *(kept[path] for path in mentioned(kept))]
 
     def _with_memory(self, found: Sequence[SandboxInfo], busy: Sequence[str]) -> Sequence[SandboxInfo]:
         """Who has kept its memory, and where that was still being written."""

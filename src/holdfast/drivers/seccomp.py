@@ -5,48 +5,72 @@ on purpose, because they reach the kernel's less guarded parts or make no sense 
 kernel modules, bpf, perf, keyrings, io_uring, userfaultfd, fanotify, file handles, clocks, swap, reboot, quotas.
 ``clone3`` answers ENOSYS because its flags are behind a pointer and cannot be checked; libc falls back to
 ``clone``, whose flags can.
+
+One entry into the kernel, and not two: a 32-bit call on a 64-bit machine (``int 0x80``, x32, arm) ends its program.
+``socketcall``, one of them, has its arguments behind a pointer, so that nothing about a socket could be
+checked; and no filter of the 64-bit calls holds for their twins.
+
+An argument that the kernel takes for an ``int`` is compared by its lower half alone, as the kernel does: what a program
+has in the upper half neither opens a door nor closes one.
 """
 
 _ENOSYS = 38
 _EPERM = 1
+_EPROTONOSUPPORT = 93
+_EAFNOSUPPORT = 97
 _NEW_NAMESPACES = 0x7E020000  # every CLONE_NEW* flag of clone(2)
-_AF_NETLINK, _AF_UNIX, _AF_INET, _AF_INET6 = 16, 1, 2, 10
+_INT = 0xFFFFFFFF  # the half of a register that is an int
+
+_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
+_KNOWN_FAMILIES = range(46)
+_PROTOCOLS = {
+    _AF_INET: (0, 1, 6, 17),  # any, icmp, tcp, udp
+    _AF_INET6: (0, 6, 17, 58),
+    _AF_NETLINK: (0, 4, 15),  # routes, the list of sockets, devices
+}
+"""What a family may be used for. The kernel loads a module for whatever else is asked: sctp, dccp, crypto, …"""
+_ABSENT_PROTOCOLS = {
+    _AF_INET: (33, 115, 132, 136, 262),  # dccp, l2tp, sctp, udplite, mptcp
+    _AF_INET6: (33, 115, 132, 136, 262),
+    _AF_NETLINK: tuple(number for number in range(32) if number not in _PROTOCOLS[_AF_NETLINK]),
+}
+"""Those that programs ask for and do without, if the answer is that this kernel does not have them."""
 
 _ALLOWED = """
-_llseek _newselect accept accept4 access alarm arch_prctl bind brk cachestat capget capset chdir chmod chown chown32
-clock_getres clock_getres_time64 clock_gettime clock_gettime64 clock_nanosleep clock_nanosleep_time64 close
-close_range connect copy_file_range creat dup dup2 dup3 epoll_create epoll_create1 epoll_ctl epoll_ctl_old epoll_pwait
-epoll_pwait2 epoll_wait epoll_wait_old eventfd eventfd2 execve execveat exit exit_group faccessat faccessat2
-fadvise64 fadvise64_64 fallocate fchdir fchmod fchmodat fchmodat2 fchown fchown32 fchownat fcntl fcntl64 fdatasync
-fgetxattr flistxattr flock fork fremovexattr fsetxattr fstat fstat64 fstatat64 fstatfs fstatfs64 fsync ftruncate
-ftruncate64 futex futex_requeue futex_time64 futex_wait futex_waitv futex_wake futimesat get_mempolicy
-get_robust_list get_thread_area getcpu getcwd getdents getdents64 getegid getegid32 geteuid geteuid32 getgid getgid32
-getgroups getgroups32 getitimer getpeername getpgid getpgrp getpid getppid getpriority getrandom getresgid
-getresgid32 getresuid getresuid32 getrlimit getrusage getsid getsockname getsockopt gettid gettimeofday getuid
-getuid32 getxattr inotify_add_watch inotify_init inotify_init1 inotify_rm_watch io_cancel io_destroy io_getevents
-io_pgetevents io_pgetevents_time64 io_setup io_submit ioctl ioprio_get ioprio_set ipc kill landlock_add_rule
-landlock_create_ruleset landlock_restrict_self lchown lchown32 lgetxattr link linkat listen listxattr llistxattr
-lremovexattr lseek lsetxattr lstat lstat64 madvise map_shadow_stack mbind membarrier memfd_create memfd_secret
-mincore mkdir mkdirat mknod mknodat mlock mlock2 mlockall mmap mmap2 mprotect mq_getsetattr mq_notify mq_open
-mq_timedreceive mq_timedreceive_time64 mq_timedsend mq_timedsend_time64 mq_unlink mremap mseal msgctl msgget msgrcv
-msgsnd msync munlock munlockall munmap nanosleep newfstatat open openat openat2 pause pidfd_open
-pidfd_send_signal pipe pipe2 pkey_alloc pkey_free pkey_mprotect poll ppoll ppoll_time64 prctl pread64 preadv preadv2
-prlimit64 process_mrelease process_vm_readv process_vm_writev pselect6 pselect6_time64 ptrace pwrite64 pwritev
-pwritev2 read readahead readlink readlinkat readv recv recvfrom recvmmsg recvmmsg_time64 recvmsg remap_file_pages
-removexattr rename renameat renameat2 restart_syscall rmdir rseq rt_sigaction rt_sigpending rt_sigprocmask
-rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_sigtimedwait_time64 rt_tgsigqueueinfo
-sched_get_priority_max sched_get_priority_min sched_getaffinity sched_getattr sched_getparam sched_getscheduler
-sched_rr_get_interval sched_rr_get_interval_time64 sched_setaffinity sched_setattr sched_setparam
-sched_setscheduler sched_yield seccomp select semctl semget semop semtimedop semtimedop_time64 send sendfile
-sendfile64 sendmmsg sendmsg sendto set_mempolicy set_robust_list set_thread_area set_tid_address setfsgid
-setfsgid32 setfsuid setfsuid32 setgid setgid32 setgroups setgroups32 setitimer setpgid setpriority setregid setregid32
-setresgid setresgid32 setresuid setresuid32 setreuid setreuid32 setrlimit setsid setsockopt setuid setuid32 setxattr
-shmat shmctl shmdt shmget shutdown sigaltstack signalfd signalfd4 sigprocmask sigreturn socketcall socketpair splice
-stat stat64 statfs statfs64 statx symlink symlinkat sync sync_file_range syncfs sysinfo tee tgkill time timer_create
-timer_delete timer_getoverrun timer_gettime timer_gettime64 timer_settime timer_settime64 timerfd_create
-timerfd_gettime timerfd_gettime64 timerfd_settime timerfd_settime64 times tkill truncate truncate64 ugetrlimit
-umask uname unlink unlinkat utime utimensat utimensat_time64 utimes vfork vmsplice wait4 waitid waitpid write writev
+_llseek _newselect accept accept4 access alarm arch_prctl bind brk cachestat capget capset chdir chmod chown
+clock_getres clock_gettime clock_nanosleep close close_range connect copy_file_range creat dup dup2 dup3 epoll_create
+epoll_create1 epoll_ctl epoll_ctl_old epoll_pwait epoll_pwait2 epoll_wait epoll_wait_old eventfd eventfd2 execve
+execveat exit exit_group faccessat faccessat2 fadvise64 fallocate fchdir fchmod fchmodat fchmodat2 fchown fchownat
+fcntl fdatasync fgetxattr flistxattr flock fork fremovexattr fsetxattr fstat fstatfs fstatfs64 fsync ftruncate futex
+futex_requeue futex_wait futex_waitv futex_wake futimesat get_mempolicy get_robust_list get_thread_area getcpu getcwd
+getdents getdents64 getegid geteuid getgid getgroups getitimer getpeername getpgid getpgrp getpid getppid getpriority
+getrandom getresgid getresuid getrlimit getrusage getsid getsockname getsockopt gettid gettimeofday getuid getxattr
+inotify_add_watch inotify_init inotify_init1 inotify_rm_watch io_cancel io_destroy io_getevents io_pgetevents io_setup
+io_submit ioctl ioprio_get ioprio_set ipc kill landlock_add_rule landlock_create_ruleset landlock_restrict_self lchown
+lgetxattr link linkat listen listxattr llistxattr lremovexattr lseek lsetxattr lstat madvise map_shadow_stack mbind
+membarrier memfd_create memfd_secret mincore mkdir mkdirat mknod mknodat mlock mlock2 mlockall mmap mprotect
+mq_getsetattr mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink mremap mseal msgctl msgget msgrcv msgsnd msync
+munlock munlockall munmap nanosleep newfstatat open openat openat2 pause pidfd_open pidfd_send_signal pipe pipe2
+pkey_alloc pkey_free pkey_mprotect poll ppoll prctl pread64 preadv preadv2 process_mrelease process_vm_readv
+process_vm_writev pselect6 ptrace pwrite64 pwritev pwritev2 read readahead readlink readlinkat readv recvfrom recvmmsg
+recvmsg remap_file_pages removexattr rename renameat renameat2 restart_syscall rmdir rseq rt_sigaction rt_sigpending
+rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_tgsigqueueinfo sched_get_priority_max
+sched_get_priority_min sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval
+sched_setaffinity sched_setattr sched_setparam sched_setscheduler sched_yield seccomp select semctl semget semop
+semtimedop sendfile sendmmsg sendmsg sendto set_mempolicy set_robust_list set_thread_area set_tid_address setfsgid
+setfsuid setgid setgroups setitimer setpgid setpriority setregid setresgid setresuid setreuid setrlimit setsid
+setsockopt setuid setxattr shmat shmctl shmdt shmget shutdown sigaltstack signalfd signalfd4 sigprocmask sigreturn
+splice stat statfs statfs64 statx symlink symlinkat sync sync_file_range syncfs sysinfo tee tgkill time timer_create
+timer_delete timer_getoverrun timer_gettime timer_settime timerfd_create timerfd_gettime timerfd_settime times tkill
+truncate ugetrlimit umask uname unlink unlinkat utime utimensat utimes vfork vmsplice wait4 waitid waitpid write
+writev
 """
+
+_FIRST_PROCESS = 1
+_SPARE_FIRST_PROCESS = {"prlimit64": 0}
+"""By which argument these name a process, which may be any but the runner: a limit on its memory or time ends it."""
+_SIGNALS = {"kill": 0, "pidfd_open": 0, "rt_sigqueueinfo": 0, "rt_tgsigqueueinfo": 0, "tgkill": 0, "tkill": 0}
+"""The same for a kernel that lets a process of the sandbox signal its PID 1, as Linux does not."""
 
 _REFUSED = """
 acct add_key adjtimex bpf clock_adjtime clock_settime delete_module fanotify_init fanotify_mark finit_module fsconfig
@@ -62,53 +86,105 @@ _UNKNOWN = (
 )
 
 _ARCHITECTURES = {
-    "x86_64": ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86"],
-    "aarch64": ["SCMP_ARCH_AARCH64", "SCMP_ARCH_ARM"],
+    "x86_64": ["SCMP_ARCH_X86_64"],
+    "aarch64": ["SCMP_ARCH_AARCH64"],
 }
 
 Rule = dict[str, object]
 
 
 def profile(machine: str) -> dict[str, object]:
-    """The ``linux.seccomp`` part of an OCI configuration, for this kind of machine (``uname -m``).
+    """The ``linux.seccomp`` part of an OCI configuration, for this kind of machine (``uname -m``)."""
+    sparing = [rule for name, index in _SPARE_FIRST_PROCESS.items() for rule in _for_any_but_the_first(name, index)]
+    return _profile(machine, [*_rules(), *sparing])
 
-    Only its own architectures, and not every one there is: each costs time at every start.
-    """
+
+def _profile(machine: str, rules: list[Rule]) -> dict[str, object]:
     return {
         "defaultAction": "SCMP_ACT_ERRNO",
         "defaultErrnoRet": _ENOSYS,
         "architectures": _ARCHITECTURES.get(machine, []),
-        "syscalls": [
-            {"names": _ALLOWED.split(), "action": "SCMP_ACT_ALLOW"},
-            {"names": _REFUSED.split(), "action": "SCMP_ACT_ERRNO", "errnoRet": _EPERM},
-            _when("clone", 0, "SCMP_CMP_MASKED_EQ", _NEW_NAMESPACES, 0),
-            *(_when("socket", 0, "SCMP_CMP_EQ", family) for family in (_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK)),
-            *(_when("personality", 0, "SCMP_CMP_EQ", value) for value in (0, 8, 0x20000, 0x20008, 0xFFFFFFFF)),
-        ],
+        "syscalls": rules,
     }
+
+
+def _rules() -> list[Rule]:
+    return [
+        {"names": _ALLOWED.split(), "action": "SCMP_ACT_ALLOW"},
+        {"names": _REFUSED.split(), "action": "SCMP_ACT_ERRNO", "errnoRet": _EPERM},
+        _when("clone", _masked(0, _NEW_NAMESPACES, 0)),
+        *(_when("personality", _int(0, value)) for value in (0, 8, 0x20000, 0x20008, 0xFFFFFFFF)),
+        *_sockets(),
+    ]
+
+
+def _for_any_but_the_first(name: str, index: int) -> list[Rule]:
+    """Allow a call unless it names PID 1. No comparison means "not", so: it has a bit that 1 does not have, or is 0."""
+    bits = [_masked(index, 1 << bit, 1 << bit) for bit in range(1, 32)]
+    return [
+        *(_when(name, other) for other in (_int(index, 0), *bits)),
+        _when(name, _int(index, _FIRST_PROCESS), errno=_EPERM),
+    ]
+
+
+def _sockets() -> list[Rule]:
+    """Which kinds of sockets can be made. What is refused by name has the answer of a kernel without it."""
+    return [
+        *(_when(name, _int(0, _AF_UNIX)) for name in ("socket", "socketpair")),
+        *(
+            _when("socket", _int(0, family), _int(2, protocol))
+            for family, protocols in _PROTOCOLS.items()
+            for protocol in protocols
+        ),
+        *(
+            _when("socket", _int(0, family), _int(2, protocol), errno=_EPROTONOSUPPORT)
+            for family, protocols in _ABSENT_PROTOCOLS.items()
+            for protocol in protocols
+        ),
+        *(
+            _when("socket", _int(0, family), errno=_EAFNOSUPPORT)
+            for family in _KNOWN_FAMILIES
+            if family != _AF_UNIX and family not in _PROTOCOLS
+        ),
+    ]
 
 
 def docker_profile(machine: str) -> dict[str, object]:
     """The same for Docker's ``--security-opt seccomp=``; before version 23 it has EPERM for what is not listed."""
-    return _with(machine, {"names": _UNKNOWN.split(), "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS})
+    whole = profile(machine)
+    rules = whole["syscalls"]
+    assert isinstance(rules, list)
+    unknown: Rule = {"names": _UNKNOWN.split(), "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS}
+    return {**whole, "syscalls": [*rules, unknown]}
 
 
 def gvisor_profile(machine: str) -> dict[str, object]:
     """The same for gVisor, which knows no answer but EPERM: after that libc makes no thread, instead of falling back.
 
     So its own kernel gives the answer, which is not the host's: what is in the sandbox reaches the host by neither.
+    And it protects no PID 1 from those inside, so that is done here, ahead of the rest: it takes rules in their order.
     """
-    return _with(machine, {"names": _UNKNOWN.split(), "action": "SCMP_ACT_ALLOW"})
+    calls = {**_SPARE_FIRST_PROCESS, **_SIGNALS}
+    return _profile(
+        machine,
+        [
+            *(_when(name, _int(index, _FIRST_PROCESS), errno=_EPERM) for name, index in calls.items()),
+            *_rules(),
+            {"names": [*_UNKNOWN.split(), *_SPARE_FIRST_PROCESS], "action": "SCMP_ACT_ALLOW"},
+        ],
+    )
 
 
-def _with(machine: str, rule: Rule) -> dict[str, object]:
-    whole = profile(machine)
-    syscalls = whole["syscalls"]
-    assert isinstance(syscalls, list)
-    return {**whole, "syscalls": [*syscalls, rule]}
+def _when(name: str, *arguments: Rule, errno: int | None = None) -> Rule:
+    """Allow a call, or answer it with an error, only if all of these arguments are so."""
+    answer: Rule = {"action": "SCMP_ACT_ALLOW"} if errno is None else {"action": "SCMP_ACT_ERRNO", "errnoRet": errno}
+    return {"names": [name], **answer, "args": list(arguments)}
 
 
-def _when(name: str, index: int, op: str, value: int, value_two: int = 0) -> Rule:
-    """Allow a call only if one of its arguments is so."""
-    argument = {"index": index, "op": op, "value": value, "valueTwo": value_two}
-    return {"names": [name], "action": "SCMP_ACT_ALLOW", "args": [argument]}
+def _masked(index: int, mask: int, value: int) -> Rule:
+    return {"index": index, "op": "SCMP_CMP_MASKED_EQ", "value": mask, "valueTwo": value}
+
+
+def _int(index: int, value: int) -> Rule:
+    """An argument that the kernel takes for an int is this number."""
+    return _masked(index, _INT, value)

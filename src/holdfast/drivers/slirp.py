@@ -4,8 +4,10 @@ The helper is one process per sandbox. Its name on the command line is a path in
 daemon finds it again; it ends by itself with the sandbox's first process (Linux 6.9 and later), and is killed when the
 sandbox is destroyed. As root it lives in the sandbox's cgroup: what it costs counts as the session's.
 
-What must not be reached is blocked by routes that prohibit it, in the sandbox's own network namespace, before the
-helper is started. Nothing in a sandbox has the capability to remove them.
+What must not be reached is blocked twice in the sandbox's own network namespace, before the helper is started: by
+routes that prohibit it, so that programs are told at once; and by policies (xfrm) that look at every packet's
+destination, because a socket that is bound to a device, or sends to many, does not ask the routes. Of the helper's own
+block only the name server is open, at port 53. Nothing in a sandbox has the capability to remove any of this.
 """
 
 import asyncio
@@ -13,8 +15,10 @@ import contextlib
 import ipaddress
 import json
 import os
+import resource
 import select
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Sequence
@@ -24,6 +28,8 @@ from holdfast.drivers.base import Check
 from holdfast.drivers.commands import run
 from holdfast.drivers.host_processes import kill_until_gone, mentioning
 from holdfast.errors import DriverTransient
+from holdfast.network.addresses import Address, Block, closed_blocks
+from holdfast.network.surroundings import neighbourhood
 
 PROGRAM = "slirp4netns"
 DEVICE = "tap0"
@@ -32,7 +38,11 @@ CHECK = "network full"
 REMEDY = "For network full: apt-get install slirp4netns iproute2"
 _TUN = Path("/dev/net/tun")
 _SECONDS = 20.0
-_BLOCKED = ("10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16")
+_MAX_LOG = 1 << 20
+"""What is sent to it decides what it says."""
+_NETLINK_XFRM = 6
+_OWN_BLOCK = "10.0.2.0/24"
+"""The helper's; inside it only the name server has anything to say."""
 _OPTIONS = (
     "--configure",
     "--mtu=65520",
@@ -56,14 +66,29 @@ def check() -> Check:
         return Check(
             CHECK, False, f"this user may not open {_TUN}", f"For network full: chmod 0666 {_TUN}", fatal=False
         )
+    if not _has_policies():
+        remedy = "For network full: a kernel with CONFIG_XFRM_USER (modprobe xfrm_user)"
+        return Check(CHECK, False, "the kernel has no packet policies (xfrm)", remedy, fatal=False)
     return Check(CHECK, True, f"by {shutil.which(PROGRAM)}")
 
 
-class Slirp:
-    """The network of one sandbox, whose directory on the host is ``directory``."""
+def _has_policies() -> bool:
+    try:
+        socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_XFRM).close()
+    except OSError:
+        return False
+    return True
 
-    def __init__(self, directory: Path, *, rootless: bool) -> None:
+
+class Slirp:
+    """The network of one sandbox, whose directory on the host is ``directory``.
+
+    ``opened`` are blocks of internal addresses that it may reach all the same, because the operator says so.
+    """
+
+    def __init__(self, directory: Path, *, rootless: bool, opened: Sequence[Block] = ()) -> None:
         self._directory = directory
+        self._opened = opened
         self._rootless = rootless
         self._name = str(directory / PROGRAM)
         self._log = directory / "slirp.log"
@@ -82,9 +107,9 @@ class Slirp:
 
     async def _block(self, init: int) -> None:
         """The host's own addresses too: NAT would reach them from within the host, past its firewall."""
-        routes = [f"route add prohibit {block}" for block in (*_BLOCKED, *await _own_addresses())]
+        around = await asyncio.to_thread(neighbourhood)
         script = self._directory / "routes"
-        await asyncio.to_thread(script.write_text, "\n".join(routes) + "\n")
+        await asyncio.to_thread(script.write_text, rules(closed_blocks(self._opened, around, await _own_addresses())))
         user = ("--user", "--preserve-credentials") if self._rootless else ()
         command = ("nsenter", "--target", str(init), *user, "--net", "ip", "-batch", str(script))
         done = await run(*command, timeout=_SECONDS)
@@ -107,7 +132,10 @@ class Slirp:
                     stderr=complaints,
                     pass_fds=(tell, alive),
                     start_new_session=True,
+                    restore_signals=False,  # a log that is too large is an error for it, and not its end
                 )
+            with contextlib.suppress(ProcessLookupError):
+                resource.prlimit(helper.pid, resource.RLIMIT_FSIZE, (_MAX_LOG, _MAX_LOG))
             _helpers[self._name] = helper
         except OSError as error:
             os.close(ready)
@@ -149,15 +177,25 @@ class Slirp:
             raise DriverTransient(f"{self._name} was killed but has not ended after {_SECONDS:.0f} s")
 
 
-async def _own_addresses() -> Sequence[str]:
+def rules(closed: Sequence[str]) -> str:
+    """What ``ip -batch`` is to do: IPv4 without the closed blocks, and no IPv6 at all."""
+    lines = [f"route add prohibit {block}" for block in closed]
+    if Path("/proc/net/if_inet6").exists():
+        lines.append("route add prohibit ::/0 metric 1")
+    for protocol in ("udp", "tcp"):
+        place = f"dst {NAME_SERVER}/32 proto {protocol} dport 53"
+        lines.append(f"xfrm policy add dir out {place} action allow priority 1")
+    lines += [f"xfrm policy add dir out dst {block} action block priority 2" for block in (_OWN_BLOCK, *closed)]
+    return "\n".join(lines) + "\n"
+
+
+async def _own_addresses() -> Sequence[Address]:
     done = await run("ip", "-json", "-4", "address", timeout=_SECONDS)
     try:
         found = [entry["local"] for device in json.loads(done.stdout) for entry in device["addr_info"]]
-        addresses = {ipaddress.IPv4Address(text) for text in found}
+        return [ipaddress.IPv4Address(text) for text in found]
     except (ValueError, KeyError, TypeError) as error:
         raise DriverTransient(f"cannot read this host's addresses: {done.complaint()}") from error
-    blocks = [ipaddress.IPv4Network(block) for block in (*_BLOCKED, "127.0.0.0/8")]
-    return [str(address) for address in sorted(addresses) if not any(address in block for block in blocks)]
 
 
 def _move(pid: int, groups: Sequence[Path]) -> None:

@@ -10,13 +10,14 @@ A snapshot has the same layout, without any link. The drivers that keep files on
 """
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast.drivers import snapshot_place, standstill
+from holdfast.drivers import mounts, snapshot_place, standstill
 from holdfast.drivers.base import Driver, SandboxSpec
 from holdfast.drivers.blocking import run_to_the_end
 from holdfast.drivers.disk import Disk, make_template
@@ -58,6 +59,21 @@ class Spaces:
             if self.limited and entry.name.startswith("ses_"):
                 self.of(Path(entry.path)).thaw()
 
+    def trim(self) -> None:
+        """Of all sandboxes. Raises OSError. Blocks, perhaps for seconds."""
+        for entry in os.scandir(self.homes):
+            if self.limited and entry.name.startswith("ses_"):
+                with contextlib.suppress(FileNotFoundError):  # destroyed meanwhile
+                    self.of(Path(entry.path)).trim()
+
+    def read_only(self) -> Sequence[str]:
+        """Whose disks the kernel has made read-only. Raises OSError. Blocks."""
+        broken = mounts.read_only() if self.limited else frozenset()
+        if not broken:
+            return []
+        homes = [Path(entry.path) for entry in os.scandir(self.homes) if entry.name.startswith("ses_")]
+        return [home.name for home in homes if any(str(path) in broken for path in self.of(home).disk_paths())]
+
     async def remove_workspace(self, place: Path) -> None:
         try:
             await Workspace(place, self.homes, limited=self.limited).remove()
@@ -77,6 +93,10 @@ class Space:
     def workspace(self) -> Path:
         """Where the files are that are shown at ``/workspace``. Blocks, like all here that is not awaited."""
         return self._disks()[-1].path / _WORKSPACE
+
+    def disk_paths(self) -> Sequence[Path]:
+        """Where its disks are mounted."""
+        return [disk.path.absolute() for disk in self._disks()]
 
     def _disks(self) -> Sequence[Disk]:
         if not os.path.lexists(self._link):
@@ -173,6 +193,10 @@ class Space:
         used, limits = zip(*(disk.usage() for disk in self._disks()), strict=True)
         return _sum(used), _sum(limits)
 
+    def trim(self) -> None:
+        for disk in self._disks():
+            disk.trim()
+
     def thaw(self) -> None:
         for disk in self._disks():
             standstill.thaw(disk.path)
@@ -199,6 +223,7 @@ class Space:
             places = [scratch, scratch / _WORKSPACE][: len(disks)]
             for place in places[1:]:
                 place.mkdir(mode=0o700)
+            self.trim()
             with self._standstill(disks, init):
                 for disk, place in zip(disks, places, strict=True):
                     disk.save(place)

@@ -2,12 +2,13 @@
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from holdfast.drivers.base import Driver, Handle, SandboxSpec
 from holdfast.drivers.snapshot_facts import SnapshotFacts
 from holdfast.drivers.space import Space, Spaces
+from holdfast.errors import DriverTransient
 
 FillSpace = Callable[[Space], Awaitable[None]]
 """How a new sandbox's space gets its first content."""
@@ -35,6 +36,18 @@ class SpaceDriver(Driver):
 
     async def forget_snapshot(self, source: Path) -> None:
         await self._spaces.forget_snapshot(source)
+
+    async def trim(self) -> None:
+        try:
+            await asyncio.to_thread(self._spaces.trim)
+        except OSError as error:
+            raise DriverTransient(f"cannot trim the disks of sandboxes: {error}") from error
+
+    async def read_only(self) -> Sequence[str]:
+        try:
+            return await asyncio.to_thread(self._spaces.read_only)
+        except OSError as error:
+            raise DriverTransient(f"cannot look at the disks of sandboxes: {error}") from error
 
     async def remove_workspace(self, workspace: Path) -> None:
         await self._spaces.remove_workspace(workspace)

@@ -2,16 +2,21 @@
 
 import os
 import secrets
+import stat
 from pathlib import Path
 
 
 def remove_tree(top: Path) -> None:
     """Remove ``top`` with all that is in it; one that is already gone is fine. Raises OSError on what resists.
 
+    A file or a link that has the name is removed, too: whatever is in the way of a removal must not stop it.
     Subdirectories are moved up to the top before they are emptied, so no path grows long and nothing recurses. Links
     are never followed. Nobody may be writing there any more.
     """
     try:
+        if not stat.S_ISDIR(top.lstat().st_mode):
+            top.unlink()
+            return
         top.chmod(0o700)
         while directories := _empty(top, top):
             for directory in directories:

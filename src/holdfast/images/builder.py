@@ -21,6 +21,7 @@ from holdfast.images.build_log import BuildLog, Tell
 from holdfast.images.build_script import MIRRORS, Lent, script
 from holdfast.images.disk import Lock
 from holdfast.images.exporter import write_tar
+from holdfast.images.names import canonical, directory_of
 from holdfast.images.recipe import Recipe
 from holdfast.images.store import ImageInfo, ImageStore, Origin
 
@@ -61,6 +62,7 @@ class Builder:
         ``rebuild``: also those that are. An earlier build of that name is replaced; an image that was imported only if
         ``replace``. Raises ``BuildFailed``, ``ToolMissing``, ``Conflict``, and what an import raises.
         """
+        name = canonical(name)
         self._store.check_name(name)
         self._refuse_foreign(name, replace)
         self._store.sweep()
@@ -77,7 +79,7 @@ class Builder:
             if not rebuild and present is not None and present.recipe == recipe.digest:
                 return Built(present, cached=True)
             enclosure.need_tools(*_TOOLS)
-            path = self._books() / f"{name}-{recipe.digest[:12]}.log"
+            path = self._books() / f"{directory_of(name)}-{recipe.digest[:12]}.log"
             with BuildLog(path, name, self._tell) as log, self._store.workplace() as place:
                 place.chmod(0o711)  # enclosed programs run under other ids and must be able to pass through
                 build = place / "build"

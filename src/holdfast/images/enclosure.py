@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.drivers.oci_config import IdMap
+from holdfast.drivers.ids import IdMap
 from holdfast.drivers.oci_machine import id_maps
 from holdfast.errors import HoldfastError, RuntimeUnavailable, ToolMissing, Unavailable
 

@@ -14,6 +14,7 @@ from typing import IO
 
 from holdfast.errors import BadInput
 from holdfast.images.layout import HOME, USER_ID
+from holdfast.images.names import canonical
 from holdfast.images.store import HOST, ImageStore
 from holdfast.images.tree import LAST_ID, NOBODY
 
@@ -25,7 +26,7 @@ def export(store: ImageStore, name: str, file: Path) -> int:
 
     Raises ``UnknownImage``, and ``BadInput`` for ``host``, which is not a tree of files.
     """
-    if name == HOST:
+    if canonical(name) == HOST:
         raise BadInput("name: the 'host' image is this very host and cannot be exported; build or import one")
     root = store.root_of(name).layout
     if str(file) == "-":

@@ -15,11 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.images import layout
+from holdfast.images import host_packages, layout
 from holdfast.images.host_etc import MAX_FILE, Survey, generated, readable_by_all, survey
+from holdfast.images.host_packages import Packages
 from holdfast.images.tree import Meta, Tree, split
 
-_VERSION = 1  # goes into the fingerprint: raise it when ``build`` or ``generated`` changes
+_VERSION = 2  # goes into the fingerprint: raise it when ``build`` or ``generated`` changes
 _SYSTEM = re.compile(r"bin|sbin|lib\w*")
 _EMPTY = ("usr", "opt", "srv", "media", "var/lib", "var/cache", "var/log")
 _LINKS = {"var/run": "/run", "var/lock": "/run/lock", "etc/mtab": "/proc/self/mounts"}
@@ -35,6 +36,7 @@ class HostPlan:
     mount_points: tuple[str, ...]
     etc: Survey
     texts: Mapping[str, bytes]
+    packages: Packages
     binds: Mapping[str, Path]
     masked: tuple[str, ...]
     fingerprint: str
@@ -56,9 +58,11 @@ def plan(host: Path, *, id_base: int | None) -> HostPlan:
     bash = (host / "usr/bin/bash").exists() or (host / "bin/bash").exists()
     texts = generated("/bin/bash" if bash else "/bin/sh")
     masked = tuple(path for path in _MASKED if _is_real_directory(host / path[1:]))
-    state = (_VERSION, id_base, links, sorted(binds.items()), masked, etc.links, etc.copies, texts)
+    packages = host_packages.survey(host)
+    apt = (packages.state, packages.texts, packages.programs)
+    state = (_VERSION, id_base, links, sorted(binds.items()), masked, etc.links, etc.copies, texts, apt)
     fingerprint = hashlib.sha256(repr(state).encode("utf-8", "surrogateescape")).hexdigest()[:32]
-    return HostPlan(links, tuple(path[1:] for path in binds), etc, texts, binds, masked, fingerprint)
+    return HostPlan(links, tuple(path[1:] for path in binds), etc, texts, packages, binds, masked, fingerprint)
 
 
 def build(wanted: HostPlan, place: Path, *, id_base: int | None) -> int:
@@ -77,8 +81,20 @@ def build(wanted: HostPlan, place: Path, *, id_base: int | None) -> int:
             _copy(source, tree, f"etc/{path}")
         for path, text in wanted.texts.items():
             tree.content(split(f"etc/{path}"), Meta(0o644, mtime=now), text)
+        _add_packages(tree, wanted.packages, now)
         layout.prepare(tree)
         return tree.size_bytes
+
+
+def _add_packages(tree: Tree, packages: Packages, now: float) -> None:
+    for path in packages.directories:
+        tree.directory(split(path), Meta(0o755, mtime=now))
+    for path, source in packages.copies.items():
+        _copy(source, tree, path)
+    for path, text in packages.texts.items():
+        tree.content(split(path), Meta(0o644, mtime=now), text.encode())
+    for path, text in packages.programs.items():
+        tree.content(split(path), Meta(0o755, mtime=now), text.encode())
 
 
 def _copy(source: Path, tree: Tree, path: str) -> None:

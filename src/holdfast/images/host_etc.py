@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.images.layout import HOME, HOSTS, USER, USER_ID
+from holdfast.images.layout import HOME, HOSTS, PATH, USER, USER_ID
 
 MAX_FILE = 8 << 20
 
@@ -32,6 +32,11 @@ _FILES = (
     "inputrc",
     "locale.alias",
     "vim/vimrc",
+    "adduser.conf",
+    "debconf.conf",
+    "deluser.conf",
+    "login.defs",
+    "ucf.conf",
 )
 _DIRECTORIES = ("alternatives", "ld.so.conf.d", "perl", "terminfo")
 _PATTERNS = ("python3*", "java-*-openjdk")
@@ -62,7 +67,7 @@ def generated(shell: str) -> dict[str, bytes]:
         "nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\n"
         "networks: files\nprotocols: files\nservices: files\nethers: files\nrpc: files\n",
         "shells": "/bin/sh\n/bin/bash\n",
-        "profile": "export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
+        "profile": f"export PATH={PATH}\n"
         'if [ -n "${BASH_VERSION-}" ] && [ -r /etc/bash.bashrc ]; then . /etc/bash.bashrc; fi\n',
         "bash.bashrc": "[ -z \"${PS1-}\" ] && return\nshopt -s checkwinsize\nPS1='\\u@\\h:\\w\\$ '\n",
         # enough for the openssl command, whose compiled-in path leads here

@@ -4,6 +4,7 @@ skopeo fetches or converts them, as whoever we are and with what it knows of log
 each other, enclosed, because layers may be hostile.
 """
 
+import ipaddress
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from typing import Any
 from holdfast.errors import BadInput, DiskFull, TooLarge, Unavailable
 from holdfast.images import enclosure
 from holdfast.images.budget import Budget
+from holdfast.network.addresses import METADATA_NAMES, is_never
 
 REGISTRY = "docker://"
 _REFERENCE = re.compile(r"docker://[A-Za-z0-9][A-Za-z0-9._:/@-]{0,500}")
@@ -52,6 +54,16 @@ class Flat:
 def check_reference(text: str) -> None:
     if not _REFERENCE.fullmatch(text):
         raise BadInput(f"source: {text[:200]!r} is not a reference such as docker://registry.example.org/name:tag")
+    host = text.removeprefix(REGISTRY).partition("/")[0].partition(":")[0]
+    if host.lower().rstrip(".") in METADATA_NAMES or _is_never(host):
+        raise BadInput(f"source: {host} is an address that nobody may reach, and no registry")
+
+
+def _is_never(host: str) -> bool:
+    try:
+        return is_never(ipaddress.ip_address(host))
+    except ValueError:
+        return False  # a name
 
 
 def flatten(source: str, place: Path, budget: Budget) -> Flat:

@@ -12,6 +12,8 @@ from holdfast.images.tree import Meta, Tree, split
 USER = "sandbox"
 USER_ID = 1000
 HOME = "/workspace"
+PATH = f"{HOME}/.local/bin:/opt/holdfast/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Of every session. What pip installs for the user comes first; the second has words for what cannot work."""
 HOSTS = b"127.0.0.1\tlocalhost\n::1\tlocalhost\n"
 
 # path, mode, and whether the mode and owner hold also for a directory that the image brings

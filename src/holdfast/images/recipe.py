@@ -16,13 +16,13 @@ from typing import Literal, cast, get_args
 
 from holdfast.errors import BadInput
 from holdfast.images.layout import USER
+from holdfast.images.names import NAME, RULE
 
 Variant = Literal["apt", "minbase", "essential", "extract"]
 
 _FORMAT = 1  # goes into the hash: raise it when the same recipe comes to make something else
 _DEPTH = 8
 _FILE_BYTES = 64 << 20
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _SUITE = re.compile(r"[a-z][a-z0-9-]*")
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(:[a-z0-9]+)?(=[A-Za-z0-9.+~:-]+)?")
 _PIP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?==[A-Za-z0-9.!+_-]+")
@@ -137,7 +137,7 @@ class _Reader:
             if parent and key in self._table:
                 raise self._wrong(key, "is said by the recipe that begins, not by one with a from")
         return Recipe(
-            name=self._text("name", self._path.stem, self._fits(_NAME, "a-z, 0-9, '.', '_' and '-', at most 63")),
+            name=self._text("name", self._path.stem, self._fits(NAME, RULE)),
             origin=str(self._path),
             parent=parent,
             suite=parent.suite if parent else self._text("suite", "bookworm", self._fits(_SUITE, "such as bookworm")),

@@ -7,12 +7,11 @@
     <root>/<name>/meta.json         which tree is current; an image exists if, and only if, this file does
     <root>/<name>/<tree>/rootfs/    what a session's root is made of; never changed once it is there
 
-A replaced tree stays until ``clean`` is told that no session uses it. A crash leaves at most directories that
-nobody can see, which ``clean`` removes.
+An image with a tag is in ``<name>@<tag>``. A replaced tree stays until ``clean`` is told that no session uses it. A
+crash leaves at most directories that nobody can see, which ``clean`` removes.
 """
 
 import json
-import re
 import secrets
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -31,10 +30,10 @@ from holdfast.images import enclosure, host, layers
 from holdfast.images.budget import MAX_BYTES, Budget
 from holdfast.images.disk import Lock, remove_tree, sync, write_file
 from holdfast.images.importer import explained, import_root
+from holdfast.images.names import RULE, canonical, directory_of, is_name, name_of
 
 HOST = "host"
 Kind = Literal["host", "imported", "built"]
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _TEMPORARY = ".tmp-"
 _HOST_FRESH_SECONDS = 30.0
 _RESOLVED_GRACE_SECONDS = 600.0
@@ -83,6 +82,7 @@ class ImageStore:
 
     async def resolve(self, name: str) -> ImageRoot:
         """What a driver starts a session from. Raises ``UnknownImage``, which names the images that there are."""
+        name = canonical(name)
         image = await (self._resolve_host() if name == HOST else to_thread.run_sync(self.root_of, name))
         self._resolved[image.layout] = time.monotonic()
         return image
@@ -97,14 +97,14 @@ class ImageStore:
         """
         budget = Budget(self._max_bytes)
         try:
-            work = partial(self._import, name, source, replace, budget)
+            work = partial(self._import, canonical(name), source, replace, budget)
             return await to_thread.run_sync(work, abandon_on_cancel=True)
         finally:
             budget.cancel()  # no effect after the end; otherwise the thread stops at its next step and cleans up
 
     async def remove(self, name: str, in_use: Collection[str]) -> None:
         """Remove an image that no session uses. Raises ``ImageNotFound``, ``ImageInUse``; ``BadInput`` for ``host``."""
-        await to_thread.run_sync(self._remove, name, in_use)
+        await to_thread.run_sync(self._remove, canonical(name), {canonical(one) for one in in_use})
 
     async def clean(self, in_use: Collection[Path]) -> int:
         """Remove what crashes left, and replaced trees; returns how many directories went.
@@ -123,21 +123,22 @@ class ImageStore:
     @staticmethod
     def check_name(name: str) -> None:
         """Raises ``BadInput`` for what cannot be the name of a new image."""
-        if not _NAME.fullmatch(name):
-            raise BadInput(f"name: {name[:100]!r} is no image name; use a-z, 0-9, '.', '_' and '-', at most 63 of them")
-        if name == HOST:
+        if not is_name(name):
+            raise BadInput(f"name: {name[:250]!r} is no image name; use {RULE}")
+        if name.partition(":")[0] == HOST:
             raise BadInput("name: 'host' is the host's own system and cannot be made; take another name")
 
     def root_of(self, name: str) -> ImageRoot:
         """As ``resolve``, but not for ``host``."""
-        meta = self._read_meta(name) if _NAME.fullmatch(name) else None
+        name = canonical(name)
+        meta = self._read_meta(name) if is_name(name) else None
         if meta is None:
             known = ", ".join([HOST, *(other for other in self._names() if other != HOST)])
-            raise UnknownImage(f"there is no image {name[:100]!r}; there are: {known}")
+            raise UnknownImage(f"there is no image {name[:250]!r}; there are: {known}")
         return self._image_root(meta)
 
     def info(self, name: str) -> ImageInfo | None:
-        meta = self._read_meta(name) if _NAME.fullmatch(name) else None
+        meta = self._read_meta(name) if is_name(name) else None
         return meta.info if meta else None
 
     def built(self, recipe: str) -> ImageRoot | None:
@@ -149,6 +150,7 @@ class ImageStore:
         self, name: str, source: Path, origin: Origin, *, replace: bool, budget: Budget | None = None
     ) -> ImageInfo:
         """Make an image, as ``import_`` does."""
+        name = canonical(name)
         budget = budget or Budget(self._max_bytes)
         with explained(f"image {name!r}", self._root), self.workplace() as place:
             made = import_root(source, place, id_base=self._id_base, budget=budget)
@@ -236,11 +238,11 @@ class ImageStore:
         if name == HOST:
             raise BadInput("name: the 'host' image is always there and cannot be removed")
         with self._locked():
-            if not _NAME.fullmatch(name) or not self._meta_path(name).exists():
-                raise ImageNotFound(f"there is no image {name[:100]!r}")
+            if not is_name(name) or not self._meta_path(name).exists():
+                raise ImageNotFound(f"there is no image {name[:250]!r}")
             if name in in_use:
                 raise ImageInUse(f"image {name!r} is used by a session; destroy its sessions first")
-            gone = self._put_away(self._root / name)
+            gone = self._put_away(self._home(name))
             sync(self._root)
         remove_tree(gone)
 
@@ -265,9 +267,12 @@ class ImageStore:
         recently = time.monotonic() - _RESOLVED_GRACE_SECONDS
         self._resolved = {path: at for path, at in self._resolved.copy().items() if at > recently}
         keep = in_use | self._resolved.keys()
-        for home in (path for path in self._root.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()):
+        for home in (path for path in self._root.iterdir() if path.is_dir()):
+            name = name_of(home.name)
+            if name is None:
+                continue
             try:
-                meta = self._read_meta(home.name)
+                meta = self._read_meta(name)
             except HoldfastError:
                 continue  # a person must look at it: resolve says so
             trees = [path for path in home.iterdir() if path.is_dir()]
@@ -288,7 +293,7 @@ class ImageStore:
         sync(place)
         with self._locked():
             self._refuse_taken(name, replace)
-            home = self._root / name
+            home = self._home(name)
             home.mkdir(0o711, exist_ok=True)
             tree = home / meta.tree
             if not tree.exists():
@@ -312,7 +317,8 @@ class ImageStore:
             lock.release()
 
     def _names(self) -> Sequence[str]:
-        return sorted(path.parent.name for path in self._root.glob("*/meta.json") if _NAME.fullmatch(path.parent.name))
+        found = (name_of(path.parent.name) for path in self._root.glob("*/meta.json"))
+        return sorted(name for name in found if name is not None)
 
     def _read_meta(self, name: str) -> "_Meta | None":
         path = self._meta_path(name)
@@ -326,10 +332,13 @@ class ImageStore:
             raise HoldfastError(f"{path} is damaged; remove {path.parent} and import the image again") from error
 
     def _meta_path(self, name: str) -> Path:
-        return self._root / name / "meta.json"
+        return self._home(name) / "meta.json"
 
     def _layout(self, name: str, tree: str) -> Path:
-        return self._root / name / tree / "rootfs"
+        return self._home(name) / tree / "rootfs"
+
+    def _home(self, name: str) -> Path:
+        return self._root / directory_of(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable
 import structlog
 
 from holdfast.errors import BadInput, HoldfastError
+from holdfast.keys.ceilings import NO_CEILINGS, Ceilings
 from holdfast.keys.types import ROOT, ROOT_NAME, Caller, KeyView, Scope
 from holdfast.store import KeyRow, KeyStore
 
@@ -67,7 +68,14 @@ class KeyRing:
     # -- changes -----------------------------------------------------------------------------------------------------
 
     async def add(
-        self, name: str, scope: Scope, /, *, owner: str | None, max_sessions: int | None
+        self,
+        name: str,
+        scope: Scope,
+        /,
+        *,
+        owner: str | None,
+        max_sessions: int | None,
+        ceilings: Ceilings = NO_CEILINGS,
     ) -> tuple[KeyView, str]:
         """A new key, and its text, which is kept nowhere. Raises ``Conflict`` if the name is taken."""
         if name == ROOT_NAME:
@@ -81,6 +89,10 @@ class KeyRing:
             hash=_digest(text.encode()).hex(),
             max_sessions=max_sessions,
             created_at=self._clock(),
+            max_cpus=ceilings.max_cpus,
+            max_memory_mb=ceilings.max_memory_mb,
+            max_pids=ceilings.max_pids,
+            max_disk_mb=ceilings.max_disk_mb,
         )
         async with self._changing:
             await self._store.add(row)
@@ -151,7 +163,7 @@ class KeyRing:
 
     def _put(self, row: KeyRow) -> None:
         limit = self._max_sessions if row.max_sessions is None else row.max_sessions
-        caller = Caller(row.id, row.name, Scope(row.scope), row.owner, limit)
+        caller = Caller(row.id, row.name, Scope(row.scope), row.owner, limit, _ceilings(row))
         self._callers.setdefault(bytes.fromhex(row.hash), caller)
         self._ids.add(row.id)
 
@@ -169,7 +181,12 @@ class KeyRing:
             max_sessions=row.max_sessions,
             created_at=row.created_at,
             last_used_at=max(known, default=None),
+            ceilings=_ceilings(row),
         )
+
+
+def _ceilings(row: KeyRow) -> Ceilings:
+    return Ceilings(row.max_cpus, row.max_memory_mb, row.max_pids, row.max_disk_mb)
 
 
 def _digest(key: bytes) -> bytes:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from holdfast.keys.ceilings import NO_CEILINGS, Ceilings
+
 ROOT_NAME = "root"
 """The name of the key from the configuration or the state directory. It is in no table and cannot be removed."""
 
@@ -34,6 +36,8 @@ class Caller:
     owner: str
     max_sessions: int | None
     """How many live sessions its owner may have when it makes another; None: as many as the daemon allows."""
+    ceilings: Ceilings = NO_CEILINGS
+    """The most that a session may have which it makes; those of the daemon hold as well."""
 
     @property
     def sees_all(self) -> bool:
@@ -59,3 +63,4 @@ class KeyView:
     max_sessions: int | None
     created_at: float
     last_used_at: float | None
+    ceilings: Ceilings = NO_CEILINGS

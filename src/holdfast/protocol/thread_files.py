@@ -3,6 +3,8 @@
 from typing import Final
 
 UPLOADS: Final = "/workspace/uploads"
+UPLOAD_ID: Final = "fil_"
+"""How the names of their folders begin."""
 DISPLAY: Final = "/workspace/output/display"
 
 

@@ -23,6 +23,7 @@ from holdfast.runner.quiet import Quiet
 from holdfast.runner.service import Service
 from holdfast.runner.witness import Witness
 
+NAME = "holdfast-init"
 CAPABILITIES = ["exec", "files", "processes", "listen", "dial"]
 BASH_OPTIONS = ["--norc", "--noprofile", "--noediting", "-i"]
 BASH_PLACES = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
@@ -42,13 +43,23 @@ def _extra_environment(text: str) -> dict[str, str]:
     return {str(name): str(value) for name, value in extra.items()} if isinstance(extra, dict) else {}
 
 
+def _choose_signals() -> None:
+    """As PID 1 we end by the link, or are killed from outside: the kernel gives us no signal that we have no use for.
+
+    A handler would be open to everybody inside, and ``kill 1`` or ``pkill`` the end of the session.
+    """
+    signals.signal(signals.SIGINT, signals.SIG_IGN)
+    if os.getpid() != 1:
+        signals.signal(signals.SIGTERM, lambda *_: os._exit(0))
+
+
 def main() -> None:
     linux.hide_from_peers()
+    linux.take_name(NAME)
     linux.wipe_from_environment("HOLDFAST_TOKEN")
     linux.adopt_orphans()
     settings = {name: os.environ.pop(name, "") for name in list(os.environ) if name.startswith("HOLDFAST_")}
-    signals.signal(signals.SIGTERM, lambda *_: os._exit(0))
-    signals.signal(signals.SIGINT, signals.SIG_IGN)
+    _choose_signals()
     os.umask(0o022)
     home = os.environ.get("HOME", "/")
     loop = Loop()

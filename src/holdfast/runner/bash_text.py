@@ -28,7 +28,7 @@ PROLOGUE = (
 
 _RECORD = r"""\builtin printf '%s\0%s\0%s\0' {token} "$__hf" "$PWD" """
 
-_DUMP = "; ".join(
+DUMP = "; ".join(
     (
         r"\builtin declare -p",
         r"\builtin printf '\0'",
@@ -90,9 +90,20 @@ class State:
         return self.has_debug_trap or b"alias {=" in self._aliases or b"alias }=" in self._aliases
 
     @property
+    def has_prompt_hook(self) -> bool:
+        """Whether bash runs something of the user's before it reads our next line."""
+        start = self._variables.find(b" PS1=")
+        prompt = self._variables[start : self._variables.find(b"\ndeclare -", start)] if start >= 0 else b""
+        hooks = b" PROMPT_COMMAND=" in self._variables or b" PS0=" in self._variables
+        return hooks or b"$(" in prompt or b"`" in prompt
+
+    @property
     def idle_timeout(self) -> bool:
         """Whether bash would end itself when nobody talks to it."""
         return b" TMOUT=" in self._variables
+
+    def has_function(self, name: str) -> bool:
+        return name in self._function_names
 
     def source_command(self) -> str:
         """How to run the text of a file in this shell.
@@ -128,7 +139,8 @@ class State:
                 f"\\builtin cd -- {quote(cwd)}".encode("utf-8", "surrogateescape"),
                 f"\\builtin unset {' '.join(gone)}".encode() if gone else b"",
                 self._variables,
-                rb"\builtin unset PROMPT_COMMAND PS0 TMOUT POSIXLY_CORRECT",
+                f"PWD={quote(cwd)}".encode("utf-8", "surrogateescape"),
+                rb"\builtin unset PROMPT_COMMAND PS0 TMOUT POSIXLY_CORRECT; PS1='\s-\v\$ '",
                 *[rb"\builtin shopt -%s %s" % (b"s" if name in self._shopts else b"u", name) for name in _POSIX_RESETS],
                 self._functions,
                 rb"\unset -f . builtin",
@@ -154,11 +166,14 @@ def command_line(
     state: State | None,
     *,
     recall: bool,
+    first: str = "",
+    after: str = "",
 ) -> str:
     """All that bash reads for one command; the command itself is in ``directory/cmd``.
 
     ``token`` goes in front of the record: who does not know it cannot forge one. ``recall`` sources
-    ``directory/status`` first, which sets ``$?`` to that of the command before.
+    ``directory/status`` first, which sets ``$?`` to that of the command before. ``first`` and ``after`` are words of
+    ours that go before all else and right behind the command.
     """
     assignments = "".join([f"{name}={quote(value)} " for name, value in env.items()])
     template = state.source_command() if state is not None else r"{env}\. {directory}/cmd "
@@ -169,8 +184,9 @@ def command_line(
     record = _RECORD.replace("{token}", token)
     report = _report(directory, token, in_fork=state is not None and state.bends_groups)
     return (
-        f"__hf=; {go}{remember}{run}<{stdin} >{directory}/out 2>|{directory}/begun 2>{directory}/err; "
-        f"__hf=$?; {back}{record}>|{directory}/result; {report}\n"
+        f"__hf= __hf_at={directory}; {first}{go}{remember}"
+        f"{run}<{stdin} >{directory}/out 2>|{directory}/begun 2>{directory}/err; "
+        f"__hf=$? __hf_at=; {after}{back}{record}>|{directory}/result; {report}\n"
     )
 
 
@@ -180,15 +196,15 @@ def _report(directory: str, token: str, *, in_fork: bool, first: str = "") -> st
     The ``||`` keeps ``set -e`` from taking a word of ours for a failure of the user's; an assignment is the one
     thing that no alias and no function can catch.
     """
-    words = f"{first}{_RECORD}; {_DUMP};".replace("{token}", token)
+    words = f"{first}{_RECORD}; {DUMP};".replace("{token}", token)
     group = f"( {words} )" if in_fork else f"{{ {words} }}"
     return f"{group} >|{directory}/state || __hf=$__hf"
 
 
-def report_again(directory: str, token: str, back: str | None) -> str:
+def report_again(directory: str, token: str, back: str | None, after: str = "") -> str:
     """Ask a shell whose line was abandoned, by an interrupt, for the report that it did not get to."""
     go = f"\\builtin cd -- {quote(back)}; " if back is not None else ""
-    return f"__hf=${{__hf:-$?}}; {go}{_report(directory, token, in_fork=True)}\n"
+    return f"__hf=${{__hf:-$?}}; {after}{go}{_report(directory, token, in_fork=True)}\n"
 
 
 def report_past_shadows(directory: str, token: str) -> str:

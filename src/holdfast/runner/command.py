@@ -8,7 +8,7 @@ import time
 
 from holdfast.protocol.messages import STDERR, STDOUT
 from holdfast.runner import bash_text
-from holdfast.runner.interleave import merge
+from holdfast.runner.interleave import Held
 from holdfast.runner.loop import HANG_UP, Loop
 from holdfast.runner.pipes import Pipes, read
 
@@ -24,6 +24,9 @@ CHUNK = 1 << 18
 STATE_LIMIT = 16 << 20
 LINE_BYTES = 3000
 PATIENCE_SECONDS = 0.005
+LOOK_SECONDS = 0.05
+LOOKS = 4
+"""How often to look again, while a command writes to both streams, before their order is taken to be known."""
 
 
 class Command:
@@ -59,8 +62,12 @@ class Command:
         self._dump = bytearray()
         self._patience: Timer | None = None
         self._was_patient = True
+        self._held = Held()
+        self._looks = 0
+        self._look_timer: Timer | None = None
         self._mark = self.token.encode() + b"\0"
         self.stdin = "/dev/null"
+        self.words_after = ""
         try:
             pipes.take_up(job.cmd + b"\n", self._on_result, self._on_state, self._on_output)
             if last_status:
@@ -86,11 +93,35 @@ class Command:
         return (read(fd, CHUNK) or b"") if fd >= 0 else b""
 
     def _keep(self, data: tuple[bytes, bytes]) -> None:
-        """Add to the output what was read of both streams at once, in the order in which it was written."""
+        """Add to the output what was read of both streams, or hold it until their order is known."""
         if data[0] or data[1]:
             self._begun = True
-            for stream, piece in merge(data, self._order.runs()):
-                self.job.output.add(stream, piece)
+        self._held.add(data, self._order.runs())
+        if self._held.is_clear or self._held.size > CHUNK:
+            self._release()
+        elif self._look_timer is None:
+            self._looks = 0
+            self._look_timer = self._loop.after(LOOK_SECONDS, self._look_again)
+
+    def _look_again(self) -> None:
+        """Nothing more has come since, or it has been long enough."""
+        self._look_timer = None
+        if self.finished:
+            return
+        self._looks += 1
+        before = self._held.size
+        self._held.add((self._take(STDOUT), self._take(STDERR)), self._order.runs())
+        if self._held.size == before or self._looks >= LOOKS:
+            self._release()
+        else:
+            self._look_timer = self._loop.after(LOOK_SECONDS, self._look_again)
+
+    def _release(self) -> None:
+        if self._look_timer is not None:
+            self._look_timer.cancel()
+            self._look_timer = None
+        for stream, piece in self._held.release():
+            self.job.output.add(stream, piece)
 
     def give(self, line: str) -> str:
         """What to say to bash for ``line``: itself, or how to source it from a file when it is too long for a pipe."""
@@ -113,6 +144,8 @@ class Command:
             if not data[0] and not data[1]:
                 break
             self._keep(data)
+        self._held.add((b"", b""), self._order.runs())
+        self._release()
         self.finished = True
         self.pipes.resume_outputs()
 

@@ -1,4 +1,4 @@
-"""System calls that Python does not offer: two of prctl(2), inotify, and a rename that replaces nothing.
+"""System calls that Python does not offer: some of prctl(2), inotify, and a rename that replaces nothing.
 
 ``ctypes`` itself costs 3 ms to import, so this goes to the C module below it.
 """
@@ -10,6 +10,7 @@ import errno
 import os
 
 _PR_SET_DUMPABLE = 4
+_PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _IN_MODIFY = 2
 _RENAME_NOREPLACE = 1
@@ -32,6 +33,10 @@ class _CFunctionWithErrno(_ctypes.CFuncPtr):
 
 class _CAddress(_ctypes._SimpleCData):  # type: ignore[type-arg]  # not generic at run time
     _type_ = "P"
+
+
+class _CSize(_ctypes._SimpleCData):  # type: ignore[type-arg]  # not generic at run time
+    _type_ = "L"
 
 
 class _CFunctionForAddress(_ctypes.CFuncPtr):
@@ -68,6 +73,27 @@ def wipe_from_environment(name: str) -> None:
     if address:
         fill = _CFunctionOnMemory(_ctypes.dlsym(_libc, "memset"))
         fill(_CAddress(address), ord("x"), len(os.fsencode(os.environ.get(name, ""))))
+
+
+def take_name(name: str) -> None:
+    """Be ``name`` in ``ps``, ``pkill`` and ``/proc/PID/cmdline``, where the interpreter and its arguments stand.
+
+    Who types ``pkill -f python`` means programs of his own. The kernel shows the memory in which it has put the
+    arguments; they end where the environment begins. A last byte that is not zero says that they are one text.
+    """
+    _prctl(_PR_SET_NAME, os.fsencode(name), 0, 0, 0)
+    with open("/proc/self/cmdline", "rb") as file:
+        shown = file.read()
+    first = next(iter(os.environ), "")
+    value = _CFunctionForAddress(_ctypes.dlsym(_libc, "getenv"))(os.fsencode(first)) if first else None
+    text = os.fsencode(name)
+    if not value or len(text) + 2 > len(shown):
+        return
+    start = int(value) - len(os.fsencode(first)) - 1 - len(shown)
+    if _CFunction(_ctypes.dlsym(_libc, "memcmp"))(_CAddress(start), shown, _CSize(len(shown))):
+        return  # this kernel has put them elsewhere
+    copy = _CFunctionOnMemory(_ctypes.dlsym(_libc, "memcpy"))
+    copy(_CAddress(start), text.ljust(len(shown) - 1, b"\0") + b" ", _CSize(len(shown)))
 
 
 def adopt_orphans() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 
-from holdfast.runner import bash_text, processes
+from holdfast.runner import bash_text, end_hook, processes
 from holdfast.runner.bash import Bash
 from holdfast.runner.bash_text import State
 from holdfast.runner.command import Command
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from holdfast.runner.loop import Loop, Timer
 
 BEGIN_SECONDS = 5.0
+HOOK_SECONDS = 1.0
+"""The same for a shell that runs something of the user's before each prompt, which may take as long as it likes."""
 TICK_SECONDS = 0.25
 ANSWER_SECONDS = 1.0
 """How long a shell that is free may take over a request for its report before it is taken for one that cannot."""
@@ -63,6 +65,8 @@ class Shell:
         self._order = WriteOrder()
         self._bash: Bash | None = None
         self._state: State | None = None
+        self._has_end_hook = False
+        self._before_end: tuple[str, State | None] | None = None
         self._count = 0
         self._queue: deque[Exec] = deque()
         self._command: Command | None = None
@@ -165,8 +169,19 @@ class Shell:
             self._cwd,
             self._state,
             recall=recall,
+            first=self._words_first(command),
+            after=command.words_after,
         )
         bash.say(command.give(line))
+
+    def _words_first(self, command: Command) -> str:
+        """So that the state is told if this command ends the shell, whatever it and those before do with EXIT traps."""
+        words = "" if self._has_end_hook else f"{end_hook.keep(self._directory)}; "
+        shadowed = self._state is not None and (self._state.has_debug_trap or self._state.has_function("trap"))
+        if end_hook.needs_function(command.job.cmd) and not shadowed:
+            words += f"{end_hook.define(self._directory)}; "
+            command.words_after = f"{end_hook.UNDEFINE}; "
+        return words
 
     def _prepare(self, job: Exec, last_status: int) -> Command:
         """With the pipes of the command before, if they are as they were; else with new ones."""
@@ -184,7 +199,9 @@ class Shell:
         """Something came through a command's result or state pipe."""
         if command.state is not None and command.reported:
             had_debug_trap = self._state is not None and self._state.has_debug_trap
-            self._state = State(command.state, builtin_is_hidden=command.asked_past_shadows)
+            dump, self._has_end_hook = end_hook.split(command.state, self._directory)
+            self._state = State(dump, builtin_is_hidden=command.asked_past_shadows)
+            self._before_end = None
             self._stay_awake()
             if self._state.has_debug_trap and not had_debug_trap and not command.asked_again:
                 self._ask_again(command)  # the new trap has spoken into this report
@@ -217,8 +234,8 @@ class Shell:
     def _ask_again(self, command: Command) -> None:
         """The line was abandoned before its report."""
         if self._bash is not None and self._listen_again(command):
-            back = self._cwd if command.job.cwd else None
-            self._bash.say(bash_text.report_again(command.pipes.directory, command.token, back))
+            place = command.pipes.directory, command.token, self._cwd if command.job.cwd else None
+            self._bash.say(bash_text.report_again(*place, command.words_after))
 
     def _listen_again(self, command: Command) -> bool:
         for repair in (self._make_order, self._dismiss):
@@ -238,7 +255,8 @@ class Shell:
         """All that is this shell's on disk."""
         pipes = [command.pipes for command in (*self._background, self._command) if command is not None]
         pipes += [self._spare] if self._spare is not None else []
-        return {self._directory, self._restore_file}.union(*[each.paths() for each in pipes if each.in_use])
+        own = {self._directory, self._restore_file, *[f"{self._directory}/{name}" for name in end_hook.NAMES]}
+        return own.union(*[each.paths() for each in pipes if each.in_use])
 
     def _is_past_command(self) -> bool:
         """Whether bash has left the command: its stdin is its own input again, and not the command's."""
@@ -264,7 +282,7 @@ class Shell:
         if self._deadline is not None and self._deadline.passed:
             return
         if not command.begun():
-            if time.monotonic() - command.started > BEGIN_SECONDS:
+            if time.monotonic() - command.started > self._patience(command):
                 self._kill()
         elif command.status is None and self._is_past_command() and not self._is_busy(bash):
             if not command.asked_again:
@@ -276,6 +294,12 @@ class Shell:
                 self._dismiss()
             else:
                 self._kill()
+
+    def _patience(self, command: Command) -> float:
+        """How long to wait until the shell begins on a command before it is given to another one."""
+        if self._attempt > 1 or self._state is None or not self._state.has_prompt_hook:
+            return BEGIN_SECONDS  # a new shell has no such hooks
+        return min(HOOK_SECONDS, command.job.timeout / 2)
 
     def _is_busy(self, bash: Bash) -> bool:
         """Whether the shell computes, or has a child that it did not have before this command."""
@@ -386,11 +410,13 @@ class Shell:
     def _start_bash(self) -> Bash:
         bash = Bash(self._loop, self._argv, self._env, self._cwd, self._on_exit)
         bash.say(bash_text.PROLOGUE)
+        os.makedirs(self._directory, 0o700, exist_ok=True)
+        end_hook.write(self._directory)
         if self._state is not None:
-            os.makedirs(self._directory, 0o700, exist_ok=True)
-            with open(self._restore_file, "wb") as file:
-                file.write(self._state.restore_script(self._cwd, self._env))
+            end_hook.replace(self._restore_file, self._state.restore_script(self._cwd, self._env))
             bash.say(f"\\. {self._restore_file}\n")
+        bash.say(f"{end_hook.keep(self._directory)}\n")
+        self._has_end_hook = True
         return bash
 
     def _kill(self) -> None:
@@ -408,6 +434,7 @@ class Shell:
             self._spare.close(outputs=True)
             self._spare = None
         self._end_report()
+        self._take_last_state(command)
         if command is None:
             self._next()
         elif deadline is not None and deadline.passed:
@@ -419,9 +446,26 @@ class Shell:
         else:
             self._finish(KILLED)
 
+    def _take_last_state(self, command: Command | None) -> None:
+        """As it was when a command ended the shell. Of a shell that ends by itself all has been told already."""
+        found = end_hook.take(self._directory)
+        if found is None or command is None or command.never_ran or not command.begun():
+            return
+        cwd, dump = found
+        self._before_end = self._cwd, self._state
+        self._state = State(end_hook.split(dump, self._directory)[0], builtin_is_hidden=False)
+        if command.job.cwd is None and cwd.startswith("/") and os.path.isdir(cwd):
+            self._cwd = cwd
+
     def _try_again(self, command: Command) -> None:
-        """It died before it began on the command: safe to give the command to a new one, at last without old state."""
-        if self._attempt == ATTEMPTS - 1 and not command.never_ran:
+        """It died before it began on the command: safe to give the command to a new one, at last without old state.
+
+        A state that was told at a shell's end may be what ends the next one: then that of before is tried first.
+        """
+        if self._before_end is not None:
+            self._cwd, self._state = self._before_end
+            self._before_end = None
+        elif self._attempt == ATTEMPTS - 1 and not command.never_ran:
             self._state = None
         self._stop_watching()
         command.drain()

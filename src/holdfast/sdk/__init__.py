@@ -16,7 +16,7 @@ from holdfast.sdk.exec_stream import ExecStream
 from holdfast.sdk.file_results import FileChange, FileEntry, FileLink, FolderCopy
 from holdfast.sdk.files import Files
 from holdfast.sdk.images import Images
-from holdfast.sdk.kept import SnapshotInfo, Snapshots, WorkspaceInfo, Workspaces
+from holdfast.sdk.kept import SnapshotInfo, Snapshots, StrayInfo, Strays, WorkspaceInfo, Workspaces
 from holdfast.sdk.keys import Keys
 from holdfast.sdk.output import Chunk
 from holdfast.sdk.ports import Forward, Listening
@@ -96,6 +96,8 @@ __all__ = [
     "SlashCommand",
     "SnapshotInfo",
     "Snapshots",
+    "StrayInfo",
+    "Strays",
     "SyncClient",
     "SyncFiles",
     "SyncImages",

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from holdfast.sdk.discovery import find
 from holdfast.sdk.images import Images
-from holdfast.sdk.kept import Snapshots, Workspaces
+from holdfast.sdk.kept import Snapshots, Strays, Workspaces
 from holdfast.sdk.keys import Keys
 from holdfast.sdk.results import Limits, SessionInfo, new_key, of_wire
 from holdfast.sdk.session import PendingSession, Session
@@ -43,6 +43,7 @@ class Client:
         self.keys = Keys(self._transport)
         self.snapshots = Snapshots(self._transport)
         self.workspaces = Workspaces(self._transport)
+        self.strays = Strays(self._transport)
 
     @property
     def url(self) -> str:
@@ -121,14 +122,18 @@ class Client:
         *,
         kinds: str | Iterable[str] | None = None,
         session_id: str | None = None,
+        thread: str | None = None,
         follow: bool = True,
     ) -> AsyncGenerator[SessionEvent, None]:
-        """What happened to sessions after event ``after`` (None: all that are kept), and then what happens, for ever.
+        """What happened to sessions and threads after event ``after`` (None: all that are kept), and then what happens,
+        for ever. ``thread`` is a key: only of that one.
 
         In order, each once. A connection that breaks, or a daemon that starts again, is bridged. Keep the ``seq`` of
         the last event that you have dealt with, to go on after it. ``follow=False`` ends with what there is now.
         """
-        return session_events(self._transport, after=after, kinds=kinds, session_id=session_id, follow=follow)
+        return session_events(
+            self._transport, after=after, kinds=kinds, session_id=session_id, thread=thread, follow=follow
+        )
 
     def thread(self, key: str, *, owner: str | None = None) -> Thread:
         """The conversation of this key. Asks nobody; the first message makes it. ``owner`` is for admins."""

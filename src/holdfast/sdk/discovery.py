@@ -1,7 +1,8 @@
 """Where the daemon is and which key opens it, when the caller does not say.
 
 Arguments win over ``HOLDFAST_URL`` and ``HOLDFAST_API_KEY``, which win over the files that a daemon on this machine
-leaves in its state directory: ``daemon.json`` (its URL) and ``api_key``.
+leaves in its state directory: ``daemon.json`` (its URL) and ``api_key``. That directory is ``HOLDFAST_STATE_DIR``, else
+what ``holdfast.yaml`` says, which is looked for where the daemon looks for it, else the usual one.
 """
 
 import ipaddress
@@ -12,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from holdfast.errors import BadInput, Unauthorized
+from holdfast.errors import BadInput, ConfigError, Unauthorized
+from holdfast.protocol.places import find_config_file
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 SYSTEM_STATE = Path("/var/lib/holdfast")
@@ -24,32 +26,77 @@ class Endpoint:
     api_key: str
 
 
-def find(url: str | None = None, api_key: str | None = None, env: Mapping[str, str] | None = None) -> Endpoint:
-    """The daemon to talk to. Raises ``BadInput`` or ``Unauthorized`` with what to do."""
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """What a configuration file says that a client wants to know."""
+
+    state_dir: Path | None = None
+    api_key: str | None = None
+
+
+def find(
+    url: str | None = None,
+    api_key: str | None = None,
+    env: Mapping[str, str] | None = None,
+    config: Path | None = None,
+) -> Endpoint:
+    """The daemon to talk to. Raises ``BadInput``, ``ConfigError`` or ``Unauthorized`` with what to do."""
     env = os.environ if env is None else env
-    dirs = list(state_dirs(env))
+    given_url, given_key = url or env.get("HOLDFAST_URL"), api_key or env.get("HOLDFAST_API_KEY")
+    settings = _Settings() if given_url and given_key else _configured(config, env)
+    dirs = list(state_dirs(env, settings.state_dir))
     local_url = next((found for place in dirs if (found := _url_in(place))), DEFAULT_URL)
-    url = (url or env.get("HOLDFAST_URL") or local_url).rstrip("/")
+    url = (given_url or local_url).rstrip("/")
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise BadInput(f"{url!r} is not a URL of a daemon; it looks like {DEFAULT_URL}")
-    key = api_key or env.get("HOLDFAST_API_KEY")
-    if not key and (url == local_url or _is_loopback(parts.hostname)):  # never send this machine's key elsewhere
-        key = next((found for place in dirs if (found := _read(place / "api_key"))), None)
+    is_here = _is_loopback(parts.hostname)
+    if settings.state_dir is not None and not given_url and not is_here:
+        given_key = api_key  # a file in the directory one happens to be in must not send the variable's key elsewhere
+    key = given_key
+    if not key and (url == local_url or is_here):  # never send this machine's key elsewhere
+        key = settings.api_key or next((found for place in dirs if (found := _read(place / "api_key"))), None)
+        if not key:
+            raise Unauthorized(_no_key_here(url, dirs))
     if not key:
-        raise Unauthorized(_no_key(url, dirs))
+        raise Unauthorized(
+            f"no API key for {url}: set HOLDFAST_API_KEY, or give --key, to a key of that daemon "
+            "(`holdfast key add` makes one there; keys of this machine are never sent to another)"
+        )
     return Endpoint(url, key)
 
 
-def state_dirs(env: Mapping[str, str]) -> Iterator[Path]:
+def state_dirs(env: Mapping[str, str], configured: Path | None = None) -> Iterator[Path]:
     """The places where a daemon may keep its state, the likeliest first."""
     if chosen := env.get("HOLDFAST_STATE_DIR"):
         yield Path(chosen)
+        return
+    if configured is not None:
+        yield configured
         return
     home = env.get("XDG_STATE_HOME") or (Path(env["HOME"]) / ".local/state" if env.get("HOME") else None)
     own = Path(home) / "holdfast" if home else None
     order = [SYSTEM_STATE, own] if os.geteuid() == 0 else [own, SYSTEM_STATE]
     yield from (place for place in order if place is not None)
+
+
+def _configured(config: Path | None, env: Mapping[str, str]) -> _Settings:
+    file = find_config_file(config, env)
+    text = None if file is None else _read(file)
+    if text is None:  # none, an empty one, or one that is not for us
+        return _Settings()
+    import yaml  # only where there is a file
+
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigError(f"{file}: is not valid YAML; `holdfast doctor` says where") from None
+    if not isinstance(data, dict):
+        return _Settings()
+    place, key = data.get("state_dir"), data.get("api_key")
+    return _Settings(
+        Path(place).expanduser() if isinstance(place, str) else None, key if isinstance(key, str) else None
+    )
 
 
 def _url_in(place: Path) -> str | None:
@@ -74,7 +121,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _no_key(url: str, dirs: list[Path]) -> str:
+def _no_key_here(url: str, dirs: list[Path]) -> str:
     hidden = [str(place / "api_key") for place in dirs if _exists(place / "api_key")]
     if hidden:
         return f"the API key in {hidden[0]} is not readable by this user; set HOLDFAST_API_KEY or run as its owner"

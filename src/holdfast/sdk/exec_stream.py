@@ -1,6 +1,7 @@
 """A command that is followed while it runs."""
 
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from urllib.parse import quote
 
 from holdfast.errors import HoldfastError
@@ -44,13 +45,14 @@ class ExecStream:
         return self._chunks
 
     async def _follow(self) -> AsyncGenerator[Chunk, None]:
-        async for event in follow(self._open, self._offset):
-            if isinstance(event, Chunk):
-                yield event
-            elif event.kind == "started":
-                self.exec_id = event.data["exec_id"]
-            elif event.kind == "exit":
-                self._result = of_wire(ExecEnd, event.data)
+        async with aclosing(follow(self._open, self._offset)) as events:
+            async for event in events:
+                if isinstance(event, Chunk):
+                    yield event
+                elif event.kind == "started":
+                    self.exec_id = event.data["exec_id"]
+                elif event.kind == "exit":
+                    self._result = of_wire(ExecEnd, event.data)
 
     def _open(self, position: int) -> Opening:
         """The first time it starts the command; the key makes that safe to repeat until the exec id is known."""

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -63,7 +64,8 @@ class Files:
         """``path`` to a local file, which changes as a whole or not at all and gets the same mode."""
         entry = await self.stat(path, follow=True)
         local = Path(target)
-        await write_file(local, counted(self.stream(path), progress))
+        async with aclosing(counted(self.stream(path), progress)) as pieces:
+            await write_file(local, pieces)
         local.chmod(entry.mode & 0o777)
         return entry
 
@@ -89,7 +91,8 @@ class Files:
 
     async def download_folder(self, path: str, target: LocalPath, *, progress: Progress | None = None) -> FolderCopy:
         """What is in the folder ``path`` into a local folder, and nothing out of it, whatever names are in there."""
-        return await write_folder(Path(target), counted(self.pack(path), progress))
+        async with aclosing(counted(self.pack(path), progress)) as pieces:
+            return await write_folder(Path(target), pieces)
 
     async def pack(self, path: str, *, gzip: bool = False) -> AsyncGenerator[bytes, None]:
         """A folder as a tar."""

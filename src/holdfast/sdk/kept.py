@@ -1,4 +1,4 @@
-"""What outlives sessions, as the caller manages it: ``client.snapshots`` and ``client.workspaces``."""
+"""What outlives sessions, as the caller manages it: ``client.snapshots``, ``client.workspaces``, ``client.strays``."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -41,6 +41,20 @@ class WorkspaceInfo:
     last_used_at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class StrayInfo:
+    """What was somebody's and is unknown to the database. ``remove_at`` None: it is never removed by itself."""
+
+    id: str
+    kind: str
+    """``session``, ``snapshot`` or ``workspace``."""
+    owner: str | None
+    name: str | None
+    last_used_at: datetime
+    aside_at: datetime
+    remove_at: datetime | None
+
+
 class Snapshots:
     """By name or id. ``session.snapshot`` takes one, ``client.create_session(snapshot=…)`` starts from one."""
 
@@ -74,3 +88,23 @@ class Workspaces:
     async def remove(self, name: str) -> None:
         """With all its files. Refused while a session has it."""
         await self._transport.call("DELETE", f"/v1/workspaces/{quote(name, safe='')}")
+
+
+class Strays:
+    """For admins: what a lost or older database does not know any more."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def list(self) -> list[StrayInfo]:
+        """Those set aside last come first."""
+        data = await self._transport.call("GET", "/v1/strays")
+        return [of_wire(StrayInfo, one) for one in data["strays"]]
+
+    async def adopt(self, id: str) -> StrayInfo:
+        """Bring it back, with its id, its owner and its files. Returns what it was."""
+        return of_wire(StrayInfo, await self._transport.call("POST", f"/v1/strays/{quote(id, safe='')}/adopt"))
+
+    async def remove(self, id: str) -> None:
+        """With its files, before its time is up."""
+        await self._transport.call("DELETE", f"/v1/strays/{quote(id, safe='')}")

@@ -10,13 +10,33 @@ class Keys:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def add(self, name: str, scope: str, *, owner: str | None = None, max_sessions: int | None = None) -> NewKey:
+    async def add(
+        self,
+        name: str,
+        scope: str,
+        *,
+        owner: str | None = None,
+        max_sessions: int | None = None,
+        max_cpus: float | None = None,
+        max_memory_mb: int | None = None,
+        max_pids: int | None = None,
+        max_disk_mb: int | None = None,
+    ) -> NewKey:
         """Make a key with scope ``read``, ``use`` or ``admin``. Its text is in the result and nowhere else.
 
-        ``owner`` is whose sessions it makes and sees, by default its own name. Not repeated when the connection
-        breaks: remove the key then, and add it again.
+        ``owner`` is whose sessions it makes and sees, by default its own name. ``max_cpus`` and those after it are
+        the most that each of its sessions may have; the daemon's own ceilings hold as well.
+
+        Not repeated when the connection breaks: remove the key then, and add it again.
         """
-        body = {"name": name, "scope": scope, "owner": owner, "max_sessions": max_sessions}
+        body: dict[str, object] = {"name": name, "scope": scope, "owner": owner, "max_sessions": max_sessions}
+        ceilings = {
+            "max_cpus": max_cpus,
+            "max_memory_mb": max_memory_mb,
+            "max_pids": max_pids,
+            "max_disk_mb": max_disk_mb,
+        }
+        body |= {name: value for name, value in ceilings.items() if value is not None}  # older daemons do not know them
         data = await self._transport.call("POST", "/v1/keys", json_body=body)
         return NewKey(data["key"], of_wire(KeyInfo, data))
 

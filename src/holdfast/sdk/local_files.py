@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
 
 from holdfast.folders.pack import pack
@@ -110,9 +110,13 @@ def _unpack_from(readable: int, folder: Path) -> FolderCopy:
         return FolderCopy(unpacker.files, unpacker.bytes, tuple(unpacker.left_out))
 
 
-async def counted(pieces: AsyncIterator[bytes], progress: Callable[[int], None] | None) -> AsyncIterator[bytes]:
-    """The same pieces; ``progress`` is told the size of each."""
-    async for piece in pieces:
-        yield piece
-        if progress is not None:
-            progress(len(piece))
+async def counted(pieces: AsyncIterator[bytes], progress: Callable[[int], None] | None) -> AsyncGenerator[bytes, None]:
+    """The same pieces; ``progress`` is told the size of each. Closes them with itself."""
+    try:
+        async for piece in pieces:
+            yield piece
+            if progress is not None:
+                progress(len(piece))
+    finally:
+        if isinstance(pieces, AsyncGenerator):
+            await pieces.aclose()

@@ -1,6 +1,7 @@
 """Programs in the background of a session."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import quote
@@ -88,11 +89,12 @@ class Process:
             params = {"offset": str(position)}
             return self._transport.stream("GET", self._path + "/stream", params=params, timeout=SILENCE_SECONDS)
 
-        async for event in follow(open_at, offset):
-            if isinstance(event, Chunk):
-                yield event
-            elif event.kind == "exit":
-                self.info = of_wire(ProcessInfo, event.data)
+        async with aclosing(follow(open_at, offset)) as events:
+            async for event in events:
+                if isinstance(event, Chunk):
+                    yield event
+                elif event.kind == "exit":
+                    self.info = of_wire(ProcessInfo, event.data)
 
     async def write(self, data: str | bytes, *, close: bool = False) -> None:
         """To its input; returns when its pipe has taken it."""

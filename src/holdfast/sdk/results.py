@@ -156,6 +156,10 @@ class KeyInfo:
     max_sessions: int | None
     created_at: datetime
     last_used_at: datetime | None
+    max_cpus: float | None = None
+    max_memory_mb: int | None = None
+    max_pids: int | None = None
+    max_disk_mb: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What happens to sessions, for those who want to know: ``client.events``."""
+"""What happens to sessions and threads, for those who want to know: ``client.events``."""
 
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
@@ -19,7 +19,8 @@ Params = dict[str, str | list[str]]
 
 @dataclass(frozen=True, slots=True)
 class SessionEvent:
-    """``data`` is the session right after it: status, reason, error, image, metadata.
+    """``data`` is the session right after it: status, reason, error, image, metadata. Of a thread, whose kinds begin
+    with ``thread.``, it is what happened, and ``thread_key`` says to which; ``session_id`` is then that of its sandbox.
 
     The kind ``gap`` means that events were missed because they are no longer kept: ``seq`` is the last one that is
     gone, and ``session_id`` and ``at`` are None.
@@ -30,6 +31,8 @@ class SessionEvent:
     session_id: str | None
     at: datetime | None
     data: Mapping[str, Any]
+    thread_id: str | None = None
+    thread_key: str | None = None
 
 
 async def session_events(
@@ -38,6 +41,7 @@ async def session_events(
     after: int | None,
     kinds: str | Iterable[str] | None,
     session_id: str | None,
+    thread: str | None = None,
     follow: bool,
 ) -> AsyncGenerator[SessionEvent, None]:
     params: Params = {}
@@ -45,6 +49,8 @@ async def session_events(
         params["kind"] = [kinds] if isinstance(kinds, str) else list(kinds)
     if session_id is not None:
         params["session_id"] = session_id
+    if thread is not None:
+        params["thread"] = thread
     going = (
         followed(lambda last: _stream(transport, params, last), after) if follow else _pages(transport, params, after)
     )
@@ -82,7 +88,7 @@ async def _pages(transport: Transport, params: Params, after: int | None) -> Asy
 def _of_stream(event: WireEvent) -> SessionEvent | None:
     if event.kind == GAP:
         return _gap(event.data["after"], event.data["oldest"])
-    if event.kind == "session":
+    if event.kind in ("session", "thread"):
         return of_wire(SessionEvent, event.data)
     return None  # of a newer daemon
 

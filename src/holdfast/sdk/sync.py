@@ -18,7 +18,7 @@ from holdfast.sdk.client import DEFAULT_RETRIES, DEFAULT_SECONDS, Client
 from holdfast.sdk.exec_stream import ExecStream
 from holdfast.sdk.files import Files
 from holdfast.sdk.images import Images
-from holdfast.sdk.kept import Snapshots, Workspaces
+from holdfast.sdk.kept import Snapshots, Strays, Workspaces
 from holdfast.sdk.keys import Keys
 from holdfast.sdk.output import Chunk
 from holdfast.sdk.portal import iterate
@@ -233,6 +233,12 @@ class SyncWorkspaces(Sync[Workspaces]):
     remove = forward(Workspaces.remove)
 
 
+class SyncStrays(Sync[Strays]):
+    list = forward(Strays.list)
+    adopt = forward(Strays.adopt)
+    remove = forward(Strays.remove)
+
+
 class SyncKeys(Sync[Keys]):
     add = forward(Keys.add)
     list = forward(Keys.list)
@@ -261,6 +267,7 @@ class SyncClient(Sync[Client]):
         self.keys = SyncKeys(self._portal, client.keys)
         self.snapshots = SyncSnapshots(self._portal, client.snapshots)
         self.workspaces = SyncWorkspaces(self._portal, client.workspaces)
+        self.strays = SyncStrays(self._portal, client.strays)
         self._stop = weakref.finalize(self, _shut, self._portal, client, running)
 
     @property
@@ -277,10 +284,11 @@ class SyncClient(Sync[Client]):
         *,
         kinds: str | Iterable[str] | None = None,
         session_id: str | None = None,
+        thread: str | None = None,
         follow: bool = True,
     ) -> Generator[SessionEvent, None, None]:
         """As ``Client.events``; leaving the loop ends it."""
-        events = self._inner.events(after, kinds=kinds, session_id=session_id, follow=follow)
+        events = self._inner.events(after, kinds=kinds, session_id=session_id, thread=thread, follow=follow)
         return iterate(self._portal, events)
 
     def thread(self, key: str, *, owner: str | None = None) -> SyncThread:

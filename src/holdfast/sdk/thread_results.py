@@ -58,6 +58,14 @@ class ThreadInfo:
     resume_failures: int = 0
     usage: Usage | None = None
     """Its calls to models, in all; None in what ``resolve`` returns."""
+    channel: str | None = None
+    """In which something happened last."""
+    resumed_at: datetime | None = None
+    """When its sandbox or its agent was last woken, started again or made anew."""
+    destroyed_at: datetime | None = None
+    """When it last lost a sandbox."""
+    healthy_at: datetime | None = None
+    """When sandbox and agent were last seen to answer."""
 
 
 @dataclass(frozen=True, slots=True)

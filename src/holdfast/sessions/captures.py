@@ -4,7 +4,8 @@
 
     <root>/snp_…            what the driver wrote; it is there if, and only if, it is complete
     <root>/snp_….new        half of it
-    <root>/snp_….shells     directories, variables, functions and options of its shells, and its kind
+    <root>/snp_….shells     directories, variables, functions and options of its shells, and its kind; with
+                            ``.new`` behind it until it is whole
 
 Where hosts share a directory, each has its root in it and can read the others': ids are unique, so a snapshot is where
 it is found.
@@ -23,6 +24,7 @@ from holdfast.drivers.snapshot_facts import SnapshotFacts
 from holdfast.errors import DriverUnsupported, Unavailable, WrongState
 from holdfast.link.hub import LinkHub
 from holdfast.protocol import frames
+from holdfast.sessions import saved_shells
 from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.machine import Status
 from holdfast.sessions.refusals import unusable
@@ -35,7 +37,7 @@ from holdfast.store import SessionRow
 T = TypeVar("T")
 
 USABLE = (Status.ACTIVE, Status.PAUSED)
-_ENDS = ("", ".new", ".shells")
+_ENDS = ("", ".new", *saved_shells.ENDS)
 
 
 class Captures:

@@ -51,8 +51,8 @@ class Creation:
         if req.snapshot is not None:
             self._captures.check_ability()
             snapshot = await self._snapshots.get(req.snapshot, owner=caller.owner, everybodys=caller.sees_all)
-        row = await self._planning.session(req, idempotency_key, caller.owner, snapshot)
-        claimed = None if req.snapshot or req.workspace else await self._claim(row, caller)
+        row = await self._planning.session(req, idempotency_key, caller.owner, snapshot, caller.ceilings)
+        claimed = None if req.snapshot or req.workspace else await self._claim(row, caller, req.purpose)
         if claimed is not None:
             row, is_new = claimed
             return row if is_new else await self._created_before(row)
@@ -67,7 +67,7 @@ class Creation:
         if original.status in _ON_THE_WAY:
             await self._operations.wait(session_id)
             original = await self._store.get(session_id)
-        row = await self._planning.fork(original, req, idempotency_key, caller.owner)
+        row = await self._planning.fork(original, req, idempotency_key, caller.owner, caller.ceilings)
         if original.status not in USABLE and idempotency_key is None:
             raise unusable(original)
         return await self._make(row, caller)
@@ -85,9 +85,9 @@ class Creation:
         with self._metrics.creates.time(), self._pool.creating():
             return await self._operations.share(row.id, lambda: self._lifecycle.bring_up(row.id))
 
-    async def _claim(self, row: SessionRow, caller: Caller) -> tuple[SessionRow, bool] | None:
+    async def _claim(self, row: SessionRow, caller: Caller, purpose: str | None) -> tuple[SessionRow, bool] | None:
         """The session out of the pool, if one there fits. An operation of its own: a caller may go away meanwhile."""
-        ready = self._pool.take(row)
+        ready = self._pool.take(row, purpose)
         if ready is None:
             return None
         return await self._operations.share(

@@ -16,6 +16,10 @@ class Kind(StrEnum):
     DESTROYED = "destroyed"
     SNAPSHOT = "snapshot"
     FORKED = "forked"
+    READ_ONLY = "read_only"
+    STRAY = "stray"
+    ADOPTED = "adopted"
+    STRAY_REMOVED = "stray_removed"
 
 
 TOLD: dict[Event, tuple[Kind, ...]] = {

@@ -19,9 +19,10 @@ POLL_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which events a reader wants; None is all. ``owner`` is whose sessions it may know of."""
+    """Which events a reader wants; None is all. ``owner`` is whose sessions and threads it may know of."""
 
     session_id: str | None = None
+    thread_key: str | None = None
     kinds: Collection[str] | None = None
     owner: str | None = None
 
@@ -69,7 +70,12 @@ class EventFeed:
     async def page(self, after: int | None, limit: int, wanted: Filter) -> EventPage:
         """The next events after a number, without waiting. ``BadInput`` for a number that was never given out."""
         page = await self._store.page(
-            after=after, limit=limit, session_id=wanted.session_id, kinds=wanted.kinds, owner=wanted.owner
+            after=after,
+            limit=limit,
+            session_id=wanted.session_id,
+            kinds=wanted.kinds,
+            owner=wanted.owner,
+            thread_key=wanted.thread_key,
         )
         if after is not None and after > page.newest:
             raise BadInput(

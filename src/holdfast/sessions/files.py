@@ -9,6 +9,7 @@ from holdfast.protocol import frames
 from holdfast.sessions.file_task import FileTask, natural
 from holdfast.sessions.file_types import Change, Entry, Search, Unpacked
 from holdfast.sessions.live import Clock, LiveSession, in_use
+from holdfast.sessions.room import Room
 
 MAX_WATCHES = 32
 """Of one session at a time."""
@@ -32,9 +33,10 @@ class Download:
 class SessionFiles:
     """All of it counts as use of the session, from its beginning to its end."""
 
-    def __init__(self, usable: Callable[[str], Awaitable[LiveSession]], clock: Clock) -> None:
+    def __init__(self, usable: Callable[[str], Awaitable[LiveSession]], clock: Clock, room: Room) -> None:
         self._usable = usable
         self._clock = clock
+        self._room = room
         self._watches: dict[str, int] = {}
 
     @contextlib.asynccontextmanager
@@ -64,6 +66,7 @@ class SessionFiles:
 
     async def upload(self, session_id: str, path: str, pieces: AsyncIterable[bytes], *, mode: int | None) -> Entry:
         """Create or replace a file in one step. If ``pieces`` raises, the file stays as it was."""
+        await self._room.check("uploads")
         async with self._task(session_id, "put", path=path, mode=mode) as task:
             return Entry.of((await task.feed(pieces)).get("entry"))
 
@@ -80,6 +83,7 @@ class SessionFiles:
 
     async def unpack(self, session_id: str, path: str, pieces: AsyncIterable[bytes]) -> Unpacked:
         """Fill a folder from a tar or tar.gz. What was unpacked before a failure stays."""
+        await self._room.check("uploads")
         async with self._task(session_id, "unpack", path=path) as task:
             answer = await task.feed(pieces)
             return Unpacked(files=natural(answer, "files"), bytes=natural(answer, "bytes"))

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
+from holdfast.concurrency import seen
 from holdfast.errors import ProtocolError, SandboxLost
 from holdfast.link.link import Link
 from holdfast.link.streams import check, open_stream, read_frame
@@ -80,7 +81,7 @@ async def follow(
 async def _frames(link: Link, reader: asyncio.StreamReader) -> AsyncGenerator[frames.Frame, None]:
     """Frames as they come; while none does, the runner is asked whether it lives."""
     while True:
-        coming = asyncio.ensure_future(read_frame(reader))
+        coming = seen(asyncio.ensure_future(read_frame(reader)))
         try:
             while not coming.done() and not (await asyncio.wait([coming], timeout=PING_EVERY_SECONDS))[0]:
                 await link.call("ping", {}, timeout=PING_EVERY_SECONDS)

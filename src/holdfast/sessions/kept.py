@@ -27,3 +27,7 @@ class Kept:
     @property
     def workspace_dir(self) -> Path:
         return self.root / "workspaces"
+
+    @property
+    def mark_dir(self) -> Path:
+        return self.root / "marks"

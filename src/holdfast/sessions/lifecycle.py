@@ -5,9 +5,10 @@ that was overtaken changes nothing. Whatever is interrupted between two steps is
 """
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from holdfast.drivers.base import Driver, Handle, SandboxInfo, SandboxSpec, SandboxState, check_environment
+from holdfast.drivers.base import Driver, Handle, SandboxSpec, SandboxState, check_environment
 from holdfast.errors import HoldfastError, SandboxLost, SandboxNotFound, SessionGone, SessionNotFound, StaleRow
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
@@ -23,6 +24,7 @@ from holdfast.link.link import Link
 from holdfast.sessions.event_kinds import Kind
 from holdfast.sessions.live import Clock, LiveSession, LiveSessions
 from holdfast.sessions.machine import Event, Reason, Status, next_status, sources
+from holdfast.sessions.marks import Mark, Marks
 from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.oom import OomWatch
 from holdfast.sessions.origin import NoOrigins, Origins, Restored
@@ -30,10 +32,14 @@ from holdfast.sessions.row_steps import RowSteps
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.spec import SessionSpec
 from holdfast.sessions.ways_out import WayOut
-from holdfast.store import Note, SessionChange, SessionRow, SessionStore
+from holdfast.store import Note, SessionChange, SessionRow, SessionStore, spending
 
 log = structlog.get_logger(__name__)
 
+_MARKED = (
+    *("id", "owner", "image", "driver", "handle", "spec", "metadata", "cwd", "ttl_seconds"),
+    *("snapshot_id", "workspace_id", "created_at"),
+)
 _ENVIRONMENT_SECONDS = 2.0
 """A runner that waits for its first command answers within a millisecond."""
 
@@ -57,6 +63,7 @@ class Lifecycle:
         metrics: SessionMetrics,
         way_out: WayOut,
         workspaces: Path,
+        marks: Marks,
     ) -> None:
         self._store = store
         self._driver = driver
@@ -71,6 +78,7 @@ class Lifecycle:
         self._metrics = metrics
         self._way_out = way_out
         self._workspaces = workspaces
+        self._marks = marks
         self.origins: Origins = NoOrigins()
         self.on_disconnect: Callable[[str], None] = _ignore
         self.forget: Callable[[str], Awaitable[None]] = _nothing_to_forget
@@ -105,6 +113,7 @@ class Lifecycle:
             await self._give_up(row, error)
             raise
         row = await self._started(row, handle, restored)
+        await self._marks.put(mark_of(row))
         self.adopt_row(row)
         self.origins.done(row)
         await self._rows.release(row)
@@ -152,11 +161,14 @@ class Lifecycle:
             env={**self._way_out.environment(chosen.network), **chosen.env},
             link_dir=self._hub.directory(row.id),
             token=self._token(row.id),
-            workspace=None if row.workspace_id is None else self._workspaces / row.workspace_id,
+            workspace=None if row.workspace_id is None else self.workspace_place(row.workspace_id),
         )
         if origin is None:
             return await self._driver.create(spec)
         return await self._driver.restore(spec, origin.path, consume=origin.consume)
+
+    def workspace_place(self, id: str) -> Path:
+        return self._workspaces / id
 
     async def _resolve_image(self, row: SessionRow) -> SessionRow:
         """Write down which tree of the image this session uses: the image may be replaced, its tree must stay."""
@@ -207,6 +219,15 @@ class Lifecycle:
         handle, _nothing = await self._start(row)
         return replace(row, handle=handle, cwd=self._home(row))
 
+    @contextlib.contextmanager
+    def lend(self, row: SessionRow) -> Iterator[LiveSession]:
+        """A prepared sandbox, to start something in it before it is a session."""
+        link = self._hub.get(row.id)
+        if link is None:
+            raise SandboxLost(f"the runner of {row.id} has hung up")
+        watch = OomWatch(None, lambda _kills: None)
+        yield LiveSession(row.id, link, row.ttl_seconds, row.cwd, row.last_activity_at, row.expires_at, watch)
+
     async def give_environment(self, session_id: str, env: Mapping[str, str]) -> None:
         """Before its first command. Also proves that the runner answers."""
         check_environment(env)
@@ -222,6 +243,7 @@ class Lifecycle:
             replace(row, status=status), max_live=max_live, max_owned=max_owned, tell=[Kind.CREATED, Kind.ACTIVE]
         )
         if is_new:
+            await self._marks.put(mark_of(row))
             self.adopt_row(row)
             log.info("session.created", session_id=row.id, image=row.image, pooled=True)
         return row, is_new
@@ -264,6 +286,10 @@ class Lifecycle:
 
     async def take_down(self, session_id: str, reason: Reason) -> None:
         """Destroy, from any state. When the driver fails, the row stays ``destroying`` and the tick tries again."""
+        with spending():
+            await self._take_down(session_id, reason)
+
+    async def _take_down(self, session_id: str, reason: Reason) -> None:
         async with self.alone(session_id):
             row = await self._store.get(session_id)
             if row.status == Status.DESTROYED:
@@ -276,19 +302,21 @@ class Lifecycle:
 
     async def claim_expired(self, row: SessionRow) -> bool:
         """Mark an overdue session for destruction, unless it was used in the meantime."""
-        claimed = await self._store.claim_expired(
-            row.id,
-            statuses=[row.status],
-            now=self._clock(),
-            values={"status": next_status(Status(row.status), Event.DESTROY), "reason": Reason.EXPIRED},
-            tell=[Kind.EXPIRED],
-        )
+        with spending():
+            claimed = await self._store.claim_expired(
+                row.id,
+                statuses=[row.status],
+                now=self._clock(),
+                values={"status": next_status(Status(row.status), Event.DESTROY), "reason": Reason.EXPIRED},
+                tell=[Kind.EXPIRED],
+            )
         return claimed is not None
 
     async def _remove(self, row: SessionRow, error: HoldfastError) -> None:
         self._live.remove(row.id)
         self._way_out.detach(row.id)
         await self._hub.close(row.id, error)
+        await self._marks.remove(row.id)
         try:
             await self._driver.destroy(self._driver.handle_for(row.id))
         except SandboxNotFound:
@@ -302,10 +330,11 @@ class Lifecycle:
         self._metrics.ended.labels(row.reason or Reason.REQUESTED).inc()
         log.info("session.destroyed", session_id=row.id, reason=row.reason)
 
-    async def remove_stray(self, stray: SandboxInfo) -> None:
-        """A sandbox that no row knows of, and the way to it."""
-        await self._hub.close(stray.session_id, SessionGone(f"there is no session {stray.session_id}"))
-        await self._driver.destroy(stray.handle)
+    async def remove_stray(self, session_id: str) -> None:
+        """A sandbox that no row knows of, the way to it, and what is kept outside of it."""
+        await self._hub.close(session_id, SessionGone(f"there is no session {session_id}"))
+        await self._driver.destroy(self._driver.handle_for(session_id))
+        await self.forget(session_id)
 
     # -- lost --------------------------------------------------------------------------------------------------------
 
@@ -334,6 +363,12 @@ class Lifecycle:
         row = await self._store.get(session_id)
         data = told_of(row) | {"kills": kills}
         await self._store.events.record(Kind.OOM, session_id, data=data, now=self._clock(), owner=row.owner)
+
+
+def mark_of(row: SessionRow) -> Mark:
+    """Enough of a row to make it again."""
+    facts = {name: getattr(row, name) for name in _MARKED} | {"metadata": dict(row.metadata)}
+    return Mark(row.id, facts, row.last_activity_at)
 
 
 def told_of(row: SessionRow) -> dict[str, object]:

@@ -27,3 +27,11 @@ class SessionMetrics:
             registry=registry,
         )
         self.execs = Counter("holdfast_execs_total", "Commands that ended, by how.", ["outcome"], registry=registry)
+        self.strays = Gauge(
+            "holdfast_strays",
+            "Sandboxes, snapshots and workspaces set aside because no row knows them.",
+            registry=registry,
+        )
+        self.disk_low = Gauge(
+            "holdfast_disk_low", "1 while the disk of the state directory has less than disk_low_mb.", registry=registry
+        )

@@ -22,17 +22,28 @@ class Operations:
 
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[object]] = {}
+        self._waiting: dict[str, int] = {}
+        """How many wait for each."""
         self._closed = False
 
     def running(self, key: str) -> bool:
         return key in self._tasks
 
     async def share(self, key: str, start: Callable[[], Coroutine[object, object, T]]) -> T:
-        """Run ``start`` unless it is running already, and wait for its end. Its error goes to all who wait."""
+        """Run ``start`` unless it is running already, and wait for its end.
+
+        Its error goes to all who wait; if they have all gone, to the log.
+        """
         if self._closed:
             raise Unavailable("the daemon is stopping; ask again when it is back")
         self.spawn(key, start)
-        return cast(T, await asyncio.shield(self._tasks[key]))  # one key, one kind of operation
+        task = self._tasks[key]
+        self._waiting[key] = self._waiting.get(key, 0) + 1
+        try:
+            return cast(T, await asyncio.shield(task))  # one key, one kind of operation
+        finally:
+            if self._tasks.get(key) is task:
+                self._waiting[key] -= 1
 
     async def wait(self, key: str) -> None:
         """Return when no operation with this key is running, however it ended."""
@@ -45,7 +56,19 @@ class Operations:
         if not self._closed and key not in self._tasks:
             task = asyncio.create_task(start(), name=key)
             self._tasks[key] = task
-            task.add_done_callback(lambda _done: self._tasks.pop(key, None))
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[object]) -> None:
+        key = task.get_name()
+        self._tasks.pop(key, None)
+        waiting = self._waiting.pop(key, 0)
+        error = None if task.cancelled() else task.exception()  # so that asyncio need not complain of it
+        if error is None or waiting:
+            return
+        if isinstance(error, HoldfastError):
+            log.warning("operation.failed", operation=key, code=error.code, error=error.message, heard_by="nobody")
+        else:
+            log.error("operation.failed", operation=key, heard_by="nobody", exc_info=error)
 
     async def close(self, grace: float) -> None:
         """Let what is running end for a while, then cancel it."""

@@ -5,16 +5,19 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
-from holdfast.drivers.base import Driver
+from holdfast.drivers.base import Driver, Limits
 from holdfast.errors import BadInput, DriverUnsupported
 from holdfast.images.store import ImageStore
+from holdfast.keys.ceilings import NO_CEILINGS, Ceilings
 from holdfast.keys.types import ROOT
 from holdfast.sessions.captures import Captures
 from holdfast.sessions.ids import new_session_id, new_workspace_id
+from holdfast.sessions.limits import choose_limits
 from holdfast.sessions.live import Clock
 from holdfast.sessions.machine import Status
 from holdfast.sessions.names import check_name
 from holdfast.sessions.network import NetworkPolicy
+from holdfast.sessions.room import Room
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.spec import KEPT_SECONDS, SessionSpec, choose_image, choose_spec, choose_ttl, continued
 from holdfast.sessions.types import CreateRequest, ForkRequest
@@ -35,6 +38,7 @@ class Planning:
         driver: Driver,
         images: ImageStore,
         captures: Captures,
+        room: Room,
         settings: SessionSettings,
         *,
         node: str,
@@ -44,26 +48,34 @@ class Planning:
         self._driver = driver
         self._images = images
         self._captures = captures
+        self._room = room
         self._settings = settings
         self._node = node
         self._clock = clock
         self._way_out = way_out
 
-    async def plain(self, image: str) -> SessionRow:
-        """For the pool: what a create that names only the image would ask for."""
-        return await self.session(CreateRequest(image=image), None, ROOT.owner)
+    async def plain(self, request: CreateRequest) -> SessionRow:
+        """For the pool: what such a create of anybody would get."""
+        return await self.session(request, None, ROOT.owner)
 
     async def session(
-        self, req: CreateRequest, idempotency_key: str | None, owner: str, snapshot: SnapshotRow | None = None
+        self,
+        req: CreateRequest,
+        idempotency_key: str | None,
+        owner: str,
+        snapshot: SnapshotRow | None = None,
+        ceilings: Ceilings = NO_CEILINGS,
     ) -> SessionRow:
+        """``ceilings`` are those of the key that asks."""
         hash = _hash(req)
         renewed: Sequence[str] = ()
+        limits: Limits | None = None
         if snapshot is not None:
             await self._check_place(snapshot)
             base = SessionSpec.from_json(snapshot.spec)
             renewed = [*req.env, *self._proxies(base.network, req.network)]
-            req = continued(req, base, snapshot.image)
-        spec = choose_spec(req, self._settings, self._driver.capabilities)
+            req, limits = continued(req, base, snapshot.image), base.limits
+        spec = choose_spec(req, self._settings, self._driver.capabilities, ceilings, limits)
         spec = replace(spec, renewed=tuple(renewed), workspace=self._workspace(req))
         ttl = KEPT_SECONDS if req.kept else choose_ttl(req.ttl_seconds, self._settings)
         row = await self._row(spec, choose_image(req.image, self._settings), owner, ttl)
@@ -75,10 +87,22 @@ class Planning:
             idempotency_hash=hash if idempotency_key else None,
         )
 
-    async def fork(self, original: SessionRow, req: ForkRequest, idempotency_key: str | None, owner: str) -> SessionRow:
+    def check_limits(self, req: CreateRequest, ceilings: Ceilings) -> None:
+        """Raises ``LimitOutOfRange`` if a session with these limits would be refused."""
+        choose_limits(req, self._settings, ceilings)
+
+    async def fork(
+        self,
+        original: SessionRow,
+        req: ForkRequest,
+        idempotency_key: str | None,
+        owner: str,
+        ceilings: Ceilings = NO_CEILINGS,
+    ) -> SessionRow:
         """A copy of ``original``, as it is when the copy is made. Its workspace is copied, and not shared."""
         spec = SessionSpec.from_json(original.spec)
-        spec = replace(spec, fork_of=original.id, workspace=None, renewed=(), kept=False)
+        limits = choose_limits(CreateRequest(), self._settings, ceilings, spec.limits)
+        spec = replace(spec, limits=limits, fork_of=original.id, workspace=None, renewed=(), kept=False)
         ttl = original.ttl_seconds if req.ttl_seconds is None else choose_ttl(req.ttl_seconds, self._settings)
         row = await self._row(spec, choose_image(original.image, self._settings), owner, ttl)
         return replace(
@@ -98,6 +122,7 @@ class Planning:
 
     async def _row(self, spec: SessionSpec, image: str, owner: str, ttl: int) -> SessionRow:
         self._way_out.check(spec.network)
+        await self._room.check("new sessions")
         root = await self._images.resolve(image)
         now = self._clock()
         return SessionRow(
@@ -141,5 +166,6 @@ class Planning:
 
 def _hash(req: CreateRequest | ForkRequest, *more: str) -> str:
     fields = asdict(req)
+    fields.pop("purpose", None)  # whether it comes from the pool changes nothing
     told = {name: value for name, value in fields.items() if _LATER_FIELDS.get(name, _ALWAYS) != value}
     return hashlib.sha256(json.dumps([told, *more] if more else told, sort_keys=True, default=str).encode()).hexdigest()

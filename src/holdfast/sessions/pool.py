@@ -1,4 +1,7 @@
-"""Sandboxes that wait to become sessions: how many of which image there should be, and which there are. Pure: no I/O.
+"""Sandboxes that wait to become sessions: how many of which kind there should be, and which there are. Pure: no I/O.
+
+A kind is the name of an image, for sandboxes that have run nothing; or that of a purpose, for those in which something
+was started already, which is only for creates with that purpose (``warmth``).
 
 A pooled sandbox has no row. Its claim is the insert of its row, as an active session with the sandbox's own id: the
 primary key lets that happen once, whoever tries, and a crash leaves either no row (the sandbox is a stray, which the
@@ -23,28 +26,42 @@ _DRIVERS_OWN = frozenset({"SANDBOX_ID"})
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A sandbox whose runner has dialled and that has run nothing. ``row`` is what its row would be by default."""
+    """A sandbox whose runner has dialled and that has run nothing, but for what its purpose wants. ``row`` is what its
+    row would be by default."""
 
     row: SessionRow
     spec: SessionSpec
+    kind: str
+    purpose: str | None = None
+    fingerprint: str = ""
+    """Of what was done for its purpose."""
 
     @classmethod
-    def of(cls, row: SessionRow) -> "Ready":
-        return cls(row, replace(SessionSpec.from_json(row.spec), env={}))
+    def of(
+        cls, row: SessionRow, *, kind: str | None = None, purpose: str | None = None, fingerprint: str = ""
+    ) -> "Ready":
+        spec = replace(SessionSpec.from_json(row.spec), env={})
+        return cls(row, spec, kind or row.image, purpose, fingerprint)
 
     @property
     def id(self) -> str:
         return self.row.id
 
-    def fits(self, row: SessionRow, spec: SessionSpec) -> bool:
-        """Whether it is what this row asks for, but for what can still be set: the environment, and who keeps it."""
-        wanted = replace(spec, env={}, kept=self.spec.kept)
-        return (self.row.image, self.row.driver) == (row.image, row.driver) and self.spec == wanted
+    def fits(self, row: SessionRow, spec: SessionSpec, purpose: str | None = None) -> bool:
+        """Whether it is what this row asks for, but for what can still be set: the environment, and who keeps it.
+
+        In one with a purpose, programs run already that would not see another environment.
+        """
+        if (self.row.image, self.row.driver) != (row.image, row.driver):
+            return False
+        if self.purpose is not None:
+            return self.purpose == purpose and self.spec == spec
+        return self.spec == replace(spec, env={}, kept=self.spec.kept)
 
 
 @dataclass(slots=True)
 class _Shelf:
-    """The sandboxes of one image, each in one of three places; of those that are ready the oldest is taken first."""
+    """The sandboxes of one kind, each in one of three places; of those that are ready the oldest is taken first."""
 
     wanted: int
     making: set[str] = field(default_factory=set)
@@ -67,53 +84,53 @@ class Pool:
     """What is kept ready. Nothing in it awaits, so tasks cannot come between its steps."""
 
     def __init__(self, wanted: Mapping[str, int]) -> None:
-        self._shelves = {image: _Shelf(count) for image, count in wanted.items() if count > 0}
+        self._shelves = {kind: _Shelf(count) for kind, count in wanted.items() if count > 0}
 
     @property
-    def images(self) -> list[str]:
+    def kinds(self) -> list[str]:
         return list(self._shelves)
 
     def owns(self, session_id: str) -> bool:
         """Whether the sandbox with this id is being made, ready or taken: not a stray, although it has no row."""
         return any(shelf.has(session_id) for shelf in self._shelves.values())
 
-    def ready(self, image: str) -> list[Ready]:
-        return list(self._shelves[image].ready.values())
+    def ready(self, kind: str) -> list[Ready]:
+        return list(self._shelves[kind].ready.values())
 
-    def count_ready(self, image: str) -> int:
-        return len(self._shelves[image].ready)
+    def count_ready(self, kind: str) -> int:
+        return len(self._shelves[kind].ready)
 
     def everything(self) -> list[str]:
         """All that it owns."""
         return [one for shelf in self._shelves.values() for one in (*shelf.making, *shelf.ready, *shelf.taken)]
 
-    def most_wanted(self, images: Iterable[str]) -> str | None:
-        """Of these images, the one that lacks the largest share of its sandboxes; None when none lacks any."""
-        lacking = {image: shelf for image in images if (shelf := self._shelves[image]).missing > 0}
-        return max(lacking, key=lambda image: lacking[image].missing / lacking[image].wanted, default=None)
+    def most_wanted(self, kinds: Iterable[str]) -> str | None:
+        """Of these kinds, the one that lacks the largest share of its sandboxes; None when none lacks any."""
+        lacking = {kind: shelf for kind in kinds if (shelf := self._shelves[kind]).missing > 0}
+        return max(lacking, key=lambda kind: lacking[kind].missing / lacking[kind].wanted, default=None)
 
-    def lacks(self, image: str) -> bool:
-        return self._shelves[image].missing > 0
+    def lacks(self, kind: str) -> bool:
+        return self._shelves[kind].missing > 0
 
-    def reserve(self, session_id: str, image: str) -> None:
+    def reserve(self, session_id: str, kind: str) -> None:
         """A sandbox with this id is about to be made."""
-        self._shelves[image].making.add(session_id)
+        self._shelves[kind].making.add(session_id)
 
     def put(self, ready: Ready) -> None:
         """It is made; or it was taken and comes back as it went."""
         self.release(ready.id)
-        self._shelves[ready.row.image].ready[ready.id] = ready
+        self._shelves[ready.kind].ready[ready.id] = ready
 
-    def take(self, row: SessionRow) -> Ready | None:
-        """One that fits; None when none is ready, or when the row asks for something else."""
-        shelf = self._shelves.get(row.image)
-        if shelf is None:
-            return None
+    def take(self, row: SessionRow, purpose: str | None = None) -> Ready | None:
+        """One that fits, the most prepared first; None when none is ready, or when the row asks for something else."""
         spec = SessionSpec.from_json(row.spec)
         if _DRIVERS_OWN & spec.env.keys():
             return None
-        fitting = (ready.id for ready in shelf.ready.values() if ready.fits(row, spec))
-        found = next(fitting, None)
+        for shelf in self._shelves.values() if purpose is not None else ():
+            if found := _fitting(shelf, row, spec, purpose, plain=False):
+                return shelf.take(found)
+        shelf = self._shelves.get(row.image, _Shelf(0))
+        found = _fitting(shelf, row, spec, purpose, plain=True)
         return None if found is None else shelf.take(found)
 
     def withdraw(self, session_id: str) -> Ready | None:
@@ -129,3 +146,8 @@ class Pool:
             shelf.making.discard(session_id)
             shelf.taken.discard(session_id)
             shelf.ready.pop(session_id, None)
+
+
+def _fitting(shelf: _Shelf, row: SessionRow, spec: SessionSpec, purpose: str | None, *, plain: bool) -> str | None:
+    candidates = (ready for ready in shelf.ready.values() if (ready.purpose is None) == plain)
+    return next((ready.id for ready in candidates if ready.fits(row, spec, purpose)), None)

@@ -6,7 +6,7 @@ to a pooled sandbox, it is destroyed, or left to the reconciler, which decides b
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -18,6 +18,8 @@ from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.operations import Operations
 from holdfast.sessions.pool import Pool, Ready
 from holdfast.sessions.spec import SessionSpec
+from holdfast.sessions.types import CreateRequest
+from holdfast.sessions.warmth import Borrowed, Warmer
 from holdfast.store import SessionRow
 
 log = structlog.get_logger(__name__)
@@ -29,8 +31,13 @@ _PATIENCE_SECONDS = 5.0
 _LONGEST_BACKOFF_SECONDS = 60.0
 _CLOSE_SECONDS = 5.0
 
-Plan = Callable[[str], Awaitable[SessionRow]]
-"""The row that a create of this image would have if it named nothing else."""
+_WARM_PAUSE_SECONDS = 1.0
+"""The same where more than a sandbox is started: that takes a core for a while, and who took the last one works now."""
+_WARM_SECONDS = 120.0
+"""How long making one sandbox ready for its purpose may take."""
+
+Plan = Callable[[CreateRequest], Awaitable[SessionRow]]
+"""The row that such a create would have."""
 
 
 class PoolKeeper:
@@ -42,6 +49,8 @@ class PoolKeeper:
         lifecycle: Lifecycle,
         operations: Operations,
         plan: Plan,
+        borrowed: Borrowed,
+        purposes: Collection[str],
         *,
         max_live: int,
         metrics: SessionMetrics,
@@ -50,22 +59,31 @@ class PoolKeeper:
         self._lifecycle = lifecycle
         self._operations = operations
         self._plan = plan
+        self._borrowed = borrowed
+        self._purposes = frozenset(purposes)
+        self._warmers: dict[str, Warmer] = {}
+        self._making: SessionRow | None = None
         self._max_live = max_live
         self._metrics = metrics
         self._creates = 0
         self._quiet = asyncio.Event()
         self._needed = asyncio.Event()
-        self._failures = dict.fromkeys(pool.images, 0)
-        self._not_before = dict.fromkeys(pool.images, 0.0)
-        for image in pool.images:
-            metrics.pool_ready.labels(image).set_function(partial(pool.count_ready, image))
+        self._failures = dict.fromkeys(pool.kinds, 0)
+        self._not_before = dict.fromkeys(pool.kinds, 0.0)
+        for kind in pool.kinds:
+            metrics.pool_ready.labels(kind).set_function(partial(pool.count_ready, kind))
+
+    def warm_by(self, kind: str, warmer: Warmer) -> None:
+        """Who makes sandboxes of this kind ready; until somebody does, none is made."""
+        self._warmers[kind] = warmer
+        self._needed.set()
 
     # -- giving out --------------------------------------------------------------------------------------------------
 
-    def take(self, row: SessionRow) -> Ready | None:
+    def take(self, row: SessionRow, purpose: str | None = None) -> Ready | None:
         """A ready sandbox for this row. Whoever takes one calls ``claim`` with it."""
-        ready = self._pool.take(row)
-        if row.image in self._pool.images:
+        ready = self._pool.take(row, purpose)
+        if row.image in self._pool.kinds or any(warmer.purpose == purpose for warmer in self._warmers.values()):
             self._metrics.pool_creates.labels("hit" if ready else "miss").inc()
             self._needed.set()
         return ready
@@ -77,11 +95,12 @@ class PoolKeeper:
         environment comes before the row: no crash can leave a session that lacks it. So do a thread's ways out.
         """
         spec = SessionSpec.from_json(row.spec)
-        clean = not spec.env and not spec.kept
+        opened = not spec.kept or ready.spec.kept
+        clean = not spec.env and opened
         wanted = replace(row, id=ready.id, handle=ready.row.handle, cwd=ready.row.cwd)
         try:
             await self._lifecycle.give_environment(ready.id, spec.env)
-            if spec.kept:
+            if not opened:
                 await self._lifecycle.open_ways_out(await self._lifecycle.listen(wanted), spec)
         except HoldfastError as error:
             log.warning("pool.sandbox.unusable", session_id=ready.id, error=error.message)
@@ -113,7 +132,7 @@ class PoolKeeper:
                 self._quiet.set()
 
     def _give_back(self, ready: Ready, *, clean: bool) -> None:
-        if clean and self._pool.lacks(ready.row.image):  # and was not replaced meanwhile
+        if clean and self._pool.lacks(ready.kind):  # and was not replaced meanwhile
             self._pool.put(ready)
         else:
             self._throw_away(ready.id)
@@ -143,16 +162,17 @@ class PoolKeeper:
     async def run(self) -> None:
         """Until cancelled: make what is missing, one at a time, behind every caller that waits for a sandbox."""
         while True:
-            image = self._pool.most_wanted(self._due())
-            if image is None:
+            kind = self._pool.most_wanted(self._due())
+            if kind is None:
                 await self._wait_for_need()
             else:
-                await self._wait_for_quiet()
-                await self._add(image)
+                await self._wait_for_quiet(_WARM_PAUSE_SECONDS if kind in self._purposes else _PAUSE_SECONDS)
+                await self._add(kind)
 
     def _due(self) -> list[str]:
         now = asyncio.get_running_loop().time()
-        return [image for image, at in self._not_before.items() if at <= now]
+        known = [kind for kind in self._not_before if kind not in self._purposes or kind in self._warmers]
+        return [kind for kind in known if self._not_before[kind] <= now]
 
     async def _wait_for_need(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -162,39 +182,56 @@ class PoolKeeper:
             async with asyncio.timeout_at(min(later, default=None)):
                 await self._needed.wait()
 
-    async def _wait_for_quiet(self) -> None:
-        await asyncio.sleep(_PAUSE_SECONDS)
+    async def _wait_for_quiet(self, pause: float) -> None:
+        await asyncio.sleep(pause)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 while self._creates:
                     self._quiet.clear()
                     await self._quiet.wait()
 
-    async def _add(self, image: str) -> None:
+    async def _add(self, kind: str) -> None:
         try:
-            row = await self._plan(image)
+            row = self._making = await self._planned(kind)
         except HoldfastError as error:
-            self._back_off(image, error)
+            self._back_off(kind, error)
             return
-        self._pool.reserve(row.id, image)
+        self._pool.reserve(row.id, kind)
         try:
-            ready = Ready.of(await self._lifecycle.prepare(row))
+            ready = await self._made(row, kind)
         except Exception as error:
-            self._back_off(image, error)
+            self._back_off(kind, error)
             await self._discard(row.id)
             return
+        finally:
+            self._making = None
         self._pool.put(ready)
-        self._failures[image] = 0
-        log.info("pool.sandbox.ready", session_id=ready.id, image=image, ready=self._pool.count_ready(image))
+        self._failures[kind] = 0
+        log.info("pool.sandbox.ready", session_id=ready.id, image=kind, ready=self._pool.count_ready(kind))
 
-    def _back_off(self, image: str, error: Exception) -> None:
-        seconds = min(2.0 ** self._failures[image], _LONGEST_BACKOFF_SECONDS)
-        self._failures[image] += 1
-        self._not_before[image] = asyncio.get_running_loop().time() + seconds
+    async def _planned(self, kind: str) -> SessionRow:
+        warmer = self._warmers.get(kind)
+        return await self._plan(CreateRequest(image=kind) if warmer is None else warmer.request())
+
+    async def _made(self, row: SessionRow, kind: str) -> Ready:
+        row = await self._lifecycle.prepare(row)
+        warmer = self._warmers.get(kind)
+        if warmer is None:
+            return Ready.of(row)
+        fingerprint = await warmer.fingerprint()  # before: what changes meanwhile is noticed
+        with self._borrowed.borrow(row) as sandbox:
+            async with asyncio.timeout(_WARM_SECONDS):
+                await warmer.warm(row.id, sandbox)
+        return Ready.of(row, kind=kind, purpose=warmer.purpose, fingerprint=fingerprint)
+
+    def _back_off(self, kind: str, error: Exception) -> None:
+        seconds = min(2.0 ** self._failures[kind], _LONGEST_BACKOFF_SECONDS)
+        self._failures[kind] += 1
+        self._not_before[kind] = asyncio.get_running_loop().time() + seconds
         foreseen = isinstance(error, HoldfastError)
         log.warning(
             "pool.refill.failed",
-            image=image,
+            image=kind,
             error=str(error) or type(error).__name__,
             next=f"tried again in {seconds:.0f} s; creates go on without the pool",
             exc_info=None if foreseen else error,
@@ -203,25 +240,32 @@ class PoolKeeper:
     # -- watching ----------------------------------------------------------------------------------------------------
 
     async def refresh(self) -> None:
-        """Throw away what no create would get any more, because its image was replaced or removed."""
-        for image in self._pool.images:
-            try:
-                row: SessionRow | None = await self._plan(image)
-            except UnknownImage:
-                row = None
-            except HoldfastError as error:
-                log.warning("pool.refresh.failed", image=image, error=error.message, next="looked at on the next tick")
+        """Throw away what no create would get any more: its image was replaced or removed, or what was started in it
+        would be started otherwise now."""
+        for kind in self._pool.kinds:
+            if not self._pool.ready(kind):
                 continue
-            for ready in self._pool.ready(image):
-                if row is None or not ready.fits(row, SessionSpec.from_json(row.spec)):
-                    log.info("pool.sandbox.outdated", session_id=ready.id, image=image)
+            try:
+                row: SessionRow | None = await self._planned(kind)
+                warmer = self._warmers.get(kind)
+                fingerprint = "" if warmer is None else await warmer.fingerprint()
+            except UnknownImage:
+                row, fingerprint = None, ""
+            except HoldfastError as error:
+                log.warning("pool.refresh.failed", image=kind, error=error.message, next="looked at on the next tick")
+                continue
+            for ready in self._pool.ready(kind):
+                if row is None or not _is_current(ready, row, fingerprint):
+                    log.info("pool.sandbox.outdated", session_id=ready.id, image=kind)
                     self._pool.withdraw(ready.id)
                     self._throw_away(ready.id)
 
     def layouts(self) -> list[str]:
         """The trees that pooled sandboxes stand on: not to be removed."""
-        everything = [ready for image in self._pool.images for ready in self._pool.ready(image)]
-        return [ready.spec.layout for ready in everything if ready.spec.layout]
+        everything = [ready.spec for kind in self._pool.kinds for ready in self._pool.ready(kind)]
+        if self._making is not None:
+            everything.append(SessionSpec.from_json(self._making.spec))
+        return [spec.layout for spec in everything if spec.layout]
 
     async def close(self) -> None:
         """Remove all of it, once no claim is under way. What is not gone in time, the next daemon finds and removes."""
@@ -231,3 +275,7 @@ class PoolKeeper:
             for task in late:
                 task.cancel()
             await asyncio.gather(*discards, return_exceptions=True)
+
+
+def _is_current(ready: Ready, row: SessionRow, fingerprint: str) -> bool:
+    return ready.fingerprint == fingerprint and ready.fits(row, SessionSpec.from_json(row.spec), ready.purpose)

@@ -1,13 +1,15 @@
 """Destroying what has expired. The claim repeats the condition in the UPDATE: what was just used stays."""
 
+import contextlib
 from collections.abc import Callable, Coroutine
 
 import structlog
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import DiskFull, HoldfastError
 from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.live import Clock, LiveSessions
 from holdfast.sessions.machine import Reason, Status
+from holdfast.sessions.marks import Marks
 from holdfast.sessions.operations import Operations
 from holdfast.sessions.sleep import PausedAs, Sleep
 from holdfast.sessions.spec import SessionSpec
@@ -29,6 +31,7 @@ class Reaper:
         sleep: Sleep,
         live: LiveSessions,
         operations: Operations,
+        marks: Marks,
         *,
         node: str,
         clock: Clock,
@@ -38,6 +41,7 @@ class Reaper:
         self._sleep = sleep
         self._live = live
         self._operations = operations
+        self._marks = marks
         self._node = node
         self._clock = clock
 
@@ -49,10 +53,13 @@ class Reaper:
         except HoldfastError:
             self._live.put_back(rows)
             raise
+        if rows:
+            await self._marks.touch([(row[0], row[1]) for row in rows])
 
     async def tick(self) -> None:
         self._live.touch_busy(self._clock())
-        await self.save_activity()
+        with contextlib.suppress(DiskFull):  # who was used is known here, too; who expires makes room
+            await self.save_activity()
         overdue = await self._store.expired(statuses=_MAY_EXPIRE, node=self._node, now=self._clock(), limit=_BATCH)
         for row in overdue:
             live = self._live.get(row.id)

@@ -4,12 +4,15 @@
 | -------------- | ------------------ | ------------------------------------------------------- |
 | creating       | any                | the create is finished (or given up, and cleaned)       |
 | active         | running            | adopted, if this daemon has no link to it yet           |
+| active         | paused             | it goes on: a daemon without its row had set it aside   |
 | active         | stopped or absent  | ``error`` with reason ``crashed``                       |
 | pausing        | any                | finished if it sleeps already, else it goes on          |
 | paused         | absent, or dead    | ``error`` with reason ``crashed``                       |
 | resuming       | any                | it is woken; if that fails it sleeps on                 |
 | destroying     | any                | the destroy is finished                                 |
-| destroyed/none | any                | the sandbox is removed, unless it waits in the pool     |
+| destroyed      | any                | the sandbox is removed                                  |
+| none           | any                | set aside if it was a session's once (``strays``); else |
+|                |                    | removed, unless it waits in the pool                    |
 
 A look-up that fails changes nothing: absence is believed only when the driver has listed everything.
 """
@@ -27,6 +30,7 @@ from holdfast.sessions.live import LiveSessions
 from holdfast.sessions.machine import LIVE, Reason, Status
 from holdfast.sessions.operations import Operations
 from holdfast.sessions.sleep import Sleep
+from holdfast.sessions.strays import Strays
 from holdfast.store import SessionRow, SessionStore
 
 log = structlog.get_logger(__name__)
@@ -50,10 +54,12 @@ class Reconciler:
         *,
         node: str,
         is_pooled: Callable[[str], bool],
+        strays: Strays,
     ) -> None:
         self._store = store
         self._driver = driver
         self._is_pooled = is_pooled
+        self._strays = strays
         self._lifecycle = lifecycle
         self._sleep = sleep
         self._live = live
@@ -72,7 +78,8 @@ class Reconciler:
         facts = {info.session_id: info for info in found}
         for row in rows:
             await self._settle(row, facts.get(row.id))
-        await self._remove_strays([info for info in found if info.session_id not in {row.id for row in rows}])
+        await self._settle_strays([info for info in found if info.session_id not in {row.id for row in rows}])
+        await self._strays.refresh_marks(found)
 
     async def _settle(self, row: SessionRow, fact: SandboxInfo | None) -> None:
         if self._operations.running(row.id):
@@ -93,6 +100,8 @@ class Reconciler:
         if fact is None or fact.state is SandboxState.STOPPED:
             await self._found_dead(row.id)  # looks again, also for what it died of
         elif self._live.get(row.id) is None:
+            if fact.state is SandboxState.PAUSED:
+                await self._driver.resume(fact.handle)
             await self._lifecycle.adopt(row)
             log.info("session.adopted", session_id=row.id)
 
@@ -114,23 +123,26 @@ class Reconciler:
         except HoldfastError as error:
             log.warning("reconcile.destroy.failed", session_id=session_id, error=error.message, next="tried again")
 
-    async def _remove_strays(self, strays: Sequence[SandboxInfo]) -> None:
+    async def _settle_strays(self, strays: Sequence[SandboxInfo]) -> None:
         for stray in strays:
             try:
                 if self._is_pooled(stray.session_id):  # asked before the row: who is claimed has one by then
                     continue
-                if not await self._has_live_row(stray.session_id):
-                    log.warning("reconcile.stray.removed", session_id=stray.session_id)
-                    await self._lifecycle.remove_stray(stray)
+                status = await self._status_of(stray.session_id)
+                if status not in (None, Status.DESTROYED):
+                    continue
+                if status is None and await self._strays.keep(stray):
+                    continue
+                log.warning("reconcile.stray.removed", session_id=stray.session_id)
+                await self._lifecycle.remove_stray(stray.session_id)
             except HoldfastError as error:
                 log.warning("reconcile.stray.failed", session_id=stray.session_id, error=error.message)
 
-    async def _has_live_row(self, session_id: str) -> bool:
+    async def _status_of(self, session_id: str) -> str | None:
         try:
-            row = await self._store.get(session_id)
+            return (await self._store.get(session_id)).status
         except SessionNotFound:
-            return False
-        return row.status != Status.DESTROYED
+            return None
 
     def hung_up(self, session_id: str) -> None:
         """A runner has. An investigation that is under way may have looked too early, or at one before this."""

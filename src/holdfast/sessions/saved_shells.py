@@ -12,6 +12,8 @@ from holdfast.protocol import frames
 
 log = structlog.get_logger(__name__)
 
+ENDS = (".shells", ".shells.new")
+"""Of the names here, whole and half. The files of a snapshot have ``.new`` while they are written, beside these."""
 _NO_SPACE = (28, 122)  # ENOSPC, EDQUOT
 
 
@@ -27,8 +29,7 @@ class SavedShells:
         await asyncio.to_thread(self._write, session_id, frames.encode(header, saved[1]), lasting)
 
     def _write(self, session_id: str, data: bytes, lasting: bool) -> None:
-        target = self._path(session_id)
-        scratch = target.with_suffix(".new")
+        target, scratch = self._path(session_id), self._scratch(session_id)
         try:
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             with scratch.open("wb") as file:
@@ -36,7 +37,7 @@ class SavedShells:
                 file.flush()
                 if lasting:
                     os.fsync(file.fileno())
-            scratch.rename(target)
+            _give_name(scratch, target)
         except OSError as error:
             with contextlib.suppress(OSError):
                 scratch.unlink()
@@ -63,7 +64,20 @@ class SavedShells:
             return None
 
     async def remove(self, session_id: str) -> None:
-        await asyncio.to_thread(self._path(session_id).unlink, missing_ok=True)
+        """Also half of them, which a daemon that was killed has left."""
+        await asyncio.to_thread(self._remove, session_id)
+
+    def _remove(self, session_id: str) -> None:
+        for path in (self._path(session_id), self._scratch(session_id)):
+            path.unlink(missing_ok=True)
 
     def _path(self, session_id: str) -> Path:
-        return self._root / f"{session_id}.shells"
+        return self._root / f"{session_id}{ENDS[0]}"
+
+    def _scratch(self, session_id: str) -> Path:
+        return self._root / f"{session_id}{ENDS[1]}"
+
+
+def _give_name(scratch: Path, target: Path) -> None:
+    """From now on they are whole."""
+    scratch.rename(target)

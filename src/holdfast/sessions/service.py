@@ -10,18 +10,21 @@ import structlog
 from holdfast.drivers.base import Driver
 from holdfast.errors import BadInput, HoldfastError, TooLarge
 from holdfast.images.store import ImageStore
+from holdfast.keys.ceilings import Ceilings
 from holdfast.keys.types import Caller
 from holdfast.link.hub import LinkHub
 from holdfast.sessions import calls
 from holdfast.sessions.captures import Captures
 from holdfast.sessions.commands import Commands
 from holdfast.sessions.creation import Creation
+from holdfast.sessions.disk_watch import DiskWatch
 from holdfast.sessions.files import SessionFiles
 from holdfast.sessions.ids import exec_id_for, new_exec_id
 from holdfast.sessions.kept import Kept
 from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.live import Clock, LiveSession, LiveSessions, in_use
 from holdfast.sessions.machine import LIVE, Reason, Status
+from holdfast.sessions.marks import Marks
 from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.oom import judged
 from holdfast.sessions.operations import Operations, reporting
@@ -35,12 +38,14 @@ from holdfast.sessions.processes import Processes
 from holdfast.sessions.reaper import Reaper
 from holdfast.sessions.reconciler import Reconciler
 from holdfast.sessions.refusals import unusable
+from holdfast.sessions.room import Room
 from holdfast.sessions.row_steps import RowSteps
 from holdfast.sessions.saved_shells import SavedShells
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.sleep import PausedAs, Sleep
 from holdfast.sessions.snapshots import Snapshots
 from holdfast.sessions.spec import SessionSpec, choose_timeout
+from holdfast.sessions.strays import Strays
 from holdfast.sessions.types import (
     DEFAULT_SHELL,
     CreateRequest,
@@ -53,6 +58,7 @@ from holdfast.sessions.types import (
 )
 from holdfast.sessions.usage import Usage
 from holdfast.sessions.views import Views
+from holdfast.sessions.warmth import Borrowed, Warmer
 from holdfast.sessions.ways_out import NoWayOut, WayOut
 from holdfast.sessions.workspaces import Workspaces
 from holdfast.store import SessionStore
@@ -98,6 +104,8 @@ class SessionService:
         self._owners = Owners(store)
         self._operations = Operations()
         out: WayOut = way_out or NoWayOut()
+        self._marks = Marks(kept.mark_dir)
+        self.room = Room(kept.root, settings.low_disk_bytes, metrics)
         rows = RowSteps(store, settings, node=node, clock=clock)
         self._lifecycle = Lifecycle(
             store,
@@ -113,6 +121,7 @@ class SessionService:
             metrics=metrics,
             way_out=out,
             workspaces=kept.workspace_dir,
+            marks=self._marks,
         )
         self._sleep = Sleep(
             store,
@@ -133,20 +142,48 @@ class SessionService:
         )
         self._lifecycle.origins = self._origins
         self._lifecycle.forget = self._forget
-        self._planning = Planning(driver, images, captures, settings, node=node, clock=clock, way_out=out)
-        pool = Pool(settings.pool)
+        self._planning = Planning(driver, images, captures, self.room, settings, node=node, clock=clock, way_out=out)
+        pool = Pool({**settings.pool, **settings.warm_pool})
         self._pool = PoolKeeper(
             pool,
             self._lifecycle,
             self._operations,
             self._planning.plain,
+            Borrowed(self._lifecycle.lend, clock, self.room),
+            settings.warm_pool,
             max_live=settings.max_sessions,
             metrics=metrics,
         )
-        self._reconciler = Reconciler(
-            store, driver, self._lifecycle, self._sleep, self._live, self._operations, node=node, is_pooled=pool.owns
+        self.strays = Strays(
+            store,
+            kept.snapshots,
+            kept.workspaces,
+            driver,
+            self._lifecycle,
+            self._sleep,
+            captures,
+            self._operations,
+            self._marks,
+            settings,
+            metrics,
+            node=node,
+            clock=clock,
         )
-        self._reaper = Reaper(store, self._lifecycle, self._sleep, self._live, self._operations, node=node, clock=clock)
+        self._reconciler = Reconciler(
+            store,
+            driver,
+            self._lifecycle,
+            self._sleep,
+            self._live,
+            self._operations,
+            node=node,
+            is_pooled=pool.owns,
+            strays=self.strays,
+        )
+        self._reaper = Reaper(
+            store, self._lifecycle, self._sleep, self._live, self._operations, self._marks, node=node, clock=clock
+        )
+        self._disk_watch = DiskWatch(store, driver, self._sleep, self._operations, self.room, clock=clock)
         self._creation = Creation(
             store,
             kept.snapshots,
@@ -163,20 +200,34 @@ class SessionService:
         metrics.live.set_function(self._live.count)
         self._lifecycle.on_disconnect = self._on_disconnect
         self._lifecycle.on_oom = self._on_oom
-        self.files = SessionFiles(self._usable, clock)
+        self.files = SessionFiles(self._usable, clock, self.room)
         self.commands = Commands(self._usable, self._operations, settings, clock, self._count)
         self.processes = Processes(self._usable, clock)
         self.ports = Ports(self._usable, clock)
         self.snapshots = Snapshots(
-            store, kept.snapshots, driver, captures, forks, self._operations, settings, node=node, clock=clock
+            store,
+            kept.snapshots,
+            driver,
+            captures,
+            forks,
+            self._operations,
+            settings,
+            self._marks,
+            self.strays,
+            self.room,
+            node=node,
+            clock=clock,
         )
-        self.workspaces = Workspaces(kept.workspaces, driver, self._operations, kept.workspace_dir, node=node)
+        self.workspaces = Workspaces(
+            kept.workspaces, driver, self._operations, self._marks, self.strays, kept.workspace_dir, node=node
+        )
 
     # -- running -----------------------------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Take up what an earlier daemon left, then watch over it until the end."""
+        await self.strays.catch_up()
         await self._reconciler.tick()
         await self._clean_kept()
         watchers = [
@@ -209,15 +260,30 @@ class SessionService:
                 log.exception("watch.failed", work=work.__qualname__)
 
     async def _tick(self) -> None:
-        await self._reaper.tick()
-        await self._reaper.put_to_sleep()
+        """Each part for itself: where one finds no room to write, the next may be what makes some."""
+        for part in (
+            self._reaper.tick,
+            self._reaper.put_to_sleep,
+            self._look_around,
+            self._reconciler.tick,
+            self._disk_watch.tick,
+            self._prune,
+            self._pool.refresh,
+            self._clean_images,
+            self._clean_kept,
+        ):
+            try:
+                await part()
+            except HoldfastError as error:
+                log.warning("watch.failed", work=part.__qualname__, code=error.code, error=error.message)
+
+    async def _look_around(self) -> None:
         self._live.look_for_kills()
-        await self._reconciler.tick()
+        await self.room.look()
+
+    async def _prune(self) -> None:
         await self._reaper.prune(self._clock() - self._settings.keep_destroyed_seconds)
         await self._reaper.prune_events(self._clock() - self._settings.event_retention_seconds)
-        await self._pool.refresh()
-        await self._clean_images()
-        await self._clean_kept()
 
     async def _clean_kept(self) -> None:
         """What an earlier daemon, or a failure, has left half done."""
@@ -233,6 +299,7 @@ class SessionService:
         """Remove trees of replaced images that no session uses any more."""
         rows = await self._store.by_status(LIVE, node=self._node)
         layouts = [*self._pool.layouts(), *(SessionSpec.from_json(row.spec).layout for row in rows)]
+        layouts += await self.strays.layouts()
         await self._images.clean([Path(layout) for layout in layouts if layout])
 
     def _on_disconnect(self, session_id: str) -> None:
@@ -250,6 +317,14 @@ class SessionService:
 
     async def create(self, req: CreateRequest, *, idempotency_key: str | None, caller: Caller) -> SessionView:
         return self._views.of(await self._creation.create(req, idempotency_key=idempotency_key, caller=caller))
+
+    def warm_by(self, kind: str, warmer: Warmer) -> None:
+        """Who makes pooled sandboxes of this kind (of ``SessionSettings.warm_pool``) ready for more than commands."""
+        self._pool.warm_by(kind, warmer)
+
+    def check_limits(self, req: CreateRequest, ceilings: Ceilings) -> None:
+        """Raises ``LimitOutOfRange`` if a key with these ceilings would be refused a session with these limits."""
+        self._planning.check_limits(req, ceilings)
 
     async def fork(
         self, session_id: str, req: ForkRequest, /, *, idempotency_key: str | None, caller: Caller
@@ -351,6 +426,7 @@ class SessionService:
         _check_path(path)
         if len(data) > self._settings.max_file_bytes:
             raise TooLarge(f"{path}: {len(data)} bytes are more than the {self._settings.max_file_bytes} allowed")
+        await self.room.check("uploads")
         live = await self._usable(session_id)
         with in_use(live, self._clock):
             await calls.write_file(live.link, path, data, mode=mode)

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.drivers.base import Limits
+from holdfast.keys.ceilings import NO_CEILINGS, Ceilings
 from holdfast.sessions.network import NetworkPolicy
 from holdfast.sessions.types import SleepPolicy
 
@@ -38,5 +39,15 @@ class SessionSettings:
     max_workspaces: int = 100
     """How many one owner may have."""
     default_sleep: SleepPolicy = field(default_factory=SleepPolicy)
+    ceilings: Ceilings = NO_CEILINGS
+    """The most that anybody may ask for."""
+    machine: Limits | None = None
+    """What the machine has; nobody gets more. None: it is not known."""
     pool: Mapping[str, int] = field(default_factory=dict)
     """How many sandboxes of which image are kept ready."""
+    stray_keep_seconds: float = 7 * 24 * 3600.0
+    """How long what no row knows of is kept, if it was somebody's."""
+    low_disk_bytes: int = 0
+    """Below this nothing is begun that needs room on the host's disk. 0: nobody looks."""
+    warm_pool: Mapping[str, int] = field(default_factory=dict)
+    """How many in which something was started already, by what they are for (``SessionService.warm_by``)."""

@@ -271,7 +271,7 @@ class Sleep:
             await link.wait_connected(self._connect_seconds)
             return slept_as
         wants_memory = slept_as is PausedAs.MEMORY
-        if (await self._driver.inspect(handle)).state is SandboxState.STOPPED:
+        if (await self._come_to_rest(handle)).state is SandboxState.STOPPED:
             wants_memory = await self._driver.start(handle, memory=wants_memory)
         elif not wants_memory:
             await self._start_mute(handle, link)
@@ -330,6 +330,15 @@ class Sleep:
                 await self._settle_pausing(row, await self._wait_until_decided(fact) if fact else None)
             elif row.status == Status.RESUMING:
                 await self._settle_resuming(row, state)
+
+    async def _come_to_rest(self, handle: Handle) -> SandboxInfo:
+        """What a dead daemon has begun to bring back goes on without it: starting it once more would end it."""
+        deadline = time.monotonic() + UNDER_WAY_SECONDS
+        fact = await self._driver.inspect(handle)
+        while fact.busy and time.monotonic() < deadline:
+            await asyncio.sleep(_LOOK_SECONDS)
+            fact = await self._driver.inspect(handle)
+        return fact
 
     async def _wait_until_decided(self, fact: SandboxInfo) -> SandboxInfo:
         """A checkpoint goes on without the daemon that has begun it; who has its memory on disk is about to end."""

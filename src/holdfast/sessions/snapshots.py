@@ -20,14 +20,17 @@ from holdfast.sessions.ids import fork_id_for, new_snapshot_id, session_of_fork
 from holdfast.sessions.lifecycle import told_of
 from holdfast.sessions.live import Clock
 from holdfast.sessions.machine import Status
+from holdfast.sessions.marks import Marks
 from holdfast.sessions.names import check_name
 from holdfast.sessions.operations import Operations, reporting
 from holdfast.sessions.origins import FORGET
 from holdfast.sessions.refusals import unusable
+from holdfast.sessions.room import Room
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.spec import SessionSpec
+from holdfast.sessions.strays import Strays, mark_of_snapshot
 from holdfast.sessions.types import SnapshotKind, SnapshotStatus, SnapshotView
-from holdfast.store import Note, SessionRow, SessionStore, SnapshotRow, SnapshotStore
+from holdfast.store import Note, SessionRow, SessionStore, SnapshotRow, SnapshotStore, spending
 
 log = structlog.get_logger(__name__)
 
@@ -47,6 +50,9 @@ class Snapshots:
         forks: Captures,
         operations: Operations,
         settings: SessionSettings,
+        marks: Marks,
+        strays: Strays,
+        room: Room,
         *,
         node: str,
         clock: Clock,
@@ -58,6 +64,9 @@ class Snapshots:
         self._forks = forks
         self._operations = operations
         self._settings = settings
+        self._marks = marks
+        self._strays = strays
+        self._room = room
         self._node = node
         self._clock = clock
 
@@ -74,6 +83,7 @@ class Snapshots:
             session = await self._sessions.get(session_id)
         if session.status not in USABLE:
             raise unusable(session)
+        await self._room.check("snapshots")
         planned = self._row(session, name, idempotency_key, caller.owner)
         row, is_new = await self._operations.share(planned.id, lambda: self._make(planned))
         return _view(row) if is_new else await self._made_before(row)
@@ -112,6 +122,7 @@ class Snapshots:
         except HoldfastError:
             await self._remove(row.id)
             raise
+        await self._marks.put(mark_of_snapshot(row))
         log.info("snapshot.created", snapshot_id=row.id, session_id=row.session_id, size_bytes=row.size_bytes)
         return row
 
@@ -151,9 +162,11 @@ class Snapshots:
 
     async def _remove(self, id: str) -> None:
         """Safe to repeat: who finds half of it goes on."""
-        await self._store.begin_removal(id)
-        await self._captures.forget(id)
-        await self._store.remove(id)
+        with spending():
+            await self._store.begin_removal(id)
+            await self._marks.remove(id)
+            await self._captures.forget(id)
+            await self._store.remove(id)
         log.info("snapshot.removed", snapshot_id=id)
 
     def tick(self) -> None:
@@ -162,7 +175,7 @@ class Snapshots:
             self._operations.spawn(_SWEEP, reporting("snapshot.sweep", self._sweep))
 
     async def _sweep(self) -> None:
-        """Remove what nobody is working on and nobody can use.
+        """Remove what nobody is working on and nobody can use; what was whole once, and has no row, is set aside.
 
         The directory is read before the rows: whatever is in it had its row by then.
         """
@@ -173,11 +186,17 @@ class Snapshots:
                 self._spawn(row.id, row.id, partial(self._remove, row.id))
         creating = await self._sessions.by_status([Status.CREATING], node=self._node)
         known = {row.id for row in rows} | {fork_id_for(row.id) for row in creating}
+        await self._marks.put(*(mark_of_snapshot(row) for row in rows if row.status == SnapshotStatus.READY))
         for id in found.keys() - known:
             busy = (id, session_of_fork(id), FORGET + id)
             if not any(self._operations.running(key) for key in busy):
-                log.warning("snapshot.stray.removed", snapshot_id=id)
-                self._spawn(FORGET + id, id, partial(found[id].forget, id))
+                self._spawn(FORGET + id, id, partial(self._settle_stray, found[id], id))
+        await self._strays.forget_snapshots(found.keys() | known)
+
+    async def _settle_stray(self, captures: Captures, id: str) -> None:
+        if not await self._strays.keep_snapshot(id):
+            log.warning("snapshot.stray.removed", snapshot_id=id)
+            await captures.forget(id)
 
     def _spawn(self, key: str, id: str, work: Callable[[], Coroutine[object, object, None]]) -> None:
         self._operations.spawn(key, reporting("snapshot.remove", work, snapshot_id=id))

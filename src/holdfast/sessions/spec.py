@@ -6,6 +6,9 @@ from dataclasses import asdict, dataclass, field, replace
 
 from holdfast.drivers.base import Capabilities, Limits
 from holdfast.errors import BadInput, UnknownImage
+from holdfast.images.names import canonical
+from holdfast.keys.ceilings import NO_CEILINGS, Ceilings
+from holdfast.sessions.limits import choose_limits
 from holdfast.sessions.network import NetworkPolicy
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.types import CreateRequest, SleepPolicy, SnapshotKind
@@ -58,21 +61,23 @@ class SessionSpec:
         )
 
 
-def choose_spec(request: CreateRequest, settings: SessionSettings, able: Capabilities) -> SessionSpec:
-    """The caller's wishes over the defaults. Raises ``BadInput`` naming what cannot be."""
-    defaults = settings.default_limits
-    limits = Limits(
-        cpus=_within("limits.cpus", request.cpus, defaults.cpus, 0.01, 1024),
-        memory_mb=int(_within("limits.memory_mb", request.memory_mb, defaults.memory_mb, 32, 1 << 22)),
-        pids=int(_within("limits.pids", request.pids, defaults.pids, 16, 1 << 22)),
-        disk_mb=int(_within("limits.disk_mb", request.disk_mb, defaults.disk_mb, 16, 1 << 24)),
-    )
+def choose_spec(
+    request: CreateRequest,
+    settings: SessionSettings,
+    able: Capabilities,
+    of_key: Ceilings = NO_CEILINGS,
+    base: Limits | None = None,
+) -> SessionSpec:
+    """The caller's wishes over the defaults. Raises ``BadInput`` naming what cannot be.
+
+    ``of_key`` are the ceilings of the caller's key; ``base`` are the limits of what the session goes on from.
+    """
     network = _choose_network(request.network, settings.default_network, able)
     if sum(len(name) + len(value) for name, value in request.env.items()) > _MAX_ENV_BYTES:
         raise BadInput(f"env: more than {_MAX_ENV_BYTES} bytes in all")
     writable = settings.default_writable_root if request.writable_root is None else request.writable_root
     return SessionSpec(
-        limits=limits,
+        limits=choose_limits(request, settings, of_key, base),
         network=network,
         writable_root=writable,
         env=dict(request.env),
@@ -82,7 +87,7 @@ def choose_spec(request: CreateRequest, settings: SessionSettings, able: Capabil
 
 
 def continued(request: CreateRequest, base: SessionSpec, image: str) -> CreateRequest:
-    """The wish for a session that goes on from ``base``: what it does not say is as it was there.
+    """The wish for a session that goes on from ``base``: what it does not say is as it was there, but for the limits.
 
     Raises ``BadInput`` for a smaller disk, and for a root that is writable where the other one was not: the files in
     it belong to somebody else then.
@@ -95,10 +100,6 @@ def continued(request: CreateRequest, base: SessionSpec, image: str) -> CreateRe
         request,
         image=request.image or image,
         env={**base.env, **request.env},
-        cpus=request.cpus or base.limits.cpus,
-        memory_mb=request.memory_mb or base.limits.memory_mb,
-        pids=request.pids or base.limits.pids,
-        disk_mb=request.disk_mb or base.limits.disk_mb,
         network=request.network or base.network,
         writable_root=base.writable_root,
         sleep=request.sleep or base.sleep,
@@ -125,17 +126,10 @@ def _choose_network(wanted: NetworkPolicy | None, default: NetworkPolicy, able: 
     return policy
 
 
-def _within(name: str, value: float | None, default: float, low: float, high: float) -> float:
-    if value is None:
-        return default
-    if not low <= value <= high:
-        raise BadInput(f"{name}: {value} is not between {low} and {high}")
-    return value
-
-
 def choose_image(name: str | None, settings: SessionSettings) -> str:
-    chosen = name or settings.default_image
-    if settings.allowed_images is not None and chosen not in settings.allowed_images:
+    """In the one form that rows have."""
+    chosen = canonical(name or settings.default_image)
+    if settings.allowed_images is not None and chosen not in map(canonical, settings.allowed_images):
         allowed = ", ".join(sorted(settings.allowed_images)) or "none"
         raise UnknownImage(f"image: {chosen} is not allowed here; allowed are: {allowed}")
     return chosen
@@ -151,5 +145,8 @@ def choose_ttl(ttl_seconds: int | None, settings: SessionSettings) -> int:
 def choose_timeout(timeout_ms: int | None, settings: SessionSettings) -> int:
     timeout = settings.exec_timeout_ms if timeout_ms is None else timeout_ms
     if not 1 <= timeout <= settings.max_exec_timeout_ms:
-        raise BadInput(f"timeout_ms: {timeout} is not between 1 and {settings.max_exec_timeout_ms}")
+        raise BadInput(
+            f"timeout_ms: {timeout} is not between 1 and {settings.max_exec_timeout_ms}, the setting "
+            "max_exec_timeout_ms; a background process has no limit (POST …/processes, `holdfast exec --no-limit`)"
+        )
     return timeout

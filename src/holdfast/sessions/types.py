@@ -42,6 +42,8 @@ class CreateRequest:
     """The name of the workspace that it has at ``/workspace``."""
     kept: bool = False
     """Somebody else decides when it ends: a thread does. Not for callers from outside."""
+    purpose: str | None = None
+    """What it is for: one out of the pool may be ready for that. Not for callers from outside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,27 @@ class SessionView:
     workspace: str | None = None
     stats: SessionStats | None = None
     """Only where they were asked for, and of an active session."""
+
+
+class StrayKind(StrEnum):
+    SESSION = "session"
+    SNAPSHOT = "snapshot"
+    WORKSPACE = "workspace"
+
+
+@dataclass(frozen=True, slots=True)
+class StrayView:
+    """What was somebody's and is not known to the database any more, as an admin may see it."""
+
+    id: str
+    kind: StrayKind
+    owner: str | None
+    name: str | None
+    """Of a snapshot or workspace. None, like the owner, also where its mark cannot be read."""
+    last_used_at: float
+    aside_at: float
+    remove_at: float | None
+    """None: never, since it may hold files that are nowhere else."""
 
 
 @dataclass(frozen=True, slots=True)

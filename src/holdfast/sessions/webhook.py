@@ -42,7 +42,10 @@ class Webhook:
 def body(event: EventRow) -> bytes:
     """The event as it is sent: the same bytes on every try."""
     at = datetime.fromtimestamp(event.at, UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
-    told = {"seq": event.seq, "kind": event.kind, "session_id": event.session_id, "at": at, "data": event.data}
+    told: dict[str, object] = {"seq": event.seq, "kind": event.kind, "session_id": event.session_id or None, "at": at}
+    if event.thread_id is not None:
+        told |= {"thread_id": event.thread_id, "thread_key": event.thread_key}
+    told["data"] = event.data
     return json.dumps(told, separators=(",", ":")).encode()
 
 
@@ -64,7 +67,7 @@ def signature(secret: str, timestamp: int, content: bytes) -> str:
 
 def delivery_id(webhook: Webhook, event: EventRow) -> str:
     """The same on every try, so that a receiver knows what it has seen. Ids of sessions make it unique everywhere."""
-    parts = (webhook.id, str(event.seq), event.session_id, event.kind, repr(event.at))
+    parts = (webhook.id, str(event.seq), event.thread_id or event.session_id, event.kind, repr(event.at))
     return "dlv_" + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 

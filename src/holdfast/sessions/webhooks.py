@@ -13,8 +13,10 @@ from dataclasses import dataclass
 import aiohttp
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
+from yarl import URL
 
 from holdfast.errors import HoldfastError
+from holdfast.network.outside import Outside
 from holdfast.sessions.events import EventFeed
 from holdfast.sessions.live import Clock
 from holdfast.sessions.webhook import Webhook, body, headers, retry_seconds
@@ -66,7 +68,9 @@ class Webhooks:
         node: str,
         clock: Clock,
         metrics: WebhookMetrics,
+        outside: Outside,
     ) -> None:
+        self._outside = outside
         self._cursors = cursors
         self._events = events
         self._feed = feed
@@ -83,7 +87,10 @@ class Webhooks:
             await self._cursors.ensure(webhook.id, now=self._clock())
         timeout = aiohttp.ClientTimeout(total=SEND_SECONDS)
         async with aiohttp.ClientSession(
-            timeout=timeout, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
+            connector=self._outside.connector(),
+            timeout=timeout,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
         ) as http:
             tasks = [asyncio.create_task(self._serve(http, webhook)) for webhook in mine]
             try:
@@ -153,6 +160,7 @@ class Webhooks:
                 data=content,
                 headers=headers(webhook, event, content, self._clock()),
                 allow_redirects=False,
+                proxy=self._outside.proxies.find_for(URL(webhook.url)),
             ) as response:
                 status = response.status
         except TimeoutError:

@@ -8,9 +8,11 @@ import structlog
 
 from holdfast.drivers.base import Driver
 from holdfast.keys.types import Caller
+from holdfast.sessions.marks import Marks
 from holdfast.sessions.operations import Operations, reporting
+from holdfast.sessions.strays import Strays, mark_of_workspace
 from holdfast.sessions.types import WorkspaceView
-from holdfast.store import WorkspaceRow, WorkspaceStore
+from holdfast.store import WorkspaceRow, WorkspaceStore, spending
 
 log = structlog.get_logger(__name__)
 
@@ -20,10 +22,22 @@ _DELETING = "deleting"
 class Workspaces:
     """One node's workspaces, below ``root``, and those of others to look at."""
 
-    def __init__(self, store: WorkspaceStore, driver: Driver, operations: Operations, root: Path, *, node: str) -> None:
+    def __init__(
+        self,
+        store: WorkspaceStore,
+        driver: Driver,
+        operations: Operations,
+        marks: Marks,
+        strays: Strays,
+        root: Path,
+        *,
+        node: str,
+    ) -> None:
         self._store = store
         self._driver = driver
         self._operations = operations
+        self._marks = marks
+        self._strays = strays
         self._root = root
         self._node = node
 
@@ -39,14 +53,19 @@ class Workspaces:
 
     async def _remove(self, id: str) -> None:
         """Safe to repeat: who finds half of it goes on."""
-        await self._store.begin_removal(id)
-        await self._driver.remove_workspace(self._root / id)
-        await self._store.remove(id)
+        with spending():
+            await self._store.begin_removal(id)
+            await self._marks.remove(id)
+            await self._driver.remove_workspace(self._root / id)
+            await self._store.remove(id)
         log.info("workspace.removed", workspace_id=id)
 
     async def tick(self) -> None:
-        """Finish removals that were cut off. A directory without a row is left alone: it may be somebody's work."""
-        for row in await self._store.all(node=self._node):
+        """Finish removals that were cut off. A directory without a row is set aside: it may be somebody's work."""
+        rows = await self._store.all(node=self._node)
+        await self._marks.put(*(mark_of_workspace(row) for row in rows if row.status != _DELETING))
+        await self._strays.keep_workspaces({row.id for row in rows})
+        for row in rows:
             if row.status == _DELETING:
                 work = reporting("workspace.remove", partial(self._remove, row.id), workspace_id=row.id)
                 self._operations.spawn(row.id, work)

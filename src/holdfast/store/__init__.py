@@ -5,11 +5,13 @@ Nothing here knows what a status means. The session service decides; the store o
 
 from holdfast.store.events import EventPage, EventRow, EventStore, Note
 from holdfast.store.keys import KeyRow, KeyStore
+from holdfast.store.reserve import Reserve, reserve_for, spending
 from holdfast.store.session_rows import SessionChange, SessionRow
 from holdfast.store.sessions import SessionStore
 from holdfast.store.snapshots import SnapshotRow, SnapshotStore
 from holdfast.store.store import Store
 from holdfast.store.thread_leases import Idle
+from holdfast.store.thread_news import ThreadKind
 from holdfast.store.thread_rows import (
     DEFAULT_CHANNEL,
     ChannelRow,
@@ -57,6 +59,7 @@ __all__ = [
     "Note",
     "Put",
     "RequestRow",
+    "Reserve",
     "SessionChange",
     "SessionRow",
     "SessionStore",
@@ -67,6 +70,7 @@ __all__ = [
     "ThreadEventPage",
     "ThreadEventRow",
     "ThreadFileRow",
+    "ThreadKind",
     "ThreadRow",
     "TurnRow",
     "TurnState",
@@ -78,4 +82,6 @@ __all__ = [
     "Wish",
     "WorkspaceRow",
     "WorkspaceStore",
+    "reserve_for",
+    "spending",
 ]

@@ -15,9 +15,10 @@ import anyio
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
-from holdfast.errors import Unavailable
+from holdfast.errors import DiskFull, Unavailable
 from holdfast.store.engine import is_sqlite, longest_pause, place, postgres_engine, sqlite_engine
 from holdfast.store.foreign import translated
+from holdfast.store.reserve import Reserve, may_spend
 from holdfast.store.standing_still import StandingStill
 
 T = TypeVar("T")
@@ -40,13 +41,23 @@ class Database(ABC):
     def __init__(self, url: URL) -> None:
         self._place = place(url)
         self._running: set[asyncio.Task[Any]] = set()
+        self.reserve: Reserve | None = None
         self._closed = False
 
     async def read(self, work: Work[T]) -> T:
         return await self._settled(self._translated(self._read, work))
 
     async def write(self, work: Work[T]) -> T:
-        return await self._settled(self._translated(self._write, work))
+        return await self._settled(self._write_somehow(work))
+
+    async def _write_somehow(self, work: Work[T]) -> T:
+        """Where there is no room, with some of the reserve, for those who may have it."""
+        while True:
+            try:
+                return await self._translated(self._write, work)
+            except DiskFull:
+                if self.reserve is None or not may_spend() or not await asyncio.to_thread(self.reserve.give):
+                    raise
 
     async def close(self) -> None:
         """Let what is under way end, then let go of every connection. Later calls raise ``Unavailable``."""

@@ -1,4 +1,4 @@
-"""The log of what happened to sessions: numbered, in the order of the commits, each event once.
+"""The log of what happened to sessions and threads: numbered, in the order of the commits, each event once.
 
 A number comes from the one row of ``event_log``, which stays locked until the transaction ends. So numbers have no
 holes, a smaller one is never seen after a greater one, and who has read up to a number has read everything before it.
@@ -17,7 +17,10 @@ from holdfast.store.tables import session_events as table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRow:
-    """One event. ``data`` is how the session was right after it; ``owner`` is whose session it is, if anybody's."""
+    """One event. ``data`` is how the session was right after it; ``owner`` is whose session it is, if anybody's.
+
+    One of a thread names that; its ``session_id`` is that of its sandbox, or empty where it has none.
+    """
 
     seq: int
     kind: str
@@ -25,6 +28,8 @@ class EventRow:
     at: float
     data: Mapping[str, object]
     owner: str | None = None
+    thread_id: str | None = None
+    thread_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +87,20 @@ class EventStore:
         session_id: str | None = None,
         kinds: Collection[str] | None = None,
         owner: str | None = None,
+        thread_key: str | None = None,
     ) -> EventPage:
         """At most ``limit`` events with greater numbers than ``after``, in order; None: from the oldest there is.
 
-        ``session_id``, ``kinds`` and ``owner`` narrow it down; None is all. Events and the state of the log are
-        read by one statement, so nothing can be pruned in between unseen.
+        ``session_id``, ``thread_key``, ``kinds`` and ``owner`` narrow it down; None is all. Events and the state of the
+        log are read by one statement, so nothing can be pruned in between unseen.
         """
         wanted = sa.select(table).order_by(table.c.seq).limit(limit)
         if after is not None:
             wanted = wanted.where(table.c.seq > after)
         if session_id is not None:
             wanted = wanted.where(table.c.session_id == session_id)
+        if thread_key is not None:
+            wanted = wanted.where(table.c.thread_key == thread_key)
         if kinds is not None:
             wanted = wanted.where(table.c.kind.in_(kinds))
         if owner is not None:
@@ -133,13 +141,21 @@ class EventStore:
 
 
 def append(
-    connection: sa.Connection, kind: str, session_id: str, *, at: float, data: Mapping[str, object], owner: str | None
+    connection: sa.Connection,
+    kind: str,
+    session_id: str,
+    *,
+    at: float,
+    data: Mapping[str, object],
+    owner: str | None,
+    thread_id: str | None = None,
+    thread_key: str | None = None,
 ) -> int:
     """Add an event inside a transaction, as late in it as possible: until its end, nobody else can add one."""
     counted = sa.update(log).values(last_seq=log.c.last_seq + 1).returning(log.c.last_seq)
     seq = connection.execute(counted).scalar_one()
     values = {"seq": seq, "kind": kind, "session_id": session_id, "at": at, "data": data, "owner": owner}
-    connection.execute(sa.insert(table).values(values))
+    connection.execute(sa.insert(table).values(values | {"thread_id": thread_id, "thread_key": thread_key}))
     return int(seq)
 
 

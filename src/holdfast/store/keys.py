@@ -22,6 +22,10 @@ class KeyRow:
     max_sessions: int | None = None
     created_at: float
     last_used_at: float | None = None
+    max_cpus: float | None = None
+    max_memory_mb: int | None = None
+    max_pids: int | None = None
+    max_disk_mb: int | None = None
 
 
 class KeyStore:

@@ -167,6 +167,20 @@ class SessionStore:
         guards = [table.c.status.in_(statuses), table.c.expires_at <= now]
         return await self._write(lambda connection: _update(connection, id, guards, values, now, tell), tell)
 
+    async def start_over(self, id: str, *, snapshot_id: str, spec: str, now: float) -> None:
+        """For a restored database: the sandbox of a live row is gone, and is to be made anew from this snapshot."""
+        values = {
+            "status": "creating",
+            "snapshot_id": snapshot_id,
+            "spec": spec,
+            "last_activity_at": now,
+            "expires_at": now + table.c.ttl_seconds,
+            "updated_at": now,
+            **dict.fromkeys(("reason", "error", "handle", "paused_as", "paused_at", "lease_owner", "lease_expires_at")),
+        }
+        update = sa.update(table).where(table.c.id == id, table.c.status.in_(LIVE)).values(values)
+        await self._database.write(lambda connection: connection.execute(update))
+
     async def acquire_lease(self, id: str, *, owner: str, now: float, ttl: float) -> SessionRow:
         """Take the lease until ``now + ttl`` if it is free, has run out, or is already ours.
 

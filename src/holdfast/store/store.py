@@ -11,6 +11,7 @@ from holdfast.store.keys import KeyStore
 from holdfast.store.messages import MessageStore
 from holdfast.store.migrate import migrate
 from holdfast.store.nodes import NodeStore
+from holdfast.store.reserve import Reserve
 from holdfast.store.sessions import SessionStore
 from holdfast.store.snapshots import SnapshotStore
 from holdfast.store.thread_events import ThreadEvents
@@ -48,12 +49,12 @@ class Store:
         self.usage = UsageStore(database)
 
     @classmethod
-    async def open(cls, url: str) -> Self:
+    async def open(cls, url: str, *, reserve: Reserve | None = None) -> Self:
         """Connect to ``url`` and bring its schema up to date.
 
         ``url`` is ``sqlite:////absolute/path``, ``sqlite:///relative/path`` or ``postgresql://user:password@host/name``.
         Raises ``ConfigError`` if the URL, the login or the schema version is wrong, and ``Unavailable`` if the
-        database cannot be reached now. No message holds the password.
+        database cannot be reached now. No message holds the password. ``reserve`` is for those who make room.
         """
         parsed = parse_url(url)
         try:
@@ -62,7 +63,9 @@ class Store:
             if parsed.query:
                 raise ConfigError(f"database_url has an option that asyncpg does not know: {error}") from error
             raise
-        store = cls(database_for(parsed))
+        database = database_for(parsed)
+        database.reserve = reserve
+        store = cls(database)
         try:
             await store.ping()
         except BaseException:

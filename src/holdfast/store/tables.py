@@ -173,6 +173,10 @@ keys = sa.Table(
     sa.Column("max_sessions", sa.BigInteger),
     sa.Column("created_at", sa.Double, nullable=False),
     sa.Column("last_used_at", sa.Double),
+    sa.Column("max_cpus", sa.Double),
+    sa.Column("max_memory_mb", sa.BigInteger),
+    sa.Column("max_pids", sa.BigInteger),
+    sa.Column("max_disk_mb", sa.BigInteger),
     sa.CheckConstraint("scope IN ('read', 'use', 'admin')", name="scope"),
 )
 
@@ -197,7 +201,11 @@ session_events = sa.Table(
     sa.Column("at", sa.Double, nullable=False),
     sa.Column("data", JsonObject, nullable=False),
     sa.Column("owner", sa.Text),
+    sa.Column("thread_id", ID_TEXT),
+    sa.Column("thread_key", ID_TEXT),
     sa.Index(None, "session_id", "seq"),  # the story of one session
+    sa.Index(None, "thread_key", "seq"),  # and of one thread
+    sa.Index(None, "thread_id", "kind", "at"),
 )
 
 webhook_cursors = sa.Table(

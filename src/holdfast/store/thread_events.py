@@ -5,7 +5,8 @@ has read everything before it, and threads do not wait for each other.
 """
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
@@ -13,12 +14,15 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 from holdfast.protocol.turn_events import TurnEvent
 from holdfast.store.database import Database
-from holdfast.store.thread_guard import append, enter, enter_any, no_thread, written
+from holdfast.store.thread_guard import EVENT_BYTES, append, enter, enter_any, no_thread, written
 from holdfast.store.thread_rows import DEFAULT_CHANNEL, Lease, ThreadEventPage, ThreadEventRow
-from holdfast.store.thread_tables import NOT_DELETED, threads, turns
+from holdfast.store.thread_tables import NOT_DELETED, UNENDED, threads, turns
 from holdfast.store.thread_tables import thread_events as table
 from holdfast.store.thread_watch import ThreadWatch
 
+_AT_ONCE = 2000
+_LEFT: Final = 90
+"""Of the most that a thread may have, in percent: so much is left when some had to be forgotten."""
 PAGE_BYTES = 4_000_000
 """Of what the events of one page tell: a single one may hold a million."""
 
@@ -49,10 +53,10 @@ def _page(*more: sa.ColumnElement[bool]) -> sa.Select[tuple[object, ...]]:
     before = sa.func.sum(some.c.size).over(order_by=some.c.seq) - some.c.size
     found = sa.select(some, before.label("before"), sa.func.count().over().label("whole")).subquery()
     this = (threads.c.id == sa.bindparam("thread"), sa.text(NOT_DELETED))
-    counter = sa.select(threads.c.last_seq).where(*this).subquery()
+    counter = sa.select(threads.c.last_seq, threads.c.pruned_seq).where(*this).subquery()
     # One statement: an event that is counted in ``newest`` is on the page, if there is room for it.
     both = counter.outerjoin(found, found.c.before < sa.bindparam("bytes"))
-    return sa.select(counter.c.last_seq, found).select_from(both).order_by(found.c.seq)
+    return sa.select(counter.c.last_seq, counter.c.pruned_seq, found).select_from(both).order_by(found.c.seq)
 
 
 _PAGE = _page()
@@ -70,7 +74,7 @@ class ThreadEvents:
         """Add events that belong to no turn; returns the number of the newest."""
 
         def work(connection: sa.Connection) -> int:
-            entered = enter(connection, lease, events=len(events))
+            entered = enter(connection, lease, events=events)
             return append(connection, entered, events, channel=channel, numbered=True)
 
         return await written(self._database, self._watch, lease.thread_id, work)
@@ -82,6 +86,26 @@ class ThreadEvents:
             return append(connection, enter_any(connection, thread_id), events, channel=channel)
 
         return await written(self._database, self._watch, thread_id, work)
+
+    async def too_many(self, *, most_bytes: int, most_events: int, limit: int = 1000) -> list[str]:
+        """Threads that have more of them."""
+        over = sa.or_(threads.c.events_bytes > most_bytes, threads.c.last_seq - threads.c.pruned_seq > most_events)
+        query = sa.select(threads.c.id).where(over, sa.text(NOT_DELETED)).limit(limit)
+        return await self._database.read(lambda connection: list(connection.scalars(query)))
+
+    async def prune(self, thread_id: str, *, most_bytes: int, most_events: int) -> int:
+        """Forget the oldest events of a thread that has more, until it is well below; returns how many were forgotten.
+
+        Those of a turn that has not ended stay, with all that came after. What was said stays in any case: the
+        transcript is made of messages and turns. No lease is needed: nobody who works on the thread needs them.
+        """
+        forgotten = 0
+        while True:
+            work = partial(_prune, thread_id=thread_id, most_bytes=most_bytes, most_events=most_events)
+            some = await self._database.write(work)
+            forgotten += some
+            if not some:
+                return forgotten
 
     async def page(self, thread_id: str, *, after: int, limit: int, channel: str | None = None) -> ThreadEventPage:
         """At most ``limit`` events with greater numbers than ``after``, in order. Raises ``ThreadNotFound``.
@@ -97,7 +121,7 @@ class ThreadEvents:
                 raise no_thread(thread_id)
             events = [_row(row) for row in rows if row.seq is not None]
             full = bool(events) and (len(events) == limit or len(events) < rows[0].whole)
-            return ThreadEventPage(events, rows[0].last_seq, full)
+            return ThreadEventPage(events, rows[0].last_seq, full, rows[0].pruned_seq)
 
         return await self._database.read(work)
 
@@ -125,6 +149,30 @@ class ThreadEvents:
             return [_row(row) for row in connection.execute(ordered)]
 
         return await self._database.read(work)
+
+
+def _prune(connection: sa.Connection, *, thread_id: str, most_bytes: int, most_events: int) -> int:
+    """A part of it: a transaction must not hold others up."""
+    row = enter_any(connection, thread_id).row
+    if row.events_bytes <= most_bytes and row.last_seq - row.pruned_seq <= most_events:
+        return 0
+    running = sa.select(sa.func.min(turns.c.first_seq)).where(turns.c.thread_id == row.id, sa.text(UNENDED))
+    end = connection.scalar(running) or row.last_seq + 1
+    its = (table.c.thread_id == row.id, table.c.seq < end)
+    oldest = sa.select(table.c.seq, _stored_bytes(table.c.data)).where(*its).order_by(table.c.seq).limit(_AT_ONCE)
+    too_many = row.last_seq - row.pruned_seq - most_events * _LEFT // 100
+    too_big, last, count = row.events_bytes - most_bytes * _LEFT // 100, row.pruned_seq, 0
+    freed = 0
+    for seq, size in connection.execute(oldest).all():
+        if freed >= too_big and count >= too_many:
+            break
+        freed, last, count = freed + size + EVENT_BYTES, seq, count + 1
+    if not count:
+        return 0
+    connection.execute(sa.delete(table).where(table.c.thread_id == row.id, table.c.seq <= last))
+    fewer = {"pruned_seq": last, "events_bytes": threads.c.events_bytes - freed}
+    connection.execute(sa.update(threads).where(threads.c.id == row.id).values(fewer))
+    return count
 
 
 def _row(row: sa.Row[tuple[object, ...]]) -> ThreadEventRow:

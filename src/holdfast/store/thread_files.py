@@ -1,6 +1,6 @@
 """Files that came with messages and files that turns left behind: where they are, and whose."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import sqlalchemy as sa
@@ -8,10 +8,11 @@ import sqlalchemy as sa
 from holdfast.errors import FileMissing
 from holdfast.store.database import Database
 from holdfast.store.thread_guard import clock, enter_any
-from holdfast.store.thread_rows import ThreadFileRow
-from holdfast.store.thread_tables import UNUSED
+from holdfast.store.thread_rows import FileKind, ThreadFileRow, TurnState
+from holdfast.store.thread_tables import UNUSED, turns
 from holdfast.store.thread_tables import thread_files as table
 
+_AT_ONCE = 500
 _COLUMNS = sa.select(*(table.c[name] for name in ThreadFileRow.__dataclass_fields__))
 
 
@@ -70,11 +71,60 @@ class ThreadFiles:
 
         return await self._database.write(work)
 
+    async def room(self, thread_id: str) -> tuple[int, int]:
+        """How many bytes its files have, and how many there are."""
+        query = sa.select(sa.func.coalesce(sa.func.sum(table.c.size), 0), sa.func.count()).where(
+            table.c.thread_id == thread_id
+        )
+        size, count = await self._database.read(lambda connection: connection.execute(query).one())
+        return int(size), int(count)
+
+    async def prune(self, thread_id: str, *, most_bytes: int, most_files: int) -> list[ThreadFileRow]:
+        """Forget files of a thread that has more; returns them, for removal.
+
+        Versions of artifacts that newer ones have replaced go first, then the oldest. What belongs to a turn that has
+        not ended stays, and what no turn has taken up yet.
+        """
+        ended = sa.exists().where(turns.c.id == table.c.turn_id, turns.c.state == TurnState.ENDED.value)
+        its = _COLUMNS.add_columns(ended.label("ended")).where(table.c.thread_id == thread_id)
+
+        def work(connection: sa.Connection) -> list[ThreadFileRow]:
+            enter_any(connection, thread_id)
+            rows = connection.execute(its.order_by(table.c.created_at, table.c.id)).all()
+            gone = [_of(row) for row in _victims(rows, most_bytes, most_files)]
+            for start in range(0, len(gone), _AT_ONCE):
+                some = [row.id for row in gone[start : start + _AT_ONCE]]
+                connection.execute(sa.delete(table).where(table.c.id.in_(some)))
+            return gone
+
+        return await self._database.write(work)
+
     async def _all(self, query: sa.Select[tuple[object, ...]]) -> list[ThreadFileRow]:
         def work(connection: sa.Connection) -> list[ThreadFileRow]:
             return [_row(found) for found in connection.execute(query)]
 
         return await self._database.read(work)
+
+
+def _of(found: sa.Row[tuple[object, ...]]) -> ThreadFileRow:
+    return ThreadFileRow(**{name: found._mapping[name] for name in ThreadFileRow.__dataclass_fields__})
+
+
+def _victims(
+    rows: Sequence[sa.Row[tuple[object, ...]]], most_bytes: int, most_files: int
+) -> list[sa.Row[tuple[object, ...]]]:
+    """Of a thread's files, oldest first, those that must go."""
+    newest = {row.name: row.id for row in rows if row.kind == FileKind.ARTIFACT}
+    free = [row for row in rows if row.ended]
+    free.sort(key=lambda row: newest.get(row.name) == row.id or row.kind != FileKind.ARTIFACT)  # stable: by age else
+    size, count = sum(row.size for row in rows), len(rows)
+    gone: list[sa.Row[tuple[object, ...]]] = []
+    for row in free:
+        if size <= most_bytes and count <= most_files:
+            break
+        gone.append(row)
+        size, count = size - row.size, count - 1
+    return gone
 
 
 def _row(found: sa.Row[tuple[object, ...]]) -> ThreadFileRow:

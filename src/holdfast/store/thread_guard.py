@@ -4,15 +4,17 @@ A write begins by updating the thread's row, which stays locked until the transa
 one thread happens one after the other, and what is read after that is how things are, in every table.
 """
 
+import json
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 import sqlalchemy as sa
 
 from holdfast.errors import StaleRow, ThreadNotFound
-from holdfast.protocol.turn_events import TurnEvent, check
+from holdfast.protocol.turn_events import Kind, TurnEvent, check
+from holdfast.store import thread_news
 from holdfast.store.database import Database, Work
 from holdfast.store.tables import sessions
 from holdfast.store.thread_rows import ChannelRow, Lease, ThreadRow
@@ -23,6 +25,9 @@ from holdfast.store.thread_tables import threads as table
 from holdfast.store.thread_watch import ThreadWatch
 
 T = TypeVar("T")
+
+EVENT_BYTES: Final = 100
+"""What an event takes in the database besides what it tells, roughly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +62,28 @@ async def written(database: Database, watch: ThreadWatch, thread_id: str, work: 
         watch.ring(thread_id)
 
 
-def enter(connection: sa.Connection, lease: Lease, *, events: int = 0, **values: object) -> Entered:
-    """Lock the thread's row if the lease holds, and take numbers for so many events. Raises ``StaleRow``."""
+def enter(connection: sa.Connection, lease: Lease, *, events: Sequence[TurnEvent] = (), **values: object) -> Entered:
+    """Lock the thread's row if the lease holds, and take numbers for these events. Raises ``StaleRow``."""
     guards = (table.c.lease_owner == lease.owner, table.c.generation == lease.generation)
-    entered = _update(connection, lease.thread_id, guards, {"last_seq": table.c.last_seq + events, **values})
+    entered = _update(connection, lease.thread_id, guards, {**_counted(events), **_seen(connection, events), **values})
     return entered or refuse_stale(connection, lease)
+
+
+def _counted(events: Sequence[TurnEvent], sign: int = 1) -> dict[str, object]:
+    """How the numbers in the thread's row change by them."""
+    if not events:
+        return {}
+    size = sum(len(json.dumps(dict(event.data))) + EVENT_BYTES for event in events)
+    return {"last_seq": table.c.last_seq + sign * len(events), "events_bytes": table.c.events_bytes + sign * size}
+
+
+def _seen(connection: sa.Connection, events: Sequence[TurnEvent]) -> dict[str, object]:
+    """What they say of its sandbox: that it answers, and whether more had to be done for that than to make it."""
+    hows = {event.data.get("how") for event in events if event.kind is Kind.RESOLVED}
+    if not hows:
+        return {}
+    now = clock(connection)
+    return {"healthy_at": now} if hows == {"created"} else {"healthy_at": now, "resumed_at": now}
 
 
 def enter_any(connection: sa.Connection, thread_id: str, **values: object) -> Entered:
@@ -90,8 +112,8 @@ def append(
     """Add events to a thread that was entered; returns the newest number. ``numbered``: ``enter`` took the numbers."""
     newest = entered.row.last_seq
     if not numbered and events:
-        counted = {"last_seq": table.c.last_seq + len(events)}
-        update = sa.update(table).where(table.c.id == entered.row.id).values(counted).returning(table.c.last_seq)
+        counted = sa.update(table).where(table.c.id == entered.row.id).values(_counted(events))
+        update = counted.returning(table.c.last_seq)
         newest = connection.execute(update).scalar_one()
     if events:
         rows = [
@@ -107,13 +129,14 @@ def append(
             for seq, event in enumerate(events, newest - len(events) + 1)
         ]
         connection.execute(sa.insert(log), rows)
+        thread_news.tell_of(connection, entered.row, events, at=entered.now, channel=channel, turn_id=turn_id)
     return newest
 
 
-def give_back(connection: sa.Connection, entered: Entered, events: int) -> None:
+def give_back(connection: sa.Connection, entered: Entered, events: Sequence[TurnEvent]) -> None:
     """The numbers that ``enter`` took are not needed; the row is held, so nobody has taken any since."""
-    fewer = sa.update(table).where(table.c.id == entered.row.id).values(last_seq=table.c.last_seq - events)
-    connection.execute(fewer)
+    if events:
+        connection.execute(sa.update(table).where(table.c.id == entered.row.id).values(_counted(events, -1)))
 
 
 def ensure_channel(connection: sa.Connection, entered: Entered, channel: str) -> None:

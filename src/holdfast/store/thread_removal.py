@@ -3,7 +3,9 @@
 import sqlalchemy as sa
 
 from holdfast.protocol.turn_events import Kind, StopReason, TurnEvent
+from holdfast.store import thread_news
 from holdfast.store.thread_guard import at_home, clock, enter, lease_free, thread_row
+from holdfast.store.thread_news import ThreadKind
 from holdfast.store.thread_rows import Lease, MessageStatus, ThreadRow
 from holdfast.store.thread_tables import (
     OPEN,
@@ -26,6 +28,7 @@ _DELETED = {"error": {"code": "thread_not_found", "message": "the thread was del
 
 def delete(connection: sa.Connection, lease: Lease) -> ThreadRow:
     """As ``ThreadStore.delete`` says."""
+    before = connection.scalar(sa.select(table.c.deleted_at).where(table.c.id == lease.thread_id))
     first = sa.func.coalesce(table.c.deleted_at, clock(connection))
     entered = enter(connection, lease, deleted_at=first, inbox=table.c.inbox + 1)
     running = sa.select(turns.c.id).where(turns.c.thread_id == lease.thread_id, sa.text(UNENDED))
@@ -36,6 +39,8 @@ def delete(connection: sa.Connection, lease: Lease) -> ThreadRow:
     connection.execute(queued.values(status=MessageStatus.CANCELED, updated_at=entered.now))
     asked = sa.update(thread_requests).where(thread_requests.c.thread_id == lease.thread_id, sa.text(OPEN))
     connection.execute(asked.values(done_at=entered.now, result=_DELETED))
+    if before is None:
+        thread_news.tell(connection, entered.row, ThreadKind.DELETED, entered.now, {})
     return entered.row
 
 

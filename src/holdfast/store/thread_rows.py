@@ -99,6 +99,16 @@ class ThreadRow:
     deleted_at: float | None = None
     workspace: Mapping[str, object] | None = None
     """What its sandbox was given to begin with; None until that is done. Forgotten with the sandbox."""
+    events_bytes: int = 0
+    """What its events take in the database."""
+    pruned_seq: int = 0
+    """The number of the newest event that was forgotten, with all before it, since there were too many."""
+    resumed_at: float | None = None
+    """When its sandbox or its agent was last woken, started again or made anew."""
+    destroyed_at: float | None = None
+    """When it last lost a sandbox."""
+    healthy_at: float | None = None
+    """When sandbox and agent were last seen to answer; that is looked at before each turn."""
 
     @property
     def lease(self) -> Lease:
@@ -258,6 +268,8 @@ class ThreadEventPage:
     """The number of the thread's newest event in the moment of reading."""
     full: bool
     """Whether there may be more that had no room."""
+    pruned: int = 0
+    """The number of the newest event that was forgotten, with all before it."""
 
     @property
     def next(self) -> int:

@@ -68,6 +68,11 @@ threads = sa.Table(
     sa.Column("updated_at", sa.Double, nullable=False),
     sa.Column("deleted_at", sa.Double),
     sa.Column("workspace", JsonObject),
+    sa.Column("events_bytes", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("pruned_seq", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("resumed_at", sa.Double),
+    sa.Column("destroyed_at", sa.Double),
+    sa.Column("healthy_at", sa.Double),
     _one_of("sleep_state", SleepState),
     _index("uq_threads_owner_key", "owner", "key", unique=True, where=NOT_DELETED),
     sa.Index(None, "last_activity_at", "id"),  # page

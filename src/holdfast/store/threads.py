@@ -8,12 +8,13 @@ import sqlalchemy as sa
 
 from holdfast.protocol.thread_keys import platform_of
 from holdfast.protocol.turn_events import TurnEvent
-from holdfast.store import thread_removal
+from holdfast.store import thread_news, thread_removal
 from holdfast.store.database import Database
 from holdfast.store.locks import THREAD, hold
 from holdfast.store.session_rows import SessionRow
 from holdfast.store.tables import sessions
 from holdfast.store.thread_guard import append, change_channel, clock, enter, enter_any, no_thread, thread_row, written
+from holdfast.store.thread_news import ThreadKind
 from holdfast.store.thread_rows import (
     DEFAULT_CHANNEL,
     ChannelChange,
@@ -104,7 +105,9 @@ class ThreadStore:
                 "created_at": now,
                 "updated_at": now,
             }
-            return thread_row(connection.execute(sa.insert(table).values(values).returning(table)).one()), True
+            made = thread_row(connection.execute(sa.insert(table).values(values).returning(table)).one())
+            thread_news.tell(connection, made, ThreadKind.CREATED, made.created_at, {"agent": agent})
+            return made, True
 
         return await self._database.write(work)
 
@@ -233,9 +236,10 @@ class ThreadStore:
         what a former one was given.
         """
         given = None if session_id is None else sa.literal(session_id)
+        lost = table.c.session_id.is_not(None) if given is None else table.c.session_id != given
         is_new = sa.false() if given is None else sa.func.coalesce(table.c.session_id, "") != given
         usual = SleepState.NONE if session_id is None else SleepState.AWAKE
-        values = {
+        values: dict[str, object] = {
             "session_id": session_id,
             "incarnation": table.c.incarnation + sa.case((is_new, 1), else_=0),
             "sleep_state": sleep_state or usual,
@@ -244,7 +248,14 @@ class ThreadStore:
             "preview_expires_at": None,
             "workspace": None if session_id is None else sa.case((is_new, sa.null()), else_=table.c.workspace),
         }
-        return await self._change(lease, values, events, channel)
+
+        def work(connection: sa.Connection) -> ThreadRow:
+            gone = sa.case((lost, clock(connection)), else_=table.c.destroyed_at)
+            entered = enter(connection, lease, events=events, **values, destroyed_at=gone)
+            append(connection, entered, events, channel=channel, numbered=True)
+            return entered.row
+
+        return await written(self._database, self._watch, lease.thread_id, work)
 
     async def change(
         self,
@@ -266,7 +277,7 @@ class ThreadStore:
         """
 
         def work(connection: sa.Connection) -> ThreadRow:
-            entered = enter(connection, lease, events=len(events))
+            entered = enter(connection, lease, events=events)
             append(connection, entered, events, channel=DEFAULT_CHANNEL, numbered=True)
             values = revised(entered.row)
             if values.get("agent", entered.row.agent) != entered.row.agent:
@@ -283,7 +294,7 @@ class ThreadStore:
         """Set columns of a channel (agent session, status, title), which is made if it is not there."""
 
         def work(connection: sa.Connection) -> ChannelRow:
-            entered = enter(connection, lease, events=len(events))
+            entered = enter(connection, lease, events=events)
             append(connection, entered, events, channel=channel, numbered=True)
             return change_channel(connection, entered, channel, values)
 
@@ -296,7 +307,7 @@ class ThreadStore:
         """
 
         def work(connection: sa.Connection) -> ThreadRow:
-            entered = enter(connection, lease, events=len(events))
+            entered = enter(connection, lease, events=events)
             append(connection, entered, events, channel=channel, numbered=True)
             change_channel(connection, entered, channel, {"agent_session_id": None})
             settings = with_fresh_after(entered.row, channel)
@@ -307,7 +318,16 @@ class ThreadStore:
 
     async def note_error(self, lease: Lease, error: str, *, events: Sequence[TurnEvent] = ()) -> ThreadRow:
         """The sandbox could not be had: keeps the message in ``last_error`` and counts ``resume_failures`` up."""
-        return await self._change(lease, {"last_error": error, "resume_failures": table.c.resume_failures + 1}, events)
+        values = {"last_error": error, "resume_failures": table.c.resume_failures + 1}
+
+        def work(connection: sa.Connection) -> ThreadRow:
+            entered = enter(connection, lease, events=events, **values)
+            append(connection, entered, events, channel=DEFAULT_CHANNEL, numbered=True)
+            told = {"error": error[:2000], "resume_failures": entered.row.resume_failures}
+            thread_news.tell(connection, entered.row, ThreadKind.ERROR, entered.now, told)
+            return entered.row
+
+        return await written(self._database, self._watch, lease.thread_id, work)
 
     async def clear_error(self, lease: Lease) -> ThreadRow:
         """It works again: no error, no failures."""
@@ -369,7 +389,7 @@ class ThreadStore:
         channel: str = DEFAULT_CHANNEL,
     ) -> ThreadRow:
         def work(connection: sa.Connection) -> ThreadRow:
-            entered = enter(connection, lease, events=len(events), **values)
+            entered = enter(connection, lease, events=events, **values)
             append(connection, entered, events, channel=channel, numbered=True)
             return entered.row
 

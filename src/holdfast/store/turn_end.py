@@ -1,6 +1,7 @@
 """The end of a turn, inside a transaction: state, messages, answer, channel and the last event, all or nothing."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import sqlalchemy as sa
 
@@ -15,6 +16,8 @@ from holdfast.store.thread_tables import threads as thread_table
 from holdfast.store.thread_tables import turns as table
 from holdfast.store.usage_rows import of_turn
 
+MOST_ANSWER: Final = 1_000_000
+"""Characters of a turn's answer that are kept."""
 _BECOMES = {
     StopReason.END_TURN: MessageStatus.DONE,
     StopReason.ERROR: MessageStatus.FAILED,
@@ -108,11 +111,14 @@ def answer_of(connection: sa.Connection, turn: TurnRow, newest: int) -> str:
     query = (
         sa.select(log.c.data).where(*its, log.c.kind.in_((Kind.TEXT_DELTA.value, Kind.ERROR.value))).order_by(log.c.seq)
     )
-    return said(connection.scalars(query))
+    return said(connection.scalars(query), most=MOST_ANSWER)
 
 
-def said(told: Iterable[Mapping[str, object]]) -> str:
-    """The text of the deltas without thinking, and without what was taken back; an empty line between its parts."""
+def said(told: Iterable[Mapping[str, object]], *, most: int) -> str:
+    """The text of the deltas without thinking, and without what was taken back; an empty line between its parts.
+
+    Of a text that is longer than ``most`` its beginning and its end: it is kept as long as the thread is.
+    """
     parts: list[tuple[tuple[object, object], list[str]]] = []
     for one in told:
         discarded = one.get("discards")
@@ -124,7 +130,11 @@ def said(told: Iterable[Mapping[str, object]]) -> str:
         if not parts or parts[-1][0] != here:
             parts.append((here, []))
         parts[-1][1].append(str(one["text"]))
-    return "\n\n".join("".join(texts) for _part, texts in parts)
+    whole = "\n\n".join("".join(texts) for _part, texts in parts)
+    if len(whole) <= most:
+        return whole
+    left_out = f"\n\n[… {len(whole) - most} characters are left out here …]\n\n"
+    return whole[: most // 2] + left_out + whole[-(most // 2) :]
 
 
 def kept_of(events: Sequence[TurnEvent], *, status: bool = True) -> dict[str, object]:

@@ -14,7 +14,7 @@ from holdfast.errors import BadInput, StaleRow, WrongState
 from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.store import transcript
 from holdfast.store.database import Database, Work
-from holdfast.store.thread_guard import Entered, append, change_channel, enter, give_back, written
+from holdfast.store.thread_guard import Entered, append, change_channel, clock, enter, give_back, written
 from holdfast.store.thread_rows import Lease, Line, MessageRow, MessageStatus, Mode, TurnRow, TurnState
 from holdfast.store.thread_tables import QUEUED, UNENDED, messages, thread_files
 from holdfast.store.thread_tables import turns as table
@@ -152,7 +152,8 @@ class TurnStore:
         _refuse_finalize(events)
 
         def work(connection: sa.Connection) -> TurnRow:
-            entered = enter(connection, lease, events=len(events))
+            well = {"healthy_at": clock(connection)} if attempt else {}  # it was looked at right before
+            entered = enter(connection, lease, events=events, **well)
             turn = _unended(connection, entered, turn_id)
             values: dict[str, object] = {"last_seq": entered.row.last_seq} if events else {}
             if state is not None:
@@ -192,7 +193,7 @@ class TurnStore:
         here = (table.c.id == turn_id, table.c.thread_id == lease.thread_id, table.c.cursor == after, sa.text(UNENDED))
 
         def work(connection: sa.Connection) -> TurnRow:
-            entered = enter(connection, lease, events=len(events))
+            entered = enter(connection, lease, events=events)
             values: dict[str, object] = {
                 "cursor": cursor,
                 "accepted": True,
@@ -204,7 +205,7 @@ class TurnStore:
                 values["state"] = state
             found = connection.execute(sa.update(table).where(*here).values(values).returning(table)).one_or_none()
             if found is None:
-                return _already(connection, entered, turn_id, None if cursor == after else cursor, len(events))
+                return _already(connection, entered, turn_id, None if cursor == after else cursor, events)
             turn = _row(found)
             append(connection, entered, events, channel=turn.channel, turn_id=turn_id, numbered=True)
             _keep(connection, entered, turn.channel, events)
@@ -249,7 +250,7 @@ class TurnStore:
         _refuse_finalize(events)
 
         def work(connection: sa.Connection) -> list[TurnRow]:
-            entered = enter(connection, lease, events=len(events))
+            entered = enter(connection, lease, events=events)
             turn = turn_of(connection, entered, turn_id)
             later = (
                 table.c.thread_id == turn.thread_id,
@@ -260,7 +261,7 @@ class TurnStore:
             if running is not None:
                 raise WrongState(f"turn {running.id} has not ended; abort it before taking turns back")
             if turn.reverted:
-                give_back(connection, entered, len(events))
+                give_back(connection, entered, events)
                 return []
             append(connection, entered, events, channel=turn.channel, numbered=True)
             update = sa.update(table).where(*later).values(reverted=True).returning(table)
@@ -351,7 +352,9 @@ def _unended(connection: sa.Connection, entered: Entered, turn_id: str) -> TurnR
     return turn
 
 
-def _already(connection: sa.Connection, entered: Entered, turn_id: str, cursor: str | None, events: int) -> TurnRow:
+def _already(
+    connection: sa.Connection, entered: Entered, turn_id: str, cursor: str | None, events: Sequence[TurnEvent]
+) -> TurnRow:
     """The turn, if it stands where it should be moved to: that has happened before. The events' numbers go back."""
     turn = turn_of(connection, entered, turn_id)
     if turn.cursor == cursor:

@@ -8,11 +8,12 @@ from enum import StrEnum
 import sqlalchemy as sa
 
 from holdfast.store.database import Database
-from holdfast.store.usage_rows import SUMS, UsageRow, UsageSum, usage_sum
+from holdfast.store.usage_rows import SUMS, UsageRow, UsageSum, open_calls, usage_sum
 from holdfast.store.usage_rows import usage as table
 
 _KNOWN = sa.select(table.c.id).where(table.c.id == sa.bindparam("known"))
 _ADD = sa.insert(table)
+_CLOSE = sa.delete(open_calls).where(open_calls.c.id == sa.bindparam("closed"))
 _COUNT = sa.text(
     "INSERT INTO usage_totals (whose, month, cost_usd) VALUES (:whose, :month, :cost_usd)"
     " ON CONFLICT (whose, month) DO UPDATE SET cost_usd = usage_totals.cost_usd + excluded.cost_usd"
@@ -51,6 +52,10 @@ def day_of(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
 
 
+CUT = "the daemon was killed while the model was asked; this much was known"
+"""The error of a call whose end nobody has seen."""
+
+
 class UsageStore:
     """The bills. Rows are added and never changed. Raises what ``ThreadStore`` raises when the database fails."""
 
@@ -61,16 +66,39 @@ class UsageStore:
         """Once per id: who is not sure whether it was added adds it again. Whether it was new."""
 
         def work(connection: sa.Connection) -> bool:
-            if connection.scalar(_KNOWN, {"known": row.id}) is not None:
-                return False
-            connection.execute(_ADD, asdict(row))
-            if row.cost_usd:
-                thread, owner = _totals(row.thread_id, row.owner, row.day)
-                for whose, month in (thread, owner):  # always in this order: nobody waits for who waits for them
-                    connection.execute(_COUNT, {"whose": whose, "month": month, "cost_usd": row.cost_usd})
-            return True
+            connection.execute(_CLOSE, {"closed": row.id})
+            return _add(connection, row)
 
         return await self._database.write(work)
+
+    # -- calls under way -----------------------------------------------------------------------------------------------
+
+    async def begin(self, row: UsageRow, *, node: str) -> None:
+        """A call of this daemon is under way; ``add`` with the same id ends that, in one transaction."""
+        values = asdict(row) | {"node": node, "noted_at": row.at}
+        await self._database.write(lambda connection: connection.execute(sa.insert(open_calls).values(values)))
+
+    async def advance(
+        self, id: str, *, now: float, output_tokens: int, input_tokens: int, cost_usd: float | None
+    ) -> None:
+        """What it has cost so far. One that has ended meanwhile is left alone."""
+        values = {"output_tokens": output_tokens, "input_tokens": input_tokens, "cost_usd": cost_usd, "noted_at": now}
+        update = sa.update(open_calls).where(open_calls.c.id == id).values(values)
+        await self._database.write(lambda connection: connection.execute(update))
+
+    async def settle(self, *, node: str, before: float, unheard: float) -> list[UsageRow]:
+        """Bill what was under way when a daemon died: of this node, what began before a time; of any, what nobody has
+        noted anything of since another. Returns the bills."""
+        mine = sa.and_(open_calls.c.node == node, open_calls.c.at < before)
+        dead = sa.delete(open_calls).where(sa.or_(mine, open_calls.c.noted_at < unheard)).returning(open_calls)
+
+        def work(connection: sa.Connection) -> list[UsageRow]:
+            rows = [_cut(found) for found in connection.execute(dead).all()]
+            return [row for row in rows if _add(connection, row)]
+
+        return await self._database.write(work)
+
+    # -- sums ----------------------------------------------------------------------------------------------------------
 
     async def spent(self, thread_id: str, owner: str, *, now: float) -> tuple[float, float]:
         """In US dollars: by a thread in all, and by an owner in the calendar month (UTC) of ``now``."""
@@ -131,6 +159,23 @@ class UsageStore:
         """Of all lines that a report of the same would have."""
         query = sa.select(*SUMS).where(*_which(owner, thread_key, since, until))
         return await self._database.read(lambda connection: usage_sum(*connection.execute(query).one()))
+
+
+def _add(connection: sa.Connection, row: UsageRow) -> bool:
+    if connection.scalar(_KNOWN, {"known": row.id}) is not None:
+        return False
+    connection.execute(_ADD, asdict(row))
+    if row.cost_usd:
+        thread, owner = _totals(row.thread_id, row.owner, row.day)
+        for whose, month in (thread, owner):  # always in this order: nobody waits for who waits for them
+            connection.execute(_COUNT, {"whose": whose, "month": month, "cost_usd": row.cost_usd})
+    return True
+
+
+def _cut(found: sa.Row[tuple[object, ...]]) -> UsageRow:
+    known = {name: found._mapping[name] for name in UsageRow.__dataclass_fields__}
+    seconds = float(found._mapping["noted_at"]) - float(found._mapping["at"])
+    return UsageRow(**(known | {"error": CUT, "seconds": max(0.0, seconds)}))
 
 
 _MODEL = table.c.provider + "/" + table.c.model

@@ -44,6 +44,16 @@ usage_totals = sa.Table(
 )
 """What the rows of ``usage`` cost, kept with each that is added: asked for before each call, where sums are slow."""
 
+open_calls = sa.Table(
+    "open_calls",
+    metadata,
+    *(sa.Column(column.name, column.type, nullable=column.nullable) for column in usage.columns if column.name != "id"),
+    sa.Column("id", ID_TEXT, primary_key=True),
+    sa.Column("node", ID_TEXT, nullable=False),
+    sa.Column("noted_at", sa.Double, nullable=False),
+)
+"""Calls under way, with what they have cost so far: what is billed of them if their daemon is killed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageRow:

@@ -3,7 +3,7 @@
 So a workspace is given back by the very change that makes its session ``destroyed``, and cannot be held by nobody.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import sqlalchemy as sa
 
@@ -84,6 +84,19 @@ class WorkspaceStore:
             return WorkspaceRow(**found._mapping)
 
         return await self._database.read(work)
+
+    async def insert(self, row: WorkspaceRow) -> None:
+        """One whose files are there already. Raises ``Conflict`` if the id is known, or the name is taken."""
+        taken = sa.or_(table.c.id == row.id, sa.and_(table.c.owner == row.owner, table.c.name == row.name))
+
+        def work(connection: sa.Connection) -> None:
+            hold(connection, INSERT)
+            if connection.scalar(sa.select(table.c.id).where(taken)) is not None:
+                raise Conflict(f"{row.owner} has a workspace {row.name} already; remove that one first")
+            values = {name: value for name, value in asdict(row).items() if name != "session_id"}
+            connection.execute(sa.insert(table).values(values))
+
+        await self._database.write(work)
 
     async def begin_removal(self, id: str) -> None:
         """From now on no session can have it. Raises ``Conflict``, naming the session that holds it."""

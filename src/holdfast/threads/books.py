@@ -32,13 +32,17 @@ LeaseOf = Callable[[str], Lease | None]
 _RECORD_SECONDS = 15.0
 """How long an answer may wait for its bill to be written."""
 _MOST_KEYS = 10_000
+_UNHEARD_SECONDS = 3600.0
+"""After how long a call that nobody has noted anything of is over: much longer than any provider may be silent."""
 
 
 class ThreadBooks:
     """Made before the sessions are, since the broker needs it; the threads come with ``attend``."""
 
-    def __init__(self, store: Store, defaults: AgentDefaults, *, clock: Clock) -> None:
+    def __init__(self, store: Store, defaults: AgentDefaults, *, clock: Clock, node: str = "") -> None:
         self._store = store
+        self._node = node
+        self._since = clock()
         self._defaults = defaults
         self._clock = clock
         self._lease_of: LeaseOf = _nobodys
@@ -71,10 +75,44 @@ class ThreadBooks:
     async def spent(self, account: Account, /) -> Spent:
         return Spent(*await self._store.usage.spent(account.thread_id, account.owner, now=self._clock()))
 
-    async def record(self, account: Account, call: Call, /) -> None:
+    async def begin(self, account: Account, call: Call, /) -> str:
+        row = self._row(account, call, new_id("use"))
+        await self._store.usage.begin(row, node=self._node)
+        return row.id
+
+    async def advance(self, call_id: str, call: Call, /) -> None:
+        tokens = call.tokens
+        try:
+            await self._store.usage.advance(
+                call_id,
+                now=self._clock(),
+                output_tokens=tokens.output,
+                input_tokens=tokens.input,
+                cost_usd=call.cost_usd,
+            )
+        except HoldfastError as error:  # the next one tells more
+            log.warning("usage.advance.failed", call_id=call_id, code=error.code, error=error.message)
+
+    async def settle(self) -> None:
+        """Bill what was under way when a daemon was killed: an earlier one of this node, or one that is gone."""
+        unheard = self._clock() - _UNHEARD_SECONDS
+        for row in await self._store.usage.settle(node=self._node, before=self._since, unheard=unheard):
+            log.warning(
+                "usage.cut", thread_id=row.thread_id, turn_id=row.turn_id, model=row.model, cost_usd=row.cost_usd
+            )
+
+    async def record(self, account: Account, call: Call, call_id: str | None = None, /) -> None:
+        row = self._row(account, call, call_id or new_id("use"))
+        try:
+            async with asyncio.timeout(_RECORD_SECONDS):
+                await patiently(lambda: self._store.usage.add(row), asyncio.sleep)
+        except (HoldfastError, TimeoutError) as error:  # the line is the bill, then
+            log.error("usage.lost", error=str(error), row=row)
+
+    def _row(self, account: Account, call: Call, id: str) -> UsageRow:
         now = self._clock()
-        row = UsageRow(
-            id=new_id("use"),
+        return UsageRow(
+            id=id,
             thread_id=account.thread_id,
             thread_key=self._keys.get(account.thread_id, ""),
             owner=account.owner,
@@ -93,11 +131,6 @@ class ThreadBooks:
             day=day_of(now),
             at=now,
         )
-        try:
-            async with asyncio.timeout(_RECORD_SECONDS):
-                await patiently(lambda: self._store.usage.add(row), asyncio.sleep)
-        except (HoldfastError, TimeoutError) as error:  # the line is the bill, then
-            log.error("usage.lost", error=str(error), row=row)
 
     async def tell(self, account: Account, events: Sequence[TurnEvent], /) -> None:
         try:

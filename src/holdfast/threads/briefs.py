@@ -18,6 +18,8 @@ from holdfast.agents.base import Brief
 from holdfast.agents.permissions import Rule
 from holdfast.broker.models.accounts import Account
 from holdfast.errors import BadInput, ConfigError
+from holdfast.images.layout import PATH
+from holdfast.images.names import canonical
 from holdfast.protocol.models import Model
 from holdfast.store.thread_rows import ThreadRow
 from holdfast.threads import options as kept
@@ -133,8 +135,8 @@ class Briefs:
 
     def _environment(self, found: "_Found") -> Mapping[str, str]:
         given, chosen, defaults = dict(self._environments(found.account)), found.chosen, self._defaults
-        if defaults.agents_bin and (chosen.image or defaults.image) == _HOST_IMAGE:
-            given["PATH"] = f"{defaults.agents_bin}:{chosen.env.get('PATH', _PATH)}"
+        if defaults.agents_bin and canonical(chosen.image or defaults.image or "") == _HOST_IMAGE:
+            given["PATH"] = f"{defaults.agents_bin}:{chosen.env.get('PATH', PATH)}"
         return given
 
     async def _prompt(self, chosen: ThreadOptions, workdir: str) -> str:
@@ -144,10 +146,6 @@ class Briefs:
             parts.append(about(chosen.repo))
         parts.append(chosen.system_prompt or "")
         return "\n\n".join(part.strip() for part in parts if part.strip())
-
-
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""As drivers set it."""
 
 
 def offered(models: Sequence[Model], account: Account) -> Sequence[Model]:

@@ -24,12 +24,14 @@ from holdfast.errors import (
     SandboxLost,
     SessionNotFound,
     StaleRow,
+    ThreadNotFound,
     TurnNotFound,
     WrongState,
     by_code,
 )
 from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.sessions.sleep import PausedAs
+from holdfast.store.reserve import spending
 from holdfast.store.thread_rows import RequestRow, SleepState, ThreadChange, ThreadRow, TurnRow, TurnState
 from holdfast.threads import options
 from holdfast.threads.command_errands import CommandErrands, refuse_running
@@ -38,6 +40,7 @@ from holdfast.threads.resolver import Attached
 from holdfast.threads.sandboxes import GONE
 from holdfast.threads.sleeps import slept
 from holdfast.threads.tools import Tools
+from holdfast.threads.types import IdlePolicy
 
 if TYPE_CHECKING:
     from holdfast.threads.mailbox import Mailbox
@@ -207,6 +210,17 @@ class Errands:
                 await self._tools.store.threads.change(box.lease, {"sleep_state": state}, events=news)
         return {}
 
+    async def rest(self, box: "Mailbox", policy: IdlePolicy) -> None:
+        """After a turn of a thread that goes to sleep at once. What cannot be done now the janitor does."""
+        try:
+            await self._pause(box, {"hibernate": policy.hibernate_after_seconds == 0})
+        except Conflict:
+            return  # another turn runs: its end comes here, too
+        except (StaleRow, ThreadNotFound):
+            raise
+        except HoldfastError as error:
+            log.warning("thread.rest.failed", thread_id=box.thread_id, code=error.code, error=error.message)
+
     async def _options(self, box: "Mailbox", data: Data) -> Data:
         """They hold from the next turn, or the next sandbox, on. ``WrongState`` for another agent in mid-turn."""
         told = data.get("options")
@@ -240,7 +254,11 @@ class Errands:
             except (AgentError, BadInput) as error:  # it cannot be ended, or is not offered here any more
                 log.warning("agent.left", thread_id=row.id, channel=channel.channel, agent=row.agent, error=str(error))
 
-    async def _delete(self, box: "Mailbox", _data: Data) -> Data:
+    async def _delete(self, box: "Mailbox", data: Data) -> Data:
+        with spending():
+            return await self._delete_for_good(box, data)
+
+    async def _delete_for_good(self, box: "Mailbox", _data: Data) -> Data:
         await box.end_turns()
         try:
             row = await patiently(lambda: self._tools.store.threads.delete(box.lease), self._tools.sleep)

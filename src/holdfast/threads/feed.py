@@ -84,7 +84,9 @@ class Feed:
         page = await self._store.thread_events.page(thread_id, after=after, limit=limit)
         if after > page.newest or after < 0:
             raise BadInput(f"after: {after} is beyond the newest event of this thread, which is {page.newest}")
-        return EventsPage([event_view(row) for row in page.events], page.next if page.events else after, page.newest)
+        return EventsPage(
+            [event_view(row) for row in page.events], page.next if page.events else after, page.newest, page.pruned
+        )
 
     async def follow(self, thread_id: str, after: int) -> AsyncGenerator[EventView, None]:
         """In order, each once; ends with the thread, or when the daemon stops."""

@@ -19,6 +19,7 @@ from typing import Final, TypeVarTuple
 
 import structlog
 
+from holdfast.concurrency import seen
 from holdfast.errors import (
     BadInput,
     DiskFull,
@@ -87,8 +88,33 @@ class ThreadFileService:
 
     async def upload(self, thread_id: str, name: str, pieces: AsyncIterable[bytes]) -> FileView:
         name = check_name(name)
+        await self._refuse_full(thread_id)
+        await self._tools.sessions.room.check("uploads")
         async with self._written(thread_id, pieces) as written:
             return view(await self._keep(written, new_id("fil"), thread_id, name, FileKind.UPLOAD, None))
+
+    # -- how much there is ---------------------------------------------------------------------------------------------
+
+    async def _refuse_full(self, thread_id: str) -> None:
+        """Before another one is taken: make room, or say that there is none."""
+        settings = self._tools.settings
+        await self.prune(thread_id, room_for=settings.max_file_bytes)
+        size, count = await self._rows.room(thread_id)
+        if size >= settings.files_bytes or count >= settings.files_count:
+            raise TooLarge(
+                f"the thread has {count} files with {size} bytes that no message has named yet, or that a turn is at "
+                f"work on; at most {settings.files_count} files with {settings.files_bytes} are kept: send a message"
+            )
+
+    async def prune(self, thread_id: str, *, room_for: int = 0) -> None:
+        """Remove old files of a thread that has too many; ``room_for``: and so many bytes more, if that can be."""
+        settings = self._tools.settings
+        most = max(settings.files_bytes - room_for, settings.files_bytes // 2)
+        room = 1 if room_for else 0
+        gone = await self._rows.prune(thread_id, most_bytes=most, most_files=settings.files_count - room)
+        if gone:
+            log.info("thread.files.pruned", thread_id=thread_id, files=len(gone), bytes=sum(row.size for row in gone))
+            await self.remove([row.path for row in gone])
 
     @contextlib.asynccontextmanager
     async def _written(self, thread_id: str, pieces: AsyncIterable[bytes]) -> AsyncIterator["_Written"]:
@@ -213,6 +239,8 @@ class ThreadFileService:
             raise
         except HoldfastError as error:
             files.trouble.append(error)
+        if files.kept:
+            await self.prune(turn.thread_id)
         return files
 
     async def collect(self, session_id: str, turn: TurnRow, into: "Collected") -> None:
@@ -358,7 +386,7 @@ def _append(descriptor: int, piece: bytes, digest: "hashlib._Hash") -> None:
 
 async def _to_the_end(work: Callable[[*Ts], None], *args: *Ts) -> None:
     """In a thread; who is cancelled still waits for it, for it uses a descriptor that is closed afterwards."""
-    task = asyncio.ensure_future(asyncio.to_thread(work, *args))
+    task = seen(asyncio.ensure_future(asyncio.to_thread(work, *args)))
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:

@@ -2,7 +2,8 @@
 
 Nothing of the repository is touched: git is given a copy of its index, as old as that is: by its age git knows which
 files may have been changed in the same second without its noticing. Where the directory is no repository itself,
-those right below it are looked at, as an agent that has cloned something leaves them.
+those right below it are looked at, as an agent that has cloned something leaves them. Files that came with messages
+are left out: they are the user's own, and no work of the agent's.
 """
 
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Final
 from holdfast.agents.base import Place
 from holdfast.errors import ProcessNotFound, Unavailable, WrongState
 from holdfast.protocol.messages import STDOUT
+from holdfast.protocol.thread_files import UPLOAD_ID, UPLOADS
 from holdfast.sessions.processes import ProcessRequest, ProcessView
 
 MAX_BYTES = 1_000_000
@@ -23,14 +25,19 @@ command -v git >/dev/null 2>&1 || exit {_NO_GIT}
 export GIT_OPTIONAL_LOCKS=0 GIT_PAGER=cat GIT_CONFIG_COUNT=2 \
   GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*' GIT_CONFIG_KEY_1=core.quotePath GIT_CONFIG_VALUE_1=false
 one() {{
-  local prefix=$2 base index
+  local prefix=$2 base index top
+  local -a which=()
   cd "$1" || return
+  top=$(git rev-parse --show-toplevel) || return
+  case {UPLOADS} in
+    "$top"/*) which=(":/" ":(exclude,top,glob)$(printf %s {UPLOADS} | cut -c $((${{#top}} + 2))-)/{UPLOAD_ID}*/**") ;;
+  esac
   base=$(git rev-parse -q --verify HEAD) || base=$(git hash-object -t tree /dev/null)
   index=$(mktemp) || return
   cp -p "$(git rev-parse --git-path index)" "$index" 2>/dev/null || rm -f "$index"
-  GIT_INDEX_FILE=$index git add --intent-to-add --all . 2>/dev/null
+  GIT_INDEX_FILE=$index git add --intent-to-add --all . "${{which[@]:1}}" 2>/dev/null
   GIT_INDEX_FILE=$index git diff --no-ext-diff --no-textconv --no-color --src-prefix="a/$prefix" \
-    --dst-prefix="b/$prefix" "$base" --
+    --dst-prefix="b/$prefix" "$base" -- "${{which[@]}}"
   rm -f "$index"
 }}
 all() {{

@@ -21,6 +21,7 @@ from holdfast.threads.errands import destroy, put_to_sleep
 from holdfast.threads.files import ThreadFileService
 from holdfast.threads.hosts import Hosts
 from holdfast.threads.idle_agents import IdleAgents
+from holdfast.threads.quota import prune_all
 from holdfast.threads.sandboxes import Sandboxes, made_for
 from holdfast.threads.sleeps import slept
 from holdfast.threads.tools import Tools
@@ -284,6 +285,7 @@ class Janitor:
         """Rows and files of deleted threads, uploads that no message ever named, and requests that are done."""
         store, settings = self._tools.store, self._tools.settings
         await store.thread_requests.forget(older_than=settings.keep_requests_seconds)
+        await prune_all(self._tools)
         paths = await store.threads.purge(older_than=settings.keep_deleted_seconds)
         paths += await store.thread_files.remove_unused(older_than=settings.keep_uploads_seconds)
         await self._files.remove(paths)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.errors import BadInput, ThreadNotFound
+from holdfast.keys.ceilings import NO_CEILINGS, Ceilings
 from holdfast.keys.types import Caller
 from holdfast.protocol.thread_keys import KEY_PATTERN, check_key
 
@@ -24,13 +25,15 @@ class ThreadRef:
     key: str
     max_sessions: int | None = field(default=None, compare=False)
     """How many sessions whoever asks may have."""
+    ceilings: Ceilings = field(default=NO_CEILINGS, compare=False)
+    """The most that its sandbox may have if whoever asks makes it."""
 
     @classmethod
     def of(cls, key: str, caller: Caller, owner: str | None = None) -> "ThreadRef":
         """The thread that a caller means: his own, or, if he sees all, that of the ``owner`` he names."""
         if owner is not None and owner != caller.owner and not caller.sees_all:
             raise ThreadNotFound(f"there is no thread {check_key(key)}")
-        return cls(owner or caller.owner, check_key(key), caller.max_sessions)
+        return cls(owner or caller.owner, check_key(key), caller.max_sessions, caller.ceilings)
 
 
 def check_channel(channel: str) -> str:

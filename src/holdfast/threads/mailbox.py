@@ -24,13 +24,14 @@ from holdfast.threads.patience import patiently
 from holdfast.threads.resolver import Attached, Resolver
 from holdfast.threads.tools import Tools, new_id
 from holdfast.threads.turn_run import TurnRun
-from holdfast.threads.types import How
+from holdfast.threads.types import How, IdlePolicy
 
 log = structlog.get_logger(__name__)
 
 _AGAIN_SECONDS = 0.5
 _TURN = "turn:"
 _ERRAND = "errand:"
+_REST = "rest"
 _USE_SECONDS = 10.0
 _BREATH_SECONDS = 0.01
 """Whatever goes wrong, this never becomes a busy loop."""
@@ -80,6 +81,8 @@ class Mailbox:
         self._news = True
         """Whether the store may have something; who asks in this process need not wait for a look into it."""
         self._noted: dict[str, float] = {}
+        self._rest: IdlePolicy | None = None
+        """Of a thread that goes to sleep as soon as nothing is left to do."""
         self.thread_id = thread_id
         self.lease = Lease(thread_id, tools.node, 0)
         self.runs: dict[str, TurnRun] = {}
@@ -241,6 +244,9 @@ class Mailbox:
                 await self._wait(keeper, _AGAIN_SECONDS)
             elif self._tasks or self._asked or self._resolving:
                 await self._wait(keeper)
+            elif self._rest is not None:
+                policy, self._rest = self._rest, None
+                self._spawn(_REST, self._errands.rest(self, policy))
             elif not await self._rung(keeper):
                 if await patiently(lambda: self._tools.store.leases.release(self.lease), self._tools.sleep):
                     return
@@ -348,6 +354,7 @@ class Mailbox:
     async def _run_turn(self, channel: str, run: TurnRun) -> None:
         try:
             await run.run()
+            self._rest = run.idle if run.idle is not None and run.idle.at_once else None
         finally:
             if self.runs.get(channel) is run:
                 del self.runs[channel]

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 
 from holdfast.broker.models.accounts import Limits
+from holdfast.keys.ceilings import Ceilings
 from holdfast.sessions.network import NetworkPolicy
 from holdfast.sessions.types import CreateRequest, SleepPolicy
 from holdfast.threads.types import IdlePolicy, Repo, ThreadOptions
@@ -19,6 +20,8 @@ _PLAIN = (
     "system_prompt",
     "retry_broken_streams",
 )
+_TOLD_AT_START = ("repo", "persona", "permissions", "system_prompt", "model", "model_preferences", "allowed_models")
+"""What an agent is started with."""
 _LISTS = ("model_preferences", "allowed_models", "permissions", "persona")
 
 
@@ -26,6 +29,7 @@ def to_json(options: ThreadOptions) -> dict[str, object]:
     """Only what is set."""
     fields: dict[str, object] = {name: getattr(options, name) for name in _PLAIN}
     fields["env"] = dict(options.env) or None
+    fields["metadata"] = dict(options.metadata) or None
     fields["network"] = options.network.to_wire() if options.network else None
     fields["idle"] = asdict(options.idle) if options.idle else None
     fields["repo"] = asdict(options.repo) if options.repo else None
@@ -38,8 +42,10 @@ def to_json(options: ThreadOptions) -> dict[str, object]:
 
 def from_json(fields: Mapping[str, object]) -> ThreadOptions:
     env, idle, repo, limits = (fields.get(name) for name in ("env", "idle", "repo", "limits"))
+    metadata = fields.get("metadata")
     plain = ThreadOptions(
         env=dict(env) if isinstance(env, Mapping) else {},
+        metadata=dict(metadata) if isinstance(metadata, Mapping) else {},
         network=NetworkPolicy.from_wire(fields["network"]) if "network" in fields else None,
         idle=IdlePolicy(**idle) if isinstance(idle, Mapping) else None,
         repo=Repo(**repo) if isinstance(repo, Mapping) else None,
@@ -61,6 +67,22 @@ def max_sessions(fields: Mapping[str, object]) -> int | None:
     return most if isinstance(most, int) else None
 
 
+def ceilings(fields: Mapping[str, object]) -> Ceilings:
+    """The most that its sandbox may have, as the key said with which the thread was last asked for."""
+    return Ceilings.from_json(fields.get("ceilings"))
+
+
+def purpose(agent: str) -> str:
+    """Of a sandbox in which this agent may be up already."""
+    return f"agent:{agent}"
+
+
+def purpose_of(agent: str, fields: Mapping[str, object]) -> str | None:
+    """What a new sandbox of a thread may be ready for; None if its agent would have to be started again there."""
+    chosen = from_json(fields)
+    return None if any(getattr(chosen, name) is not None for name in _TOLD_AT_START) else purpose(agent)
+
+
 def request_for(options: ThreadOptions, key: str, memory_mb: int | None = None) -> CreateRequest:
     """The sandbox of a thread. It ends, and goes to sleep, when the thread says so, and not by itself."""
     return CreateRequest(
@@ -71,7 +93,7 @@ def request_for(options: ThreadOptions, key: str, memory_mb: int | None = None) 
         pids=options.pids,
         disk_mb=options.disk_mb,
         network=options.network,
-        metadata={"thread": key},
+        metadata={**options.metadata, "thread": key},
         sleep=SleepPolicy(),
         kept=True,
     )

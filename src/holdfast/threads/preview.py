@@ -13,6 +13,7 @@ import aiohttp
 import structlog
 
 from holdfast.errors import HoldfastError
+from holdfast.network.outside import Outside
 from holdfast.store.thread_rows import Lease, ThreadRow
 from holdfast.threads.tools import Tools
 
@@ -90,6 +91,7 @@ class PreviewKeeper:
         self._looked: dict[str, float] = {}
         """When the preview of a thread was last looked at or given, by the loop's clock, which does not jump."""
         self._http: aiohttp.ClientSession | None = None
+        self._outside = Outside()
 
     async def kept(self, lease: Lease, row: ThreadRow) -> ThreadRow:
         """The row with a preview that is good, as far as is known: one that has run out or is refused is replaced.
@@ -110,6 +112,7 @@ class PreviewKeeper:
     async def close(self) -> None:
         if self._http is not None:
             await self._http.close()
+            await self._outside.close()
             self._http = None
 
     def _due(self, thread_id: str) -> bool:
@@ -131,6 +134,7 @@ class PreviewKeeper:
     def _session(self) -> aiohttp.ClientSession:
         if self._http is None:  # made in the loop that uses it, and only where there are previews
             self._http = aiohttp.ClientSession(
+                connector=self._outside.connector(),
                 timeout=aiohttp.ClientTimeout(total=self._tools.settings.preview_look_seconds),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"user-agent": "holdfast"},

@@ -13,6 +13,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 import structlog
@@ -46,6 +47,7 @@ from holdfast.threads.workspaces import Workspaces
 
 log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
 _HOPELESS = (
     *(BadInput, ConfigError, StaleRow, ThreadNotFound, RepoFailed),
     *(AgentUnsupported, AgentNotInstalled, AgentWithoutModel),
@@ -180,24 +182,26 @@ class Resolver:
         return session
 
     async def _answering(
-        self, lease: Lease, agent: Agent, place: Place, story: _Story, ask: Callable[[], Awaitable[None]]
-    ) -> None:
+        self, lease: Lease, agent: Agent, place: Place, story: _Story, ask: Callable[[], Awaitable[T]]
+    ) -> T:
         """Ask; an agent that is down is started first. That counts as use of its channel: it is not stopped soon."""
         try:
-            await ask()
+            return await ask()
         except AgentDown as error:
             await self._workspaces.keep(place)
             with story.time.longer(self._tools.settings.start_seconds):
                 await agent.start(place)
             story.add(How.RESUMED, f"the agent was down: {error.message}")
             await self._change_channel(lease, place, {}, story)
-            await ask()
+            return await ask()
 
     async def _new_session(
         self, lease: Lease, agent: Agent, place: Place, known: ChannelRow | None, lost: str, story: _Story
     ) -> AgentSessionId:
+        """Whoever said that the old one is missing need not have asked the agent: it may be down all the same."""
         store, limit = self._tools.store, self._tools.settings.history_lines
-        session = await agent.create_session(place, await history(store, lease.thread_id, place.channel, limit))
+        told = await history(store, lease.thread_id, place.channel, limit)
+        session = await self._answering(lease, agent, place, story, lambda: agent.create_session(place, told))
         is_other = known is not None and known.agent_session_id is not None
         if is_other:
             story.add(How.SESSION_REPLACED, lost)

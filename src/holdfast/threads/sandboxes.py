@@ -37,6 +37,7 @@ from holdfast.store import SessionRow
 from holdfast.store.thread_rows import Lease, ThreadRow
 from holdfast.threads import options
 from holdfast.threads.hosts import Hosts
+from holdfast.threads.keys import DEFAULT_CHANNEL
 from holdfast.threads.resolve_time import ResolveTime
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import How
@@ -136,7 +137,7 @@ class Sandboxes:
         event = "sandbox.resolve.create" if how is How.CREATED else "sandbox.resolve.recreate"
         log.info(event, thread_id=row.id, key=row.key, how=how, why=why, old=row.session_id)
         with time.longer(self._tools.settings.make_seconds):
-            session = await self._create_from_snapshot(lease, row) or await self._create(row)
+            session = await self._create_from_snapshot(lease, row) or await self._create(row, channel)
         old = row.session_id
         told = resolved(how, why, session.id)
         row = await self._tools.store.threads.set_session(lease, session.id, events=[told], channel=channel)
@@ -161,13 +162,15 @@ class Sandboxes:
                 log.warning("sandbox.snapshot.unusable", thread_id=row.id, snapshot_id=snapshot, error=error.message)
         return None
 
-    async def _create(self, row: ThreadRow, snapshot: str | None = None) -> SessionView:
+    async def _create(self, row: ThreadRow, channel: str = DEFAULT_CHANNEL, snapshot: str | None = None) -> SessionView:
         """With a key whose create has not failed for good. Who crashes with a key of chance leaves it to the sweep."""
-        caller = Caller("", row.owner, Scope.USE, row.owner, options.max_sessions(row.settings))
+        most, ceilings = options.max_sessions(row.settings), options.ceilings(row.settings)
+        caller = Caller("", row.owner, Scope.USE, row.owner, most, ceilings)
         base = f"{_PREFIX}:{row.id}:{row.incarnation + 1}:{self._tools.node}"
         memory_mb = self._tools.settings.agent_memory_mb.get(row.agent)
         wish = options.request_for(options.from_json(row.settings), row.key, memory_mb)
-        request = replace(wish, snapshot=snapshot)
+        purpose = options.purpose_of(row.agent, row.settings) if channel == DEFAULT_CHANNEL else None
+        request = replace(wish, snapshot=snapshot, purpose=purpose)
         for _ in range(_MOST_TRIES):
             key = self._keys.get(base, base)
             try:

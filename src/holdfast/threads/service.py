@@ -12,6 +12,7 @@ from pathlib import Path
 import structlog
 
 from holdfast.errors import BadInput, HoldfastError, ThreadNotFound, TurnNotFound
+from holdfast.store.reserve import spending
 from holdfast.store.thread_rows import MessageRow, MessageStatus, ThreadRow, TurnRow
 from holdfast.store.thread_rows import NewMessage as StoredMessage
 from holdfast.store.usage import UsageBy, UsageLine
@@ -45,6 +46,7 @@ from holdfast.threads.types import (
     TurnView,
 )
 from holdfast.threads.views import message_view, thread_view, turn_view
+from holdfast.threads.warm import POOL, ThreadWarmer
 
 log = structlog.get_logger(__name__)
 
@@ -72,6 +74,7 @@ class ThreadService:
         self._previews = PreviewKeeper(tools, previews or NoPreviews())
         resolver = Resolver(tools, sandboxes, self._previews, self._briefs)
         self._office = Office(tools, self._hosts, resolver, self._files)
+        self._books = books
         if books is not None:
             books.attend(self._office.lease_of)
         self._feed = Feed(tools.store)
@@ -84,12 +87,15 @@ class ThreadService:
         settings = self._tools.settings
         await self._store.leases.release_all(self._tools.node)  # of an earlier life, which is certainly over
         await self.janitor.start()
+        self._tools.sessions.warm_by(POOL, ThreadWarmer(self._tools, self._briefs))
         watchers = [
             asyncio.create_task(self._hosts.beat()),
             asyncio.create_task(self._store.watch.run()),
             asyncio.create_task(self._every(settings.poll_seconds, self._office.look_for_work)),
             asyncio.create_task(self._every(settings.janitor_seconds, self.janitor.tick)),
         ]
+        if self._books is not None:
+            watchers.append(asyncio.create_task(self._every(settings.janitor_seconds, self._books.settle)))
         try:
             yield
         finally:
@@ -150,12 +156,14 @@ class ThreadService:
         """
         if options is not None:
             await self._briefs.check(options)
+            wish = replace(kept.request_for(options, ref.key), kept=False)  # kept: it would not be refused
+            self._tools.sessions.check_limits(wish, ref.ceilings)
         try:
             row = found or await self._store.threads.by_key(ref.owner, ref.key)
         except ThreadNotFound:
             chosen = options or ThreadOptions()
             agent = self._tools.agents.get(chosen.agent).name
-            settings = {**kept.to_json(chosen), "max_sessions": ref.max_sessions}
+            settings = {**kept.to_json(chosen), "max_sessions": ref.max_sessions, "ceilings": ref.ceilings.to_json()}
             row, _new = await self._store.threads.get_or_create(
                 id=new_id("thr"), owner=ref.owner, key=ref.key, agent=agent, settings=settings
             )
@@ -379,7 +387,7 @@ class ThreadService:
             row = await self._row(ref)
         except ThreadNotFound:
             return
-        with contextlib.suppress(ThreadNotFound):  # it was another daemon's, or somebody else was quicker
+        with contextlib.suppress(ThreadNotFound), spending():  # it was another daemon's, or somebody else was quicker
             await self._office.ask(row, "delete", {})
 
 

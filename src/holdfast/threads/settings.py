@@ -95,6 +95,14 @@ class ThreadSettings:
     clone_seconds: float = 600.0
     """a thread's repository, with all tries to fetch it."""
 
+    events_bytes: int = 256_000_000
+    """How much of a thread's events is kept, over all its turns; and how many. A turn may tell half of that."""
+    events_count: int = 500_000
+    events_per_second: float = 200.0
+    """How fast a turn may tell for long."""
+    files_bytes: int = 10 << 30
+    """How much of a thread's uploads and artifacts is kept, over all its turns; and how many."""
+    files_count: int = 5000
     history_lines: int = 400
     """How many of the last messages an agent is told of that has lost its session."""
     max_file_bytes: int = 1 << 30

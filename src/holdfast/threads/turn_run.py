@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import structlog
 
 from holdfast.agents.base import Cursor, Prompt, Told
+from holdfast.agents.error_words import in_words
 from holdfast.errors import (
     AgentDown,
     AgentFailed,
@@ -27,7 +28,7 @@ from holdfast.errors import (
     StaleRow,
     ThreadNotFound,
 )
-from holdfast.protocol.turn_events import Kind, StopReason, characters
+from holdfast.protocol.turn_events import Kind, StopReason
 from holdfast.store.thread_rows import Lease, MessageRow, TurnRow, TurnState
 from holdfast.threads import options, tool_pace
 from holdfast.threads.attachments import Attachments
@@ -35,11 +36,13 @@ from holdfast.threads.batches import batches
 from holdfast.threads.files import ThreadFileService
 from holdfast.threads.patience import patiently
 from holdfast.threads.questions import Questions
+from holdfast.threads.quota import TurnQuota
 from holdfast.threads.resolver import Attached
 from holdfast.threads.silence import quieted, silence
 from holdfast.threads.steering import Steering
 from holdfast.threads.tools import Tools
 from holdfast.threads.turn_end import TurnEnd, error_event
+from holdfast.threads.types import IdlePolicy
 from holdfast.threads.until_aborted import Aborted, UntilAborted, hurry
 
 log = structlog.get_logger(__name__)
@@ -50,8 +53,6 @@ Attach = Callable[[], Awaitable[Attached]]
 _MOST_ASKED = 2
 """The prompt, and one more time after a recovery."""
 _MOST_FAILURES = 10
-_MOST_CHARACTERS = 500_000_000
-"""In all events of a turn. They are kept on the host, whose disk is not for one sandbox to fill."""
 
 
 class _GiveUp(Exception):
@@ -80,7 +81,7 @@ class TurnRun:
         self._aborting = self._overtime = False
         self._until_aborted = UntilAborted()
         self._following: asyncio.Timeout | None = None
-        self._said = 0
+        self._quota = TurnQuota(tools, lease.thread_id)
         self._failures = self._stuck = 0
         """How often it failed: in all, and since something was last heard of it."""
         self._attachments = Attachments(tools, files, lease, turn.id)
@@ -98,6 +99,14 @@ class TurnRun:
     def attached(self) -> Attached | None:
         """The agent that it talks to; None while that is being brought."""
         return self._attached
+
+    @property
+    def idle(self) -> IdlePolicy | None:
+        """When its thread goes to sleep; None where that was never found out."""
+        if self._last is None:
+            return None
+        row = self._last.thread
+        return options.from_json(row.settings).idle or self._tools.settings.idle_of(row.platform)
 
     @property
     def was_asked(self) -> bool:
@@ -292,7 +301,7 @@ class TurnRun:
         paced = batches(source, may_wait=tool_pace.may_wait, seconds=tool_pace.SECONDS)
         async with contextlib.aclosing(paced) as stream:
             async for batch in stream:
-                last = await self._keep(batch)
+                last = await self._keep([in_words(told) for told in batch])
                 if last is not None:
                     await self._finish(found, last)
                     return
@@ -303,7 +312,10 @@ class TurnRun:
         news = tool_pace.condensed([told for told in batch if told.event.kind is not Kind.FINALIZE])
         if news:
             self._stuck = 0
-            self._refuse_flood(news)
+            try:
+                self._quota.count(news)
+            except AgentFailed as error:
+                raise _GiveUp(error) from error
             events = [self.questions.complete(told.event) for told in news]
             after = self._turn.cursor
             self._turn = await patiently(
@@ -318,13 +330,8 @@ class TurnRun:
                 self._tools.sleep,
             )
             self.questions.note((event.kind, event.data) for event in events)
+            await patiently(lambda: self._quota.keep(len(events)), self._tools.sleep)
         return next((told for told in batch if told.event.kind is Kind.FINALIZE), None)
-
-    def _refuse_flood(self, news: Sequence[Told]) -> None:
-        self._said += sum(characters(told.event.data) for told in news)
-        if self._said > _MOST_CHARACTERS:
-            most = f"{_MOST_CHARACTERS // 1_000_000} million characters"
-            raise _GiveUp(AgentFailed(f"the agent has said more than {most} in this turn, and was stopped"))
 
     async def _finish(self, found: Attached, last: Told) -> None:
         self._heard = True

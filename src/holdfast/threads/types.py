@@ -51,12 +51,18 @@ class How(StrEnum):
 class IdlePolicy:
     """After how many seconds without a message or a turn a thread's sandbox is frozen, stopped and destroyed.
 
-    Each is counted from the last activity. None: never. The transcript and the artifacts stay in any case.
+    Each is counted from the last activity. None: never. The transcript and the artifacts stay in any case. 0 for the
+    first two: as soon as a turn has ended and nothing else waits.
     """
 
     pause_after_seconds: float | None = 30 * 60.0
     hibernate_after_seconds: float | None = 3 * 3600.0
     destroy_after_seconds: float | None = 7 * 24 * 3600.0
+
+    @property
+    def at_once(self) -> bool:
+        """Whether it goes to sleep right after each turn."""
+        return 0 in (self.pause_after_seconds, self.hibernate_after_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +80,7 @@ class ThreadOptions:
     """How a thread is set up when its first message makes it; what is None takes the configured default.
 
     Later calls may name other options. What is about the sandbox (image, cpus, memory_mb, pids, disk_mb, network, env,
-    repo) holds from the next sandbox on; all else from the next turn on.
+    metadata, repo) holds from the next sandbox on; all else from the next turn on.
     """
 
     agent: str | None = None
@@ -102,6 +108,8 @@ class ThreadOptions:
     disk_mb: int | None = None
     network: NetworkPolicy | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """Of the thread's sandbox, as those of a session; ``thread`` is its key in any case."""
     idle: IdlePolicy | None = None
     """None: that of the key's platform."""
 
@@ -140,6 +148,14 @@ class ThreadView:
     last_activity_at: float
     usage: UsageSum | None = None
     """What its calls to models were in all; None where nobody has added them up, as in the reply to a resolve."""
+    channel: str | None = None
+    """The channel in which something happened last; None before the first message."""
+    resumed_at: float | None = None
+    """When its sandbox or its agent was last woken, started again or made anew."""
+    destroyed_at: float | None = None
+    """When it last lost a sandbox."""
+    healthy_at: float | None = None
+    """When sandbox and agent were last seen to answer; that is looked at before each turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +245,8 @@ class EventsPage:
     events: Sequence[EventView]
     next: int
     newest: int
+    pruned: int = 0
+    """Up to this number they were forgotten, since there were too many."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,10 @@ def thread_view(row: ThreadRow, channels: Sequence[ChannelRow], usage: UsageSum 
         created_at=row.created_at,
         last_activity_at=row.last_activity_at,
         usage=usage,
+        channel=max(channels, key=lambda one: one.updated_at).channel if channels else None,
+        resumed_at=row.resumed_at,
+        destroyed_at=row.destroyed_at,
+        healthy_at=row.healthy_at,
     )
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast.drivers.conformance import DriverConformance
+from support.call_conformance import SystemCallConformance
 from support.docker_harness import DockerHarness
 
 pytestmark = pytest.mark.anyio
@@ -15,3 +16,7 @@ def harness(docker_harness: DockerHarness) -> DockerHarness:
 
 class TestDockerDriver(DriverConformance):
     pass
+
+
+class TestSystemCalls(SystemCallConformance):
+    unlisted = frozenset({"ENOSYS", "EPERM"})  # before version 23 Docker knows no other

@@ -14,6 +14,7 @@ from holdfast.drivers.oci_config import ID_BASE
 from holdfast.errors import RuntimeUnavailable
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
+from support.call_conformance import SystemCallConformance
 from support.leftovers import leftovers
 from support.places import full_dir, made
 from support.state_dir import open_state_dir
@@ -77,4 +78,8 @@ async def harness(request: pytest.FixtureRequest, shared: Path) -> AsyncIterator
 
 
 class TestOciDriver(DriverConformance):
+    pass
+
+
+class TestSystemCalls(SystemCallConformance):
     pass

@@ -12,7 +12,18 @@ from holdfast.store.tables import keys as table
 pytestmark = pytest.mark.anyio
 
 ADA = KeyRow(id="key_1", name="ada", scope="use", owner="ada", hash="aa", max_sessions=3, created_at=NOW)
-BOB = KeyRow(id="key_2", name="Bob", scope="read", owner="ada", hash="bb", created_at=NOW + 1)
+BOB = KeyRow(
+    id="key_2",
+    name="Bob",
+    scope="read",
+    owner="ada",
+    hash="bb",
+    created_at=NOW + 1,
+    max_cpus=0.5,
+    max_memory_mb=1 << 40,
+    max_pids=64,
+    max_disk_mb=512,
+)
 
 
 def test_a_row_has_the_columns_of_the_table() -> None:

@@ -21,6 +21,7 @@ from holdfast.drivers.oci import OciDriver
 from holdfast.drivers.oci_config import ID_BASE
 from holdfast.images.store import ImageStore
 from holdfast.keys.types import ROOT
+from holdfast.network.outside import Outside
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult
 from support.daemon import DaemonProcess
@@ -78,7 +79,7 @@ async def shop(root: Path, tmp_path: Path) -> AsyncIterator[Shop]:
         host = GitHost("git.example.com", FileKey(file), url=server.url)
         settings = GitSettings({host.name: host}, "Acme Bot", "bot@acme.example")
         broker = ModelBroker()
-        proxy = GitProxy(settings, AllThreads())
+        proxy = GitProxy(settings, AllThreads(), Outside())
         broker.serve(PART, proxy)
         stack.push_async_callback(proxy.close)
         stack.push_async_callback(broker.close)

@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 import structlog
 
-from holdfast.broker.models import pace, room
-from holdfast.broker.models.accounts import Account, Limits, Spent
+from holdfast.broker.models import pace, passage, room
+from holdfast.broker.models.accounts import Account, Call, Limits, Spent
 from holdfast.broker.models.keys import FileKey
 from holdfast.broker.models.prices import FREE
 from holdfast.broker.models.providers import Kind, Offer, Provider
@@ -454,3 +454,48 @@ async def test_the_log_has_a_line_per_call_without_words_or_keys() -> None:
         assert good["thread_id"] == "thr_1" and good["turn_id"] == "trn_1" and good["ms"] >= 0
         assert {"provider", "model", "input_tokens", "output_tokens", "cost_usd"} <= good.keys()
         assert "a-secret-word" not in str(lines) and "sk-the-real" not in str(lines)
+
+
+async def test_a_call_is_in_the_books_before_anybody_is_asked_and_as_long_as_it_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So that a daemon that is killed has not made it for nothing: see ``UsageStore.settle``."""
+    monkeypatch.setattr(passage, "_NOTED_SECONDS", 0.0)
+    async with model_server() as server, model_door(server) as door:
+        gate = Gated(pieces=6)
+        server.break_("one", gate)
+        asking = asyncio.ensure_future(door.ask("say one two three four five six seven eight"))
+        await until(lambda: bool(server.asked("one")), "it is asked")
+        [begun] = door.books.begun
+        assert begun.tokens.input > 0 and begun.cost_usd
+        await until(lambda: any(one.tokens.output for one in door.books.open.values()), "what was said is noted")
+        assert all((one.cost_usd or 0) > (begun.cost_usd or 0) for one in door.books.open.values())
+        for _ in range(50):
+            gate.gate.release()
+        await asking
+        assert (door.books.open, len(door.books.calls)) == ({}, 1)
+
+
+async def test_no_call_is_left_open_whatever_becomes_of_it() -> None:
+    async with model_server() as server, model_door(server) as door:
+        server.break_("one", Status(503))
+        assert (await door.ask()).status == 200  # by the other
+        server.break_("two", Status(503))
+        assert (await door.ask()).status == 503
+        server.mend("one")
+        server.break_("one", Silent())
+        asking = asyncio.ensure_future(door.ask())
+        await until(lambda: len(door.books.open) == 1, "it is under way")
+        asking.cancel()
+        await until(lambda: not door.books.open, "it was given up")
+        assert len(door.books.calls) == len(door.books.begun)
+
+
+async def test_nobody_is_asked_where_the_books_cannot_be_written() -> None:
+    class Closed(MemoryBooks):
+        async def begin(self, _account: Account, _call: Call, /) -> str:
+            raise Unavailable("the database is away")
+
+    async with model_server() as server, model_door(server, books=Closed()) as door:
+        assert (await door.ask()).status == 503
+        assert server.asked("one") == []

@@ -194,7 +194,10 @@ async def test_what_is_wrong_with_the_translated_question_is_not_told_as_the_age
     async with house(Wire.MESSAGES, Wire.CHAT) as (server, door):
         server.break_("three", Status(400))
         said = await door.ask()
-        assert (said.status, json.loads(said.body)["error"]["message"]) == (529, "Overloaded")
+        assert (said.status, json.loads(said.body)["error"]["message"]) == (
+            529,
+            "Overloaded; one has a problem of its own; try again later, or choose another model",
+        )
         assert len(server.asked("three")) == 1
 
 

@@ -144,6 +144,12 @@ async def test_references_that_are_none(store: ImageStore, text: str) -> None:
         await store.import_("one", text)
 
 
+@pytest.mark.parametrize("host", ["169.254.169.254", "168.63.129.16:5000", "metadata.google.internal"])
+async def test_no_registry_is_where_nobody_may_go(store: ImageStore, host: str) -> None:
+    with pytest.raises(BadInput, match="nobody may reach"):
+        await store.import_("one", f"docker://{host}/name:tag")
+
+
 async def test_a_host_without_the_tools(store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.images.enclosure._PATH", str(tmp_path))
     with pytest.raises(ToolMissing, match="apt-get install skopeo umoci"):

@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import BadInput, Conflict, DiskFull, HoldfastError, ImageInUse, ImageNotFound, UnknownImage
-from holdfast.images.store import _NAME, ImageInfo, ImageStore
+from holdfast.images.names import NAME, canonical, directory_of, name_of
+from holdfast.images.store import ImageInfo, ImageStore
 from support.waiting import until
 from unit.images.tars import ID_BASE, ROOT_DIRS, Member, make_tar
 
@@ -118,7 +119,30 @@ async def test_import_list_resolve_remove(store: ImageStore, root: Path, tar: Pa
     assert not leftovers(root)
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "A", "-a", "a\n", "a" * 64, ".tmp-x", "host", "é"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        ".",
+        "..",
+        "../x",
+        "a/b",
+        "A",
+        "-a",
+        "a\n",
+        "a" * 64,
+        ".tmp-x",
+        "host",
+        "é",
+        "a:",
+        "a:b:c",
+        "a:../x",
+        "a:.b",
+        "a@1",
+        ":b",
+        "a:" + "b" * 129,
+    ],
+)
 async def test_names_that_are_refused(store: ImageStore, tar: Path, name: str) -> None:
     with pytest.raises(BadInput):
         await store.import_(name, tar)
@@ -129,12 +153,48 @@ async def test_names_that_are_refused(store: ImageStore, tar: Path, name: str) -
             await store.resolve(name)
 
 
-@given(st.from_regex(_NAME, fullmatch=True) | st.text())
+@given(st.from_regex(NAME, fullmatch=True) | st.text())
 async def test_a_name_is_always_one_plain_component(name: str) -> None:
-    if _NAME.fullmatch(name):
-        assert Path("/images", name).parent == Path("/images")
-        assert not name.startswith((".", "-"))
-        assert len(name) <= 63
+    if NAME.fullmatch(name):
+        directory = directory_of(name)
+        assert Path("/images", directory).parent == Path("/images")
+        assert not directory.startswith((".", "-"))
+        assert len(directory) <= 255
+        assert not set(directory) & set(":,\\/ "), "overlay mounts are told of several directories with these"
+        assert name_of(directory) == canonical(name)
+
+
+@given(st.text(alphabet="ab.@:-_/", max_size=8))
+async def test_no_two_images_share_a_directory(directory: str) -> None:
+    name = name_of(directory)
+    assert name is None or (directory_of(name), canonical(name)) == (directory, name)
+
+
+async def test_tags_are_images_of_their_own(store: ImageStore, tar: Path, tmp_path: Path) -> None:
+    other = make_tar(tmp_path / "other.tar", [*ROOT_DIRS, Member("etc/release", data=b"two")])
+    assert (await store.import_("box:1.1.0", tar)).name == "box:1.1.0"
+    with pytest.raises(UnknownImage, match=r"no image 'box'; there are: host, box:1\.1\.0"):
+        await store.resolve("box")  # its tag latest, and not the newest
+    assert (await store.import_("box:latest", other)).name == "box"
+    with pytest.raises(Conflict):
+        await store.import_("box", tar)
+    with pytest.raises(Conflict):
+        await store.import_("box:1.1.0", tar)
+    for name, text in (("box", "two"), ("box:latest", "two"), ("box:1.1.0", "one")):
+        layout = (await store.resolve(name)).layout
+        assert (layout / "etc/release").read_text() == text
+        assert ":" not in str(layout)
+    assert [one.name for one in await store.list()] == ["host", "box", "box:1.1.0"]
+    assert await store.clean([]) == 0, "each is somebody's"
+    with pytest.raises(ImageInUse):
+        await store.remove("box:latest", in_use={"box"})
+    await store.remove("box:latest", in_use={"box:1.1.0"})
+    with pytest.raises(ImageInUse):
+        await store.remove("box:1.1.0", in_use={"box:1.1.0"})
+    assert [one.name for one in await store.list()] == ["host", "box:1.1.0"]
+    with pytest.raises(BadInput, match="'host' is the host's own"):
+        await store.import_("host:2", tar)
+    assert (await store.resolve("host:latest")).name == "host"
 
 
 async def test_a_taken_name_is_a_conflict_unless_replaced(store: ImageStore, tar: Path, tmp_path: Path) -> None:
@@ -258,10 +318,12 @@ async def test_this_hosts_image_shows_only_what_everybody_may_read(store: ImageS
     image = await store.resolve("host")
     assert image.binds["/usr"] == Path("/usr")
     assert all(inside.split("/")[1].startswith(("usr", "bin", "sbin", "lib")) for inside in image.binds)
-    for name in ("root", "home", "opt", "srv", "mnt", "run", "workspace", "var/lib", "usr"):
+    for name in ("root", "home", "srv", "mnt", "run", "workspace", "usr"):
         assert not list((image.layout / name).iterdir())
-    for path in (image.layout / "etc").rglob("*"):
-        original = Path("/etc") / path.relative_to(image.layout / "etc")
+    assert {path.name for path in (image.layout / "opt").iterdir()} <= {"holdfast"}
+    assert {path.name for path in (image.layout / "var/lib").iterdir()} <= {"apt", "dpkg"}
+    for path in (*(image.layout / "etc").rglob("*"), *(image.layout / "var").rglob("*")):
+        original = Path("/") / path.relative_to(image.layout)
         if path.is_symlink() or path.is_dir() or not original.exists() or path.read_bytes() != original.read_bytes():
             continue
         assert original.stat().st_mode & stat.S_IROTH, original

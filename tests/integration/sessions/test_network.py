@@ -133,7 +133,7 @@ async def test_a_session_has_so_many_connections_and_no_more(house: House, monke
         assert await hung_up.read() == b""
         writer.close()
         callers[3][1].write(REQUEST)
-        assert (await callers[3][0].read()).startswith(b"HTTP/1.1 503 Too many connections")
+        assert (await callers[3][0].read()).startswith(b"HTTP/1.1 503 holdfast: this session has 3 connections")
         callers[0][1].close()
         await until(lambda: len(out._tasks[session]) == 2, "the first has gone")
         assert (await answer(house, session)).startswith(b"HTTP/1.1 403 ")

@@ -285,6 +285,8 @@ async def _force(house: House, session_id: str, status: Status) -> None:
 
 
 async def _forget_row(house: House, session_id: str) -> None:
+    """As after a create that was killed before there was a session: neither a row nor a mark."""
+    (house.root / "marks" / f"{session_id}.json").unlink()
     await _force(house, session_id, Status.DESTROYED)
     house.clock.now += 1
     await house.store.prune_destroyed(house.clock())

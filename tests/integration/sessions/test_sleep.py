@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.drivers.base import SandboxInfo, SandboxState
+from holdfast.drivers.base import Handle, SandboxInfo, SandboxState
 from holdfast.drivers.fake import FakeDriver
 from holdfast.errors import Conflict, DriverTransient, SessionGone, WrongState
 from holdfast.sessions.machine import Reason, Status
@@ -169,6 +169,31 @@ async def test_memory_that_was_complete_just_after_its_sandbox_was_seen_running(
 
         await until(asleep, "it is asleep")
         assert await say(service, session_id) == b"hi\n"
+
+
+async def test_memory_that_a_dead_daemon_has_begun_to_bring_back_is_waited_for(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At first it is stopped, with somebody at it; then it runs. Started once more it would have been ended."""
+    async with house.daemon() as service:
+        session_id = await new(service)
+        await service.pause(session_id, PausedAs.MEMORY)
+    await house.driver.start(house.driver.handle_for(session_id))
+    values: SessionChange = {"status": Status.RESUMING, "paused_as": PausedAs.MEMORY}
+    await house.store.change(session_id, statuses=list(Status), generation=None, now=house.clock(), values=values)
+    really, looks = FakeDriver.inspect, 3
+
+    async def seen_under_way(driver: FakeDriver, handle: Handle) -> SandboxInfo:
+        nonlocal looks
+        looks -= 1
+        info = await really(driver, handle)
+        return info if looks < 0 else replace(info, state=SandboxState.STOPPED, busy=True)
+
+    monkeypatch.setattr(FakeDriver, "inspect", seen_under_way)
+    async with house.daemon() as service:
+        await until(lambda: house.is_in(session_id, Status.ACTIVE), "it is awake")
+        assert await say(service, session_id) == b"hi\n"
+        assert (house.count("start"), house.count("stop")) == (0, 0)
 
 
 async def test_who_dies_in_its_sleep_is_reported(house: House) -> None:

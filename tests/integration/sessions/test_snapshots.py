@@ -209,7 +209,8 @@ async def test_what_a_dead_daemon_left_is_removed(house: House) -> None:
     for name in ("snp_0.new", "snp_1", "snp_stray", "snp_stray2.new"):
         (directory / name).mkdir()
         (directory / name / "disk.img").write_bytes(b"x")
-    (directory / "snp_0.shells").write_bytes(b"x")
+    for name in ("snp_0.shells", "snp_1.new", "snp_stray3.new", "snp_stray4.shells.new"):
+        (directory / name).write_bytes(b"x")  # a removal is not stopped by a file where it wants a directory
     async with house.daemon() as service:
         await until(lambda: on_disk(house) == [ready.id, f"{ready.id}.shells"], "only the ready one is left")
         await tick(service)

@@ -11,12 +11,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
+from holdfast.network.outside import Outside
+from holdfast.network.proxies import Proxies
 from holdfast.sessions import webhook as webhook_module
 from holdfast.sessions import webhooks as webhooks_module
 from holdfast.sessions.events import EventFeed
 from holdfast.sessions.webhook import Webhook
 from holdfast.sessions.webhooks import WebhookMetrics, Webhooks, WebhookSettings
 from holdfast.store import Store
+from support.forward_proxy import forward_proxy
 from support.house import Clock, until
 from support.receiver import SECRET, Delivery, Receiver
 from support.waiting import linger
@@ -43,7 +46,9 @@ class World:
         self.clock = Clock(1_700_000_000.0)
 
     @asynccontextmanager
-    async def daemon(self, *hooks: Webhook, node: str = "node_a", retry: float = 24 * HOUR) -> AsyncIterator[Daemon]:
+    async def daemon(
+        self, *hooks: Webhook, node: str = "node_a", retry: float = 24 * HOUR, outside: Outside | None = None
+    ) -> AsyncIterator[Daemon]:
         async with AsyncExitStack() as stack:
             store = await Store.open(self.url)
             stack.push_async_callback(store.close)
@@ -58,6 +63,7 @@ class World:
                 node=node,
                 clock=self.clock,
                 metrics=WebhookMetrics(registry),
+                outside=outside or Outside(),
             )
             await stack.enter_async_context(webhooks.running())
             yield Daemon(store, registry)
@@ -120,6 +126,16 @@ async def test_a_new_webhook_is_not_told_the_past_and_an_old_one_goes_on(world: 
         await world.happen(daemon, "active")
         await until(lambda: receiver.numbers == [3, 4, 5], "what happened while it was not configured is told too")
     assert [one.signed for one in receiver.got] == [True, False, False]
+
+
+async def test_a_receiver_behind_the_hosts_own_proxy(world: World, receiver: Receiver) -> None:
+    port = int(receiver.url.split("/")[2].rpartition(":")[2])
+    async with forward_proxy({"far.test": ("127.0.0.1", port)}) as proxy:
+        outside = Outside(proxies=Proxies.from_environment({"HTTP_PROXY": proxy.url}))
+        far = Webhook(receiver.url.replace(receiver.url.split("/")[2], "far.test"), SECRET, None)
+        async with world.daemon(far, outside=outside) as daemon:
+            await world.happen(daemon, "created")
+            await until(lambda: receiver.numbers == [1], "it is told through the proxy")
 
 
 async def test_only_some_kinds(world: World, receiver: Receiver) -> None:

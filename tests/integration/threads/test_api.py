@@ -46,6 +46,7 @@ async def test_options_go_in_and_come_out(http: httpx2.AsyncClient) -> None:
         "permissions": ["allow bash:git push*"],
         "network": "none",
         "env": {"A": "1"},
+        "metadata": {"customer": "ada", "thread": "mine"},
         "system_prompt": "be kind",
         "retry_broken_streams": True,
         "idle": {"pause_after_seconds": 60, "destroy_after_seconds": None},
@@ -69,12 +70,17 @@ async def test_options_go_in_and_come_out(http: httpx2.AsyncClient) -> None:
         "disk_mb": None,
         "network": "none",
         "env": {"A": "1"},
+        "metadata": {"customer": "ada", "thread": "mine"},
         "repo": None,
         "persona": None,
         "system_prompt": "be kind",
         "retry_broken_streams": True,
         "idle": {"pause_after_seconds": 60, "hibernate_after_seconds": 10800, "destroy_after_seconds": None},
     }
+    session = (await http.get(f"/v1/sessions/{view['session_id']}")).json()
+    assert session["metadata"] == {"customer": "ada", "thread": "a"}
+    assert (view["channel"], view["resumed_at"], view["destroyed_at"]) == ("default", None, None)
+    assert view["healthy_at"].endswith("Z") and view["healthy_at"] >= view["created_at"]
     resolved = await http.post("/v1/threads/a/resolve", json={"options": {"model": "fake-1"}})
     assert (resolved.json()["how"], resolved.json()["thread"]["options"]["model"]) == ("reused", "fake-1")
 

@@ -89,6 +89,30 @@ async def test_a_thread_may_have_a_policy_of_its_own(street: Street) -> None:
         assert (await desk.threads.get(REF)).sleep_state == SleepState.AWAKE
 
 
+@pytest.mark.parametrize(
+    ("policy", "state"),
+    [(IdlePolicy(0, 1000, 2000), SleepState.PAUSED), (IdlePolicy(None, 0, None), SleepState.HIBERNATED)],
+    ids=["paused", "hibernated"],
+)
+async def test_one_may_sleep_right_after_each_turn(street: Street, policy: IdlePolicy, state: SleepState) -> None:
+    """At once, and not at the next tick: none comes here. What waits is done before, and what comes wakes it."""
+    async with street.daemon(linger_seconds=30.0) as desk:
+        await desk.threads.resolve(REF, ThreadOptions(idle=policy))
+        before = (await desk.threads.get(REF)).session_id
+
+        async def sleeps() -> bool:
+            return (await desk.threads.get(REF)).sleep_state == state
+
+        await desk.say("say the password is kelp", "m1")
+        await desk.say("say one more thing", "m2")
+        await desk.ended("m2")
+        await until(sleeps, "asleep")
+        assert asleep(await desk.events()) == [state], "once, after both"
+        assert (await desk.talk("recall the password is kelp", "m3")).answer == "yes\n"
+        await until(sleeps, "asleep again")
+        assert (await desk.threads.get(REF)).session_id == before
+
+
 async def test_a_thread_with_a_turn_is_not_idle(street: Street) -> None:
     async with street.daemon(SOON) as desk:
         await desk.say("wait-for /workspace/go", "m1")

@@ -21,7 +21,6 @@ from holdfast.errors import (
 )
 from holdfast.protocol.turn_events import Kind
 from holdfast.store.thread_rows import MessageRow
-from holdfast.threads import turn_run
 from holdfast.threads.keys import MAX_MESSAGE_ID, check_message_id
 from holdfast.threads.steering import id_again
 from holdfast.threads.types import MessageStatus, Mode
@@ -337,9 +336,8 @@ async def test_a_turn_that_takes_too_long_is_aborted(street: Street) -> None:
     assert (turn.reason, "aborted" in str(turn.error)) == ("error", True)
 
 
-async def test_a_turn_that_says_too_much_is_ended(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turn_run, "_MOST_CHARACTERS", 20_000)
-    async with street.daemon() as desk:
+async def test_a_turn_that_says_too_much_is_ended(street: Street) -> None:
+    async with street.daemon(events_bytes=40_000) as desk:
         turn = await desk.talk("count 5000\nsay the end", "m1")
         assert (turn.reason, "was stopped" in str(turn.error)) == ("error", True)
         assert 0 < len(turn.answer or "") < 20_000

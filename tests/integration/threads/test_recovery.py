@@ -4,10 +4,12 @@ import asyncio
 
 import pytest
 
+from holdfast.agents.base import AgentSessionId, Place
 from holdfast.errors import (
     AgentDown,
     AgentFailed,
     AgentNotInstalled,
+    AgentSessionMissing,
     AgentWithoutModel,
     DriverTransient,
     DriverUnsupported,
@@ -91,6 +93,29 @@ async def test_a_lost_agent_session_is_replaced_by_one_that_knows_the_history(st
     assert turn.answer == "yes\n"
     assert [event.data["how"] for event in told] == ["created", "session_replaced"]
     assert street.metric("holdfast_thread_session_replacements_total") == 1
+
+
+async def test_an_agent_that_is_down_and_said_to_have_lost_its_session_is_started_all_the_same(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever says so may have looked at a file, or at the name alone: there need not be a process yet."""
+    async with street.daemon() as desk:
+        await desk.talk("say the password is kelp", "m1")
+        session = await session_of(desk)
+        home = street.agents.home(session, "default")
+        street.agents.kill(session)
+        street.agents.forget(session)
+        real = desk.agent.resume_session
+
+        async def look_first(place: Place, known: AgentSessionId) -> None:
+            if known not in home.sessions:
+                raise AgentSessionMissing("its file is not there; make a new one")
+            await real(place, known)
+
+        monkeypatch.setattr(desk.agent, "resume_session", look_first)
+        turn = await desk.talk("recall the password is kelp", "m2")
+        assert (turn.reason, turn.answer) == ("end_turn", "yes\n"), turn
+        assert await session_of(desk) == session
 
 
 async def test_a_sandbox_that_is_gone_is_made_anew_with_the_history(street: Street) -> None:

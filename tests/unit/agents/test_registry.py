@@ -49,3 +49,14 @@ def test_adapters_are_imported_when_they_are_asked_for() -> None:
         "AgentRegistry(['scripted']); assert 'holdfast.agents.scripted.adapter' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", probe], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN))
+def test_deadlines_are_those_of_the_daemon_and_else_their_own(name: str) -> None:
+    agent = AgentRegistry([name], seconds={"start": 333.0, "request": 44.0, "health": 7.0}).get()
+    usual = AgentRegistry([name]).get()
+    mine, own = (getattr(one, "_patience", None) or one._supervisor.patience for one in (agent, usual))  # type: ignore[attr-defined]  # each has one of them
+    assert (mine.request, mine.health, mine.quiet) == (44.0, 7.0, own.quiet)
+    assert (own.request, own.health) == (type(usual).usual.request, type(usual).usual.health)  # type: ignore[attr-defined]
+    if hasattr(own, "start"):
+        assert (mine.start, own.start) == (333.0, type(usual).usual.start)  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from fakes.api_server import KEY
 from fakes.events import FakeEvents
 from fakes.file_service import FakeFiles
-from fakes.kept_services import FakeSnapshots, FakeWorkspaces
+from fakes.kept_services import FakeSnapshots, FakeStrays, FakeWorkspaces
 from fakes.key_store import key_ring
 from fakes.session_service import FakeCommands, FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
@@ -66,6 +66,7 @@ def app(
         images=FakeImages(),
         snapshots=FakeSnapshots(sessions),
         workspaces=FakeWorkspaces(sessions),
+        strays=FakeStrays(),
         commands=FakeCommands(sessions),
         events=events,
         files=files,

@@ -15,7 +15,7 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from fakes.api_server import KEY
 from fakes.events import FakeEvents
 from fakes.file_service import FakeFiles
-from fakes.kept_services import FakeSnapshots, FakeWorkspaces
+from fakes.kept_services import FakeSnapshots, FakeStrays, FakeWorkspaces
 from fakes.key_store import key_ring
 from fakes.session_service import FakeCommands, FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
@@ -40,6 +40,7 @@ def whole() -> FastAPI:
         images=FakeImages(),
         snapshots=FakeSnapshots(sessions),
         workspaces=FakeWorkspaces(sessions),
+        strays=FakeStrays(),
         commands=FakeCommands(sessions),
         processes=Processes(_no_session, time.time),
         ports=Ports(_no_session, time.time),

@@ -172,6 +172,12 @@ async def test_openapi_is_complete(stranger: httpx2.AsyncClient) -> None:
         ("POST", "/v1/keys"),
         ("DELETE", "/v1/keys/{name}"),
         ("GET", "/v1/events"),
+        ("GET", "/v1/strays"),
+        ("POST", "/v1/strays/{stray_id}/adopt"),
+        ("DELETE", "/v1/strays/{stray_id}"),
+        ("GET", "/v1/strays"),
+        ("POST", "/v1/strays/{stray_id}/adopt"),
+        ("DELETE", "/v1/strays/{stray_id}"),
         ("GET", "/healthz"),
         ("GET", "/metrics"),
     }

@@ -54,6 +54,8 @@ async def test_a_stream(client: httpx2.AsyncClient) -> None:
         "seq": 1,
         "kind": "created",
         "session_id": "ses_1",
+        "thread_id": None,
+        "thread_key": None,
         "at": "2023-11-14T22:13:21.250000Z",
         "data": {"status": "creating"},
     }

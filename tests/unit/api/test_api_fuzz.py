@@ -10,7 +10,7 @@ from schemathesis.checks import not_a_server_error
 
 from fakes.events import FakeEvents
 from fakes.file_service import FakeFiles
-from fakes.kept_services import FakeSnapshots, FakeWorkspaces
+from fakes.kept_services import FakeSnapshots, FakeStrays, FakeWorkspaces
 from fakes.key_store import key_ring
 from fakes.session_service import FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
@@ -30,6 +30,7 @@ app = create_app(
     images=FakeImages(),
     snapshots=FakeSnapshots(sessions),
     workspaces=FakeWorkspaces(sessions),
+    strays=FakeStrays(),
     events=events,
     files=FakeFiles(sessions),
     links=links,

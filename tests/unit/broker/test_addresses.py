@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.broker.addresses import METADATA, PrivateHosts, is_own, is_public, refusal
+from holdfast.broker.addresses import PrivateHosts, refusal
+from holdfast.network.addresses import METADATA, NEVER, Address, is_public
+from holdfast.network.surroundings import is_own
 
 NOBODY = PrivateHosts()
 
@@ -46,13 +48,30 @@ def test_what_python_calls_private_is_never_public(address: ipaddress.IPv4Addres
         assert not is_public(address)
 
 
-@pytest.mark.parametrize("address", sorted(METADATA, key=str), ids=str)
-def test_nobody_opens_metadata(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
-    everything = PrivateHosts.parse(["0.0.0.0/0", "::/0", "*.internal", "x.internal"])
-    assert "metadata" in str(refusal("x.internal", address, everything))
-    if isinstance(address, ipaddress.IPv4Address):
-        mapped = ipaddress.IPv6Address(0xFFFF << 32 | int(address))
-        assert "metadata" in str(refusal("x.internal", mapped, everything))
+EVERYTHING = PrivateHosts.parse(["0.0.0.0/0", "::/0", "*.internal", "x.internal"])
+
+
+def disguises(address: Address) -> list[Address]:
+    """The same place, as other families write it."""
+    if isinstance(address, ipaddress.IPv6Address):
+        return [address]
+    number = int(address)
+    carriers = (0xFFFF << 32 | number, number, 0x0064FF9B << 96 | number, 0x2002 << 112 | number << 80)
+    return [address, *(ipaddress.IPv6Address(carrier) for carrier in carriers if carrier > 1)]
+
+
+@pytest.mark.parametrize("block", METADATA, ids=str)
+def test_nobody_opens_metadata(block: ipaddress.IPv4Network | ipaddress.IPv6Network) -> None:
+    for address in disguises(block[0]):
+        found = refusal("x.internal", address, EVERYTHING)
+        assert found is not None and "metadata" in str(found) and "no setting" in str(found), address
+
+
+@pytest.mark.parametrize("block", NEVER, ids=str)
+def test_nobody_opens_what_is_next_door(block: ipaddress.IPv4Network | ipaddress.IPv6Network) -> None:
+    for address in (*disguises(block[0]), *disguises(block[-1])):
+        assert refusal("x.internal", address, EVERYTHING) is not None, address
+        assert not is_public(address)
 
 
 def test_the_operator_opens_names_addresses_and_blocks() -> None:
@@ -65,7 +84,7 @@ def test_the_operator_opens_names_addresses_and_blocks() -> None:
     for text in ("10.20.1.1", "192.168.7.7", "fd00:1::7"):
         assert refusal(text, ipaddress.ip_address(text), private) is None
         assert refusal(text, ipaddress.ip_address(text), NOBODY)
-    assert refusal("x.example", ipaddress.ip_address("192.168.7.8"), private)
+    assert "egress_private_hosts" in str(refusal("x.example", ipaddress.ip_address("192.168.7.8"), private))
 
 
 @pytest.mark.parametrize("entry", ["10.0.0.1/8", "10.0.0.0/33", "a/b", "host:80", "*", "a b", ""])

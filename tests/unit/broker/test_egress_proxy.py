@@ -16,8 +16,10 @@ from holdfast.broker.addresses import PrivateHosts
 from holdfast.broker.egress_proxy import Deadlines, EgressProxy
 from holdfast.broker.metrics import EgressMetrics
 from holdfast.broker.upstream import Stream, Upstream
+from holdfast.network.proxies import Proxies
 from holdfast.sessions.host_pattern import Address
 from holdfast.sessions.network import NetworkPolicy
+from support.forward_proxy import ForwardProxy, forward_proxy
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -75,9 +77,11 @@ async def resolve(_host: str) -> Sequence[Address]:
 
 
 class Proxy:
-    def __init__(self, policy: NetworkPolicy, private: Sequence[str], deadlines: Deadlines) -> None:
+    def __init__(
+        self, policy: NetworkPolicy, private: Sequence[str], deadlines: Deadlines, upstream: Upstream | None = None
+    ) -> None:
         self.registry = CollectorRegistry()
-        upstream = Upstream(PrivateHosts.parse(private), resolve)
+        upstream = upstream or Upstream(PrivateHosts.parse(private), resolve)
         self.proxy = EgressProxy("ses_1", policy, upstream, EgressMetrics(self.registry), deadlines)
 
     def count(self, outcome: str) -> float:
@@ -337,7 +341,7 @@ async def test_what_is_refused_is_told_counted_and_logged(request_line: str, why
     with capture_logs() as logs:
         async with strict.caller() as caller:
             head, body = await ask(caller, f"{request_line}\r\nHost: x\r\n\r\n".encode())
-            assert head.startswith(b"HTTP/1.1 403 Not allowed") and why in body.decode()
+            assert head.startswith(b"HTTP/1.1 403 holdfast: ") and why in body.decode()
             assert await caller[0].read() == b""
     refused = [line for line in logs if line["event"] == "egress.refused"]
     assert len(refused) == 1 and strict.count("refused") == 1
@@ -418,3 +422,65 @@ async def test_a_name_that_does_not_answer() -> None:
         head, body = await ask(caller, f"CONNECT a.example:{port} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
         assert b" 502 " in head and b"cannot connect to a.example" in body
     assert allowed.count("unreachable") == 1
+
+
+# --- behind a proxy of the host's own ---
+
+
+@contextlib.asynccontextmanager
+async def behind(
+    hosts: dict[str, tuple[str, int]], *patterns: str, login: str = ""
+) -> AsyncIterator[tuple[Proxy, ForwardProxy]]:
+    async def unknown(host: str) -> Sequence[Address]:
+        if host == "inside.test":
+            return [ipaddress.ip_address("10.0.0.1")]
+        raise OSError(2, "there is no such name")
+
+    async with forward_proxy(hosts, login) as outer:
+        proxies = Proxies.from_environment({"HTTP_PROXY": outer.url, "HTTPS_PROXY": outer.url})
+        upstream = Upstream(PrivateHosts(), unknown, proxies)
+        yield Proxy(NetworkPolicy.allowing(patterns), (), Deadlines(), upstream), outer
+
+
+@pytest.mark.parametrize("login", ["", "me:secret"])
+async def test_the_hosts_own_proxy_is_used_and_asked_by_name(login: str) -> None:
+    async with serving(answering(OK)) as server:
+        hosts = {"a.test": ("127.0.0.1", server.port), "a.test:443": ("127.0.0.1", server.port)}
+        async with behind(hosts, "a.test", login=login) as (ours, outer):
+            async with ours.caller() as caller:
+                head, body = await ask(caller, b"GET http://a.test/p HTTP/1.1\r\nHost: a.test\r\n\r\n")
+            assert body == b"ok", head
+            assert outer.heads[0].startswith(b"GET http://a.test/p HTTP/1.1")
+            async with ours.caller() as caller:
+                caller[1].write(b"CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n\r\n")
+                assert (await caller[0].readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+                _head, body = await ask(caller, b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n")
+            assert body == b"ok" and outer.heads[1].startswith(b"CONNECT a.test:443 ")
+        assert all(b"roxy-" not in head for head in server.heads), "what is for the proxy alone reached the server"
+
+
+async def test_behind_a_proxy_the_same_is_refused() -> None:
+    async with behind({}, "a.test", "inside.test", "10.0.0.1") as (ours, outer):
+        for place, why in (("b.test", b"not in the allow list"), ("inside.test", b"not a public address"),
+                           ("10.0.0.1", b"not a public address")):  # fmt: skip
+            async with ours.caller() as caller:
+                head, body = await ask(caller, f"CONNECT {place}:443 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                assert b" 403 " in head and why in body
+        assert outer.heads == []
+        async with ours.caller() as caller:
+            head, body = await ask(caller, b"CONNECT a.test:443 HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert b" 502 " in head and b"it answered 502" in body
+
+
+async def test_a_refusal_says_what_why_and_which_setting() -> None:
+    """Also in the first line: pip, Go and others show that one of an answer to CONNECT, and curl not even that."""
+    ours = proxy("a.example", private=())
+    for place, *words in (
+        ("b.example:443", b"b.example:443 is not in the allow list", b"network.allow", b"--allow"),
+        ("a.example:443", b"a.example is 127.0.0.1, which is not a public address", b"egress_private_hosts"),
+    ):
+        async with ours.caller() as caller:
+            head, body = await ask(caller, f"CONNECT {place!s} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            first = head.split(b"\r\n")[0]
+            assert first.startswith(b"HTTP/1.1 403 holdfast: ")
+            assert all(word in first and word in body for word in words), (first, body)

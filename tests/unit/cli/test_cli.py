@@ -1,7 +1,6 @@
 """The command line, run in this process against the real API."""
 
 import json
-import os
 import resource
 import signal
 import subprocess
@@ -70,7 +69,7 @@ def test_help_is_fast_and_names_every_verb() -> None:
     assert min(once() for _ in range(3)) < 0.5, "seconds of the processor's time"
     loaded = "import sys, holdfast.cli.main as m\nm.run(['--help'])\nprint(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", loaded], check=True, capture_output=True, text=True).stdout.split()
-    assert not {"httpx2", "rich", "pydantic", "fastapi", "asyncio"} & set(modules)
+    assert not {"httpx2", "rich", "pydantic", "fastapi", "asyncio", "prompt_toolkit"} & set(modules)
 
 
 def test_new_ls_rm(cli: Cli, api: RunningApi) -> None:
@@ -165,7 +164,9 @@ def test_ids_may_be_abbreviated(cli: Cli, api: RunningApi) -> None:
     for _ in range(11):
         cli("new")
     assert cli("exec", "ses_0000001", "--", "echo x").out == "x\n"
-    assert cli("exec", "0000001", "--", "echo x").out == "x\n"
+    assert cli("exec", "0010", "--", "echo x").out == "x\n"  # the end of one
+    assert "0000001 is the beginning or the end of 2 sessions" in cli("exec", "0000001", "--", "true").err
+    assert cli("exec", "10", "--", "true").code == 1, "too short an end"
     vague = cli("exec", "ses_", "--", "true")
     assert (vague.code, "11 sessions" in vague.err) == (1, True)
     missing = cli("exec", "q", "--json", "--", "true")
@@ -223,6 +224,20 @@ def test_cp_folders(cli: Cli, api: RunningApi, tmp_path: Path, monkeypatch: pyte
     assert refused.code == 2 and "folder" in refused.err
 
 
+def test_cp_makes_no_folder_here_that_nobody_asked_for(
+    cli: Cli, api: RunningApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = cli("new").out.strip()
+    api.sessions.files[one, "/w/text"] = b"out"
+    monkeypatch.chdir(tmp_path)
+    for target in ("no/text", "no/", "no/such/text"):
+        refused = cli("cp", f"{one}:/w/text", target)
+        assert (refused.code, "mkdir -p no" in refused.err) == (1, True)
+    assert list(tmp_path.iterdir()) == []
+    assert cli("cp", f"{one}:/w/text", "here").code == 0
+    assert (tmp_path / "here").read_bytes() == b"out"
+
+
 def test_cp_between_pipes(cli: Cli, api: RunningApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = cli("new").out.strip()
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"piped \xff")))
@@ -262,6 +277,7 @@ def test_wrong_usage(cli: Cli) -> None:
     assert json.loads(cli("ls", "--json", "--nope").err)["error"]["code"] == "usage"
     assert cli("version").out.startswith("holdfast ")
     assert set(json.loads(cli("version", "--json").out)) == {"version"}
+    assert cli("--version").out == cli("version").out
 
 
 def test_interrupt_is_quiet(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,12 +286,6 @@ def test_interrupt_is_quiet(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("holdfast.cli.ls.ask", interrupted)
     assert cli("ls") == Ran(130, "", "\nholdfast: interrupted\n")
-
-
-def test_a_reader_that_leaves_is_no_traceback(api: RunningApi) -> None:
-    script = f"{sys.executable} -c 'from holdfast.cli.main import main; main()' ls --help | true"
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, env=os.environ.copy())
-    assert "Traceback" not in done.stderr
 
 
 CHECKS = [
@@ -330,7 +340,27 @@ def test_up(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert cli("up") == Ran(1, "", "holdfast: install runc\n")
     fail[:] = [ConfigError("listen: wrong")]
     assert json.loads(cli("up", "--json").err)["error"]["code"] == "bad_config"
-    assert given == [str(config), None, None]
+    assert cli("--config", str(config), "up").code == 7
+    assert given == [str(config), None, None, str(config)]
+
+
+def test_every_verb_reads_the_file_that_the_daemon_reads(
+    cli: Cli, api: RunningApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "daemon.json").write_text(json.dumps({"url": api.url}))
+    (state / "api_key").write_text(api.key)
+    config = tmp_path / "holdfast.yaml"
+    config.write_text(f"state_dir: {state}\n")
+    for name in ("HOLDFAST_URL", "HOLDFAST_API_KEY", "HOLDFAST_STATE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+    assert cli("ls", "--config", str(config)).code == 0
+    monkeypatch.chdir(tmp_path)
+    assert cli("ls").code == 0
+    config.write_text("state_dir: [")
+    assert "not valid YAML" in cli("ls").err
 
 
 def test_new_with_a_list_of_hosts(api: RunningApi, cli: Cli) -> None:

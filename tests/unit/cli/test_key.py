@@ -37,14 +37,29 @@ def test_add_ls_rm(capsys: pytest.CaptureFixture[str]) -> None:
     )
     cli(capsys, "key", "add", "watcher", "--scope", "read", "--owner", "ada")
     lines = [line.split("\t") for line in cli(capsys, "key", "ls")[1].splitlines()]
-    assert lines[0] == ["NAME", "SCOPE", "OWNER", "MAX SESSIONS", "CREATED", "LAST USED"]
+    assert lines[0] == ["NAME", "SCOPE", "OWNER", "MAX SESSIONS", "CREATED", "LAST USED", "AT MOST"]
     assert lines[1][:4] == ["ada", "use", "ada", "2"]
     assert lines[2][:4] == ["watcher", "read", "ada", "-"]
     assert (lines[1][5] == "-", lines[2][5]) == (False, "-")
+    assert (lines[1][6], lines[2][6]) == ("-", "-")
     assert key.strip() not in cli(capsys, "key", "ls", "--json")[1]
     assert cli(capsys, "key", "rm", "ada") == (0, "ada\n", "")
     code, _, said = cli(capsys, "--key", key.strip(), "ls")
     assert (code, "wrong API key" in said) == (1, True)
+
+
+def test_ceilings(capsys: pytest.CaptureFixture[str]) -> None:
+    most = ("--max-cpus", "0.5", "--max-memory-mb", "1024", "--max-pids", "2000000", "--max-disk-mb", "4096")
+    assert cli(capsys, "key", "add", "ada", "--scope", "use", *most)[0] == 0
+    [_, line] = cli(capsys, "key", "ls")[1].splitlines()
+    assert line.split("\t")[6] == "cpus=0.5 memory=1024 pids=2000000 disk=4096"
+    [info] = json.loads(cli(capsys, "key", "ls", "--json")[1])["keys"]
+    assert (info["max_cpus"], info["max_memory_mb"], info["max_pids"], info["max_disk_mb"]) == (
+        0.5,
+        1024,
+        2000000,
+        4096,
+    )
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,6 +76,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
         (("key", "add", "ada"), 2, "--scope"),
         (("key", "add", "ada", "--scope", "all"), 2, "'read', 'use', 'admin'"),
         (("key", "add", "ada", "--scope", "use", "--max-sessions", "-1"), 2, "--max-sessions"),
+        (("key", "add", "ada", "--scope", "use", "--max-cpus", "0"), 2, "--max-cpus"),
         (("key", "add", "root", "--scope", "use"), 1, "root is the key of the daemon"),
         (("key", "rm", "root"), 1, "root is the key of the daemon"),
         (("key", "rm", "nobody"), 1, "there is no key nobody"),

@@ -9,8 +9,11 @@ import pytest
 from pydantic import ValidationError
 
 from holdfast.daemon.config import Config, default_state_dir, env_name, load_config
+from holdfast.daemon.wiring import session_ceilings, session_settings
 from holdfast.errors import ConfigError
+from holdfast.keys.ceilings import Ceilings
 from holdfast.sessions.network import NetworkPolicy
+from holdfast.threads.warm import POOL
 
 DOC = Path(__file__).parents[3] / "docs" / "configuration.md"
 
@@ -174,6 +177,11 @@ def test_the_pool_in_the_file() -> None:
     write("pool: {host: 4}")
     assert load_config().pool == {"host": 4}
     assert Config().pool == {}
+    write("allowed_images: [host]\npool: {host: 4, threads: 2}")
+    config = load_config()
+    assert config.pool == {"host": 4, "threads": 2}, "threads are no image"
+    settings = session_settings(config)
+    assert (settings.pool, settings.warm_pool) == ({"host": 4}, {POOL: 2})
 
 
 @pytest.mark.parametrize(
@@ -187,6 +195,7 @@ def test_the_pool_in_the_file() -> None:
         ("pool: host", "host: must be a whole number"),
         ("pool: {'': 4}", "must map images to counts"),
         ("pool: '{\"host\": }'", "must map images to counts"),
+        ("pool: {'threads:latest': 1}", "threads:latest: the word threads is for threads"),
         ("allowed_images: [host]\npool: {nope: 1}", "nope: must be one of allowed_images, which are host"),
     ],
 )
@@ -208,7 +217,7 @@ def test_unknown_key_names_the_nearest() -> None:
     assert problem("sesion_ttl_seconds: 5") == (
         "sesion_ttl_seconds (holdfast.yaml): there is no such setting; did you mean session_ttl_seconds?"
     )
-    assert "the settings are agent_idle_seconds, agents, allowed_images, allowed_models, " in problem("wibble: 5")
+    assert "the settings are agent_health_seconds, agent_idle_seconds, " in problem("wibble: 5")
 
 
 def test_unknown_variable_is_an_error_only_if_it_looks_like_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,6 +253,12 @@ def test_unknown_variable_is_an_error_only_if_it_looks_like_a_key(monkeypatch: p
         ),
         ("max_sessions: 0", "max_sessions (holdfast.yaml): must be greater than or equal to 1; it is 0"),
         ("max_sessions: yes", "max_sessions (holdfast.yaml): must be a number; it is True"),
+        ("max_pids: 15", "max_pids (holdfast.yaml): must be greater than or equal to 16; it is 15"),
+        (
+            "max_memory_mb: 1024\nmem_limit_mb: 2048",
+            "mem_limit_mb (holdfast.yaml): must be at most max_memory_mb, which is 1024; it is 2048",
+        ),
+        ("max_cpus: 2\ncpu_limit: 3", "cpu_limit (holdfast.yaml): must be at most max_cpus, which is 2.0; it is 3"),
         ("cpu_limit: .nan", "cpu_limit (holdfast.yaml): must be a finite number; it is nan"),
         ("runtime: ''", "runtime (holdfast.yaml): String should have at least 1 character; it is ''"),
         ("allowed_images: [host, 3]", "allowed_images[1] (holdfast.yaml): must be a valid string; it is ['host', 3]"),
@@ -407,6 +422,19 @@ def test_a_key_where_its_source_belongs_is_not_repeated(key: str, tmp_path: Path
     assert key in caught.value.message
     assert "where the key is" in caught.value.message
     assert "secret" not in caught.value.message
+
+
+def test_a_ceiling_lowers_the_defaults_below_it() -> None:
+    config = Config(max_cpus=0.5, max_memory_mb=256, max_pids=100, max_disk_mb=1000)
+    assert (config.cpu_limit, config.mem_limit_mb, config.pids_limit, config.disk_limit_mb) == (0.5, 256, 100, 1000)
+    config = Config(max_cpus=8, max_memory_mb=4096, max_pids=1000, max_disk_mb=9999)
+    assert (config.cpu_limit, config.mem_limit_mb, config.pids_limit, config.disk_limit_mb) == (1.0, 512, 256, 2048)
+
+
+def test_processes_have_a_ceiling_also_where_none_is_configured() -> None:
+    assert session_ceilings(Config()) == Ceilings(max_pids=16384)
+    assert session_ceilings(Config(pids_limit=20_000)).max_pids == 20_000, "what was configured before stays valid"
+    assert session_ceilings(Config(max_cpus=2.0, max_pids=99_999)) == Ceilings(max_cpus=2.0, max_pids=99_999)
 
 
 # --- behind a proxy ---

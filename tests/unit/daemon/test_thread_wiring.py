@@ -29,7 +29,11 @@ def test_idle_policies_by_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [("nonsense", "must be JSON"), ('{"dm": {"pause_after_seconds": 0}}', "greater than 0"), ('{"dm": {"x": 1}}', "x")],
+    [
+        ("nonsense", "must be JSON"),
+        ('{"dm": {"destroy_after_seconds": 0}}', "greater than 0"),
+        ('{"dm": {"x": 1}}', "x"),
+    ],
 )
 def test_idle_policies_that_cannot_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, problem: str) -> None:
     monkeypatch.chdir(tmp_path)

@@ -29,7 +29,7 @@ GOOD = {
     "LiveRestoreEnabled": True,
 }
 PACKAGE = Check("aiodocker", True, "is installed")
-OWN = {"disk limits", "network full"}
+OWN = {"disk limits", "network full", "kernel limits"}
 """Checks of the machine that the tests run on."""
 
 

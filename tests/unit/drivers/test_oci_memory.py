@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -17,6 +18,7 @@ from holdfast.drivers.oci import OciDriver
 from holdfast.drivers.oci_config import Host
 from holdfast.drivers.oci_machine import Machine
 from holdfast.drivers.oci_memory import MemoryImage
+from holdfast.errors import DriverTransient
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -112,3 +114,24 @@ async def test_what_a_list_leaves_of_a_container_that_is_forgotten_meanwhile_is_
     go_on.set()
     await asyncio.gather(looking, ending)
     assert list(known.iterdir()) == []
+
+
+async def test_whose_memory_is_being_brought_back_is_busy_and_not_started_once_more(tmp_path: Path) -> None:
+    """By a shell that has outlived its daemon. To start it again would end it, and its memory is used up by then."""
+    driver = Looking(tmp_path)
+    driver.fail()
+    driver.image.half.rename(driver.image.path)
+    handle = driver.handle_for(SESSION)
+    assert not (await driver.inspect(handle)).busy
+    restoring = await asyncio.create_subprocess_exec(
+        *driver.image.then_retire(["sleep", "100"]), start_new_session=True
+    )
+    try:
+        assert (await driver.inspect(handle)).busy
+        with pytest.raises(DriverTransient, match="brought back"):
+            await driver.start(handle)
+        assert driver.image.exists()
+    finally:
+        os.killpg(restoring.pid, signal.SIGKILL)
+        await restoring.wait()
+    assert not (await driver.inspect(handle)).busy

@@ -37,6 +37,21 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     assert outside.stat().st_mode & 0o777 == 0o755
 
 
+@pytest.mark.parametrize("is_link", [False, True])
+def test_what_is_no_directory_but_has_its_name(tmp_path: Path, is_link: bool) -> None:
+    top, outside = tmp_path / "top", tmp_path / "outside"
+    (outside / "kept").mkdir(parents=True, mode=0o755)
+    outside.chmod(0o755)
+    if is_link:
+        top.symlink_to(outside)
+    else:
+        top.touch()
+    remove_tree(top)
+    assert not os.path.lexists(top)
+    assert (outside / "kept").is_dir()
+    assert outside.stat().st_mode & 0o777 == 0o755
+
+
 def test_deeper_than_any_path_may_be_long(tmp_path: Path) -> None:
     top = tmp_path / "top"
     top.mkdir()
@@ -49,10 +64,3 @@ def test_deeper_than_any_path_may_be_long(tmp_path: Path) -> None:
     os.close(here)
     remove_tree(top)
     assert not top.exists()
-
-
-def test_what_is_no_directory_resists(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.touch()
-    with pytest.raises(NotADirectoryError):
-        remove_tree(file)

@@ -32,9 +32,9 @@ def test_what_ships_is_in_order_and_pinned() -> None:
 def test_the_agents_recipe_has_its_tools() -> None:
     chain = load("agent").chain()
     packages = {package for one in chain for package in one.packages}
-    assert {"git", "ripgrep", "ca-certificates", "python3"} <= packages
+    assert {"git", "gh", "ripgrep", "ca-certificates", "python3"} <= packages
     names = {one.rpartition("@")[0] for one in load("agent").npm}
-    assert names == {"opencode-ai", "@earendil-works/pi-coding-agent", "sandbox-agent"}
+    assert names == {"opencode-ai", "@earendil-works/pi-coding-agent", "sandbox-agent", "bun"}
 
 
 @pytest.mark.parametrize("name", recipe.shipped())

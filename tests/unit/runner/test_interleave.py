@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.runner.interleave import merge, pieces
+from holdfast.runner.interleave import Held, merge, pieces
 
 TEXT = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"line\n"]), max_size=12).map(b"".join)
 RUNS = st.lists(st.sampled_from([0, 1]), max_size=12)
@@ -48,3 +48,52 @@ def test_more_writes_than_lines() -> None:
     assert merge((b"a\n", b"x\n"), []) == [(0, b"a\n"), (1, b"x\n")]
     assert merge((b"", b"x"), [1, 1]) == [(1, b"x")]
     assert merge((b"", b""), [0]) == []
+
+
+@given(
+    st.integers(0, 1),
+    st.integers(1, 12),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(0, 3)), max_size=12),
+)
+def test_whenever_it_is_looked_at_lines_come_in_order(
+    begin: int, count: int, looks: list[tuple[int, int, int]]
+) -> None:
+    """A program writes lines in turn; its bytes can be read a moment before the kernel tells of them.
+
+    Each look reads one stream, then the other, then what was told, and the program goes on in between.
+    """
+    order = [(begin + number) % 2 for number in range(count)]
+    lines = [(stream, f"{number}\n".encode()) for number, stream in enumerate(order)]
+    steps = [(kind, stream, line) for stream, line in lines for kind in ("bytes", "told")]
+    pipes, told, held = (bytearray(), bytearray()), list[int](), Held()
+    seen: list[tuple[int, bytes]] = []
+
+    def go_on(count: int) -> None:
+        for kind, stream, line in [steps.pop(0) for _ in range(min(count, len(steps)))]:
+            if kind == "bytes":
+                pipes[stream].extend(line)
+            else:
+                told.append(stream)
+
+    def read(stream: int) -> bytes:
+        data = bytes(pipes[stream])
+        pipes[stream].clear()
+        return data
+
+    def look(first: int, second: int) -> None:
+        out = read(0)
+        go_on(first)
+        err = read(1)
+        go_on(second)
+        held.add((out, err), list(told))
+        told.clear()
+
+    for before, first, second in looks:
+        go_on(before)
+        look(first, second)
+        if held.is_clear:
+            seen.extend(held.release())
+    go_on(len(steps))
+    look(0, 0)
+    seen.extend(held.release())
+    assert b"".join(piece for _, piece in seen) == b"".join(line for _, line in lines)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import BadInput, Unauthorized
+from holdfast.errors import BadInput, ConfigError, Unauthorized
 from holdfast.sdk import discovery
 from holdfast.sdk.discovery import Endpoint, find
 
@@ -54,3 +54,40 @@ def test_nothing_found_says_what_to_do(state: Path, tmp_path: Path) -> None:
         find("daemon:80", "k", env={})
     (state / "daemon.json").write_text("[broken")
     assert find(env={"HOLDFAST_STATE_DIR": str(state)}).url == discovery.DEFAULT_URL
+
+
+def test_without_a_key_for_another_daemon_no_file_is_blamed(state: Path) -> None:
+    env = {"HOLDFAST_STATE_DIR": str(state), "HOLDFAST_URL": "https://elsewhere.example"}
+    with pytest.raises(Unauthorized, match="set HOLDFAST_API_KEY") as failed:
+        find(env=env)
+    assert "elsewhere.example" in failed.value.message and str(state) not in failed.value.message
+
+
+def test_the_configuration_file_says_where_the_state_is(state: Path, tmp_path: Path) -> None:
+    config = tmp_path / ".config" / "holdfast" / "holdfast.yaml"
+    config.parent.mkdir(parents=True)
+    config.write_text(f"state_dir: {state}\n")
+    found = Endpoint("http://127.0.0.1:9000", "from-file")
+    assert find(env={"HOME": str(tmp_path)}) == found
+    assert find(env={"HOLDFAST_CONFIG": str(config)}) == found
+    assert find(env={}, config=config) == found
+    empty = str(tmp_path / "empty")
+    with pytest.raises(Unauthorized):  # the environment wins, as it does for the daemon
+        find(env={"HOME": str(tmp_path), "HOLDFAST_STATE_DIR": empty})
+    config.write_text(f"state_dir: {empty}\napi_key: from-the-settings\n")
+    assert find(env={"HOME": str(tmp_path)}) == Endpoint(discovery.DEFAULT_URL, "from-the-settings")
+    with pytest.raises(ConfigError, match="there is no file"):
+        find(env={"HOLDFAST_CONFIG": "/no/such.yaml"})
+    assert find("http://x", "k", env={"HOLDFAST_CONFIG": "/no/such.yaml"}) == Endpoint("http://x", "k")
+
+
+def test_a_configuration_file_cannot_have_the_variables_key_sent_elsewhere(state: Path, tmp_path: Path) -> None:
+    """It may lie in a directory that came from a stranger."""
+    (state / "daemon.json").write_text(json.dumps({"url": "http://attacker.example"}))
+    config = tmp_path / "holdfast.yaml"
+    config.write_text(f"state_dir: {state}\n")
+    env = {"HOLDFAST_API_KEY": "secret"}
+    assert find(env=env, config=config) == Endpoint("http://attacker.example", "from-file")
+    (state / "api_key").unlink()
+    with pytest.raises(Unauthorized):
+        find(env=env, config=config)

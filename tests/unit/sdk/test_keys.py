@@ -32,6 +32,15 @@ async def test_keys(client: Client, api: RunningApi) -> None:
         await client.keys.add("bob", "everything")
 
 
+async def test_ceilings_of_a_key(client: Client) -> None:
+    made = await client.keys.add("ada", "use", max_cpus=0.5, max_memory_mb=256, max_pids=64, max_disk_mb=512)
+    info = made.info
+    assert (info.max_cpus, info.max_memory_mb, info.max_pids, info.max_disk_mb) == (0.5, 256, 64, 512)
+    assert await client.keys.list() == [info]
+    with pytest.raises(errors.BadInput, match="max_pids"):
+        await client.keys.add("bob", "use", max_pids=0)
+
+
 def test_keys_without_async(api: RunningApi) -> None:
     with SyncClient(api.url, api.key) as client:
         made = client.keys.add("watcher", "read", owner="ada")

@@ -10,6 +10,7 @@ from typing import cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 
 from holdfast.errors import DiskFull, ProtocolError, SandboxLost, TooManyWatches
 from holdfast.link.link import Link
@@ -19,7 +20,9 @@ from holdfast.sessions import file_task
 from holdfast.sessions.file_types import Change, Entry, Search
 from holdfast.sessions.files import MAX_WATCHES, SessionFiles
 from holdfast.sessions.live import LiveSession
+from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.oom import OomWatch
+from holdfast.sessions.room import Room
 
 pytestmark = pytest.mark.anyio
 ENTRY = {"path": "/f", "kind": "file", "size": 3, "mode": 0o644, "uid": 0, "gid": 0, "mtime_ns": 1, "inode": 1}
@@ -48,7 +51,7 @@ async def files_with(worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyP
         return live
 
     try:
-        yield SessionFiles(usable, lambda: 1.0)
+        yield SessionFiles(usable, lambda: 1.0, Room(Path("/"), 0, SessionMetrics(CollectorRegistry())))
     finally:
         assert live.users == 0, "it is not in use any more"
         server.close()

@@ -75,6 +75,45 @@ def test_another_image_or_driver_is_made_anew() -> None:
     assert filled("1").take(replace(a_row(), driver="other")) is None
 
 
+def warmed(*ids: str) -> Pool:
+    """Of the image a, for one purpose; and one of the same that has none."""
+    pool = Pool({"agents": len(ids), "a": 1})
+    for one in ids:
+        pool.reserve(one, "agents")
+        pool.put(Ready.of(a_row(one, kept=True), kind="agents", purpose="agent:pi"))
+    pool.reserve("plain", "a")
+    pool.put(Ready.of(a_row("plain")))
+    return pool
+
+
+def test_what_is_ready_for_a_purpose_is_for_that_alone() -> None:
+    pool = warmed("1", "2")
+    for row, purpose in ((a_row(), None), (a_row(kept=True), None), (a_row(kept=True), "agent:other")):
+        found = pool.take(row, purpose)
+        assert found is not None and found.id == "plain"
+        pool.put(found)
+    taken = [pool.take(a_row(kept=True), "agent:pi") for _ in range(4)]
+    assert [ready and ready.id for ready in taken] == ["1", "2", "plain", None], "the most prepared first, each once"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"env": {"A": "b"}},
+        {"limits": replace(SPEC.limits, memory_mb=128)},
+        {"network": NetworkPolicy.FULL},
+        {"writable_root": True},
+        {"kept": False},
+        {"layout": "/images/a/newer"},
+    ],
+    ids=str,
+)
+def test_a_purpose_wants_it_exactly_so(changes: dict[str, Any]) -> None:
+    """Programs run in it already: what they were started with cannot be changed any more."""
+    found = warmed("1").take(a_row(**{"kept": True, **changes}), "agent:pi")
+    assert found is None or found.id == "plain"
+
+
 def test_a_taken_one_is_still_ours_until_it_is_released() -> None:
     pool = filled("1")
     assert pool.take(a_row()) is not None
@@ -85,17 +124,17 @@ def test_a_taken_one_is_still_ours_until_it_is_released() -> None:
 
 def test_a_pool_of_nothing() -> None:
     pool = Pool({"a": 0})
-    assert pool.images == []
-    assert pool.most_wanted(pool.images) is None
+    assert pool.kinds == []
+    assert pool.most_wanted(pool.kinds) is None
     assert pool.take(a_row()) is None
 
 
 def test_the_emptiest_is_filled_first() -> None:
     pool = Pool({"a": 4, "b": 1})
     pool.reserve("1", "a")
-    assert pool.most_wanted(pool.images) == "b"
+    assert pool.most_wanted(pool.kinds) == "b"
     pool.reserve("2", "b")
-    assert pool.most_wanted(pool.images) == "a"
+    assert pool.most_wanted(pool.kinds) == "a"
     assert pool.most_wanted(["b"]) is None
 
 

@@ -35,6 +35,30 @@ def test_the_body() -> None:
     assert body(EVENT) == body(replace(EVENT))
 
 
+def test_the_body_of_a_threads_event() -> None:
+    told = replace(
+        EVENT, kind="thread.question", session_id="", thread_id="thr_1", thread_key="slack:T1", data={"a": 1}
+    )
+    assert json.loads(body(told)) == {
+        "seq": 7,
+        "kind": "thread.question",
+        "session_id": None,
+        "at": "2023-11-14T22:13:20.750000Z",
+        "thread_id": "thr_1",
+        "thread_key": "slack:T1",
+        "data": {"a": 1},
+    }
+    content = body(told)
+    event = verify_webhook(SECRET, headers(HOOK, told, content, NOW), content, now=NOW)
+    assert (event.kind, event.session_id, event.thread_id, event.thread_key) == (
+        "thread.question",
+        None,
+        "thr_1",
+        "slack:T1",
+    )
+    assert delivery_id(HOOK, told) != delivery_id(HOOK, replace(told, thread_id="thr_2"))
+
+
 def test_the_headers() -> None:
     sent = headers(HOOK, EVENT, b"{}", NOW)
     assert sent["Holdfast-Event"] == "error"

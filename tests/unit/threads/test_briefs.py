@@ -8,6 +8,7 @@ import pytest
 from holdfast.agents.permissions import parse
 from holdfast.broker.models.accounts import Account
 from holdfast.errors import BadInput, ConfigError
+from holdfast.images.layout import PATH
 from holdfast.protocol.models import Model, Wire
 from holdfast.store.thread_rows import ThreadRow
 from holdfast.threads import briefs, options
@@ -111,7 +112,7 @@ async def test_the_environment_has_the_agents_first_where_the_host_is_seen() -> 
     made = Briefs(defaults, environments=lambda account: {"GIT_AUTHOR_NAME": account.owner})
     brief = await made.brief(row(), "default")
     assert brief.environment["GIT_AUTHOR_NAME"] == "root"
-    assert brief.environment["PATH"].startswith("/opt/agents/bin:/usr/local/sbin:")
+    assert brief.environment["PATH"] == f"/opt/agents/bin:{PATH}"
     chosen = ThreadOptions(env={"PATH": "/mine"})
     assert (await made.brief(row(chosen), "default")).environment["PATH"] == "/opt/agents/bin:/mine"
     assert "PATH" not in (await made.brief(row(ThreadOptions(image="python")), "default")).environment

@@ -24,3 +24,25 @@ def test_only_what_is_said_again_is_left_out() -> None:
     ]
     assert [told.cursor for told in condensed(batch)] == ["0", "4", "5", "6", "7"]
     assert condensed([]) == []
+
+
+def word(number: int, text: str, part: str = "p", **more: object) -> Told:
+    data = {"message_id": "m", "part_id": part, "text": text, **more}
+    return Told(Cursor(str(number)), TurnEvent(Kind.TEXT_DELTA, data))
+
+
+def test_words_of_one_text_that_come_together_are_one_event() -> None:
+    batch = [
+        word(0, "one "),
+        word(1, "two"),
+        word(2, "hm", thought=True),
+        word(3, "three", "q"),
+        tool(4, "a", "completed"),
+        word(5, "x" * 3000, "q"),
+        word(6, "y" * 1000, "q"),
+        word(7, "z", "q"),
+    ]
+    joined = condensed(batch)
+    assert [told.cursor for told in joined] == ["1", "2", "3", "4", "6", "7"]
+    assert [told.event.data.get("text") for told in joined][:3] == ["one two", "hm", "three"]
+    assert joined[1].event.data["thought"] is True

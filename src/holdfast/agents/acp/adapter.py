@@ -50,6 +50,8 @@ class AcpAgent(Agent):
 
     name: ClassVar[str]
 
+    usual: ClassVar[Patience] = Patience()
+
     def __init__(self, patience: Patience | None = None) -> None:
         self._preset: Preset = PRESETS[self.name]
         self._supervisor = Supervisor(self.name, patience)

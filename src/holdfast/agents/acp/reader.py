@@ -17,6 +17,7 @@ from holdfast.agents.permissions import Action, decide, shown
 from holdfast.agents.supervisor.lines import Line
 from holdfast.agents.supervisor.output import Said, let_go
 from holdfast.agents.supervisor.record import Recording
+from holdfast.concurrency import seen
 from holdfast.errors import AgentDown, HoldfastError
 from holdfast.protocol.turn_events import Kind, StopReason, TurnEvent
 from holdfast.sessions.processes import ProcessView
@@ -102,7 +103,7 @@ class Reader:
 
     async def _is_answered(self, coming: "asyncio.Future[Said | _NoMore]", known: int) -> bool:
         """Whether that comes first."""
-        given = asyncio.ensure_future(self._answers.news(known))
+        given = seen(asyncio.ensure_future(self._answers.news(known)))
         try:
             waited: list[asyncio.Future[Said | _NoMore] | asyncio.Future[None]] = [coming, given]
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)

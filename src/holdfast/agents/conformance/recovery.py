@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast.agents.base import Prompt, Said
+from holdfast.agents.base import AgentSessionId, Prompt, Said
 from holdfast.agents.conformance.harness import Harness, eventually, need, raises, reason_of, script, talk, text_of
 from holdfast.errors import AgentDown, AgentSessionMissing
 from holdfast.protocol.turn_events import Kind, StopReason
@@ -101,6 +101,9 @@ class RecoveryConformance:
             await one.turn(harness.wishes.say("the number is 4711"))
             await harness.kill_agent(one.place)
             await harness.lose_sessions(one.place)
+            for session in (one.session, AgentSessionId("of-nobody")):  # the process first: it is what can be started
+                await raises(AgentDown, one.agent.resume_session(one.place, session))
+            await raises(AgentDown, one.agent.create_session(one.place))
             await one.agent.start(one.place)
             await raises(AgentSessionMissing, one.agent.resume_session(one.place, one.session))
             await raises(AgentSessionMissing, one.agent.prompt(one.place, one.session, Prompt("p", "say hello")))

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 from holdfast.agents.base import START, Abilities, Agent, AgentSessionId, Command, Cursor, Place, Prompt, Said, Told
 from holdfast.agents.opencode import prompting, settings, workspace
@@ -34,8 +35,10 @@ class OpenCodeAgent(Agent):
 
     name = settings.NAME
 
+    usual: ClassVar[Patience] = Patience(start=START_SECONDS)
+
     def __init__(self, patience: Patience | None = None) -> None:
-        self._patience = patience or Patience(start=START_SECONDS)
+        self._patience = patience or self.usual
         # A server in its first turn may stand still for seconds on a busy machine. Before a turn it counts as down
         # then; but it is not ended, with all that it does, before it was silent for longer.
         longer = max(self._patience.health, self._patience.quiet)
@@ -95,7 +98,11 @@ class OpenCodeAgent(Agent):
         return session
 
     async def resume_session(self, place: Place, session: AgentSessionId) -> None:
-        check_session(session)
+        try:
+            check_session(session)
+        except AgentSessionMissing:
+            await self.health(place)  # the process comes first, as the contract has it
+            raise
         await self._ask_soon(place, f"/session/{session}")
 
     async def commands(self, place: Place, session: AgentSessionId) -> Sequence[Command]:

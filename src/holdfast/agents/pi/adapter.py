@@ -11,6 +11,7 @@ import json
 import re
 import uuid
 from collections.abc import AsyncGenerator, Sequence
+from typing import ClassVar
 from weakref import WeakValueDictionary
 
 from holdfast.agents.attachments import images, paths_told
@@ -40,6 +41,9 @@ class PiAgent(Agent):
     """One daemon's adapter."""
 
     name = "pi"
+    starts_ahead = True
+
+    usual: ClassVar[Patience] = Patience()
 
     def __init__(self, patience: Patience | None = None) -> None:
         self._supervisor = Supervisor(self.name, patience)
@@ -59,6 +63,16 @@ class PiAgent(Agent):
 
         await self._supervisor.start(place, await self._launch(place), answers, answers)
         await record.prune(place, await self._supervisor.directory(place))
+
+    async def start_ahead(self, place: Place) -> None:
+        """Pi loads much of itself when it first opens a conversation: so it opens one that nobody will have."""
+        await self.start(place)
+        rehearsal = await self.create_session(place)
+        path = await self._path(place, rehearsal)
+        rpc = await self._rpc(place)
+        await self._at_hand(rpc, path, await rpc.state())
+        await rpc.ask("new_session")
+        await place.sandbox.files.remove(place.session_id, path, recursive=False)
 
     async def health(self, place: Place) -> None:
         async with self._supervisor.soon():
@@ -93,8 +107,8 @@ class PiAgent(Agent):
 
     async def resume_session(self, place: Place, session: AgentSessionId) -> None:
         async with self._supervisor.soon():
-            path = await self._known(place, session)
             rpc = await self._rpc(place, current=True)
+            path = await self._known(place, session)
             await self._at_hand(rpc, path, await rpc.state())
 
     async def _at_hand(self, rpc: Rpc, path: str, state: State) -> State:

@@ -11,6 +11,7 @@ import re
 import secrets
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 from weakref import WeakValueDictionary
 
 from holdfast.agents.base import Abilities, Agent, AgentSessionId, Cursor, Place, Prompt, Said, Told
@@ -44,9 +45,12 @@ class ScriptedAgent(Agent):
     """One daemon's adapter. What it remembers (where homes are) it could find out again."""
 
     name = "scripted"
+    starts_ahead = True
+
+    usual: ClassVar[Patience] = Patience()
 
     def __init__(self, patience: Patience | None = None) -> None:
-        self._patience = patience or Patience()
+        self._patience = patience or self.usual
         self._roots: dict[str, str] = {}
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
@@ -119,7 +123,11 @@ class ScriptedAgent(Agent):
         return session
 
     async def resume_session(self, place: Place, session: AgentSessionId) -> None:
-        _check(session)
+        try:
+            _check(session)
+        except AgentSessionMissing:
+            await self.health(place)  # the process comes first, as the contract has it
+            raise
         await self._ask_soon(place, "resume", {"session": session})
 
     # -- turns ---------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""/v1/events: what happens to sessions, as it happens or page by page."""
+"""/v1/events: what happens to sessions and threads, as it happens or page by page."""
 
 import re
 from collections.abc import AsyncGenerator, Sequence
@@ -16,11 +16,13 @@ from holdfast.api.routes.common import failures, reply
 from holdfast.api.settings import ApiSettings
 from holdfast.api.sse import Event, EventStream
 from holdfast.errors import BadInput
+from holdfast.protocol.thread_keys import MAX_KEY
 from holdfast.sessions.event_kinds import Kind
 from holdfast.sessions.events import Filter
-from holdfast.store import EventRow
+from holdfast.store import EventRow, ThreadKind
 
 MAX_SEQ = 10**18
+KINDS = [*map(str, Kind), *map(str, ThreadKind)]
 
 _REPLY: dict[int | str, dict[str, Any]] = {
     200: {
@@ -34,16 +36,19 @@ _REPLY: dict[int | str, dict[str, Any]] = {
 def router(events: EventService, settings: ApiSettings) -> APIRouter:
     routes = APIRouter(tags=["events"])
 
-    @routes.get("/v1/events", responses=failures(422, 503) | _REPLY, summary="What happens to sessions")
+    @routes.get("/v1/events", responses=failures(422, 503) | _REPLY, summary="What happens to sessions and threads")
     async def follow(
         caller: CallerOf,
         after: Annotated[
             int | None, Query(ge=0, le=MAX_SEQ, description="From the event after this one; without: the oldest kept")
         ] = None,
         session_id: Annotated[str | None, Query(pattern=GIVEN_ID, description="Of this one only")] = None,
+        thread: Annotated[
+            str | None, Query(min_length=1, max_length=MAX_KEY, description="Of the thread with this key only")
+        ] = None,
         kind: Annotated[
             list[str] | None,
-            Query(description="Only these kinds; repeat it or separate them by commas: " + ", ".join(Kind)),
+            Query(description="Only these kinds; repeat it or separate them by commas: " + ", ".join(KINDS)),
         ] = None,
         limit: Annotated[int | None, Query(ge=1, le=settings.max_page, description="End after so many")] = None,
         follow: Annotated[bool, Query(description="Wait for what is yet to happen")] = True,
@@ -53,7 +58,7 @@ def router(events: EventService, settings: ApiSettings) -> APIRouter:
     ) -> Response:
         """Every event has a number, ``seq``. Numbers grow without holes, and each event comes once, in their order."""
         owner = None if caller.sees_all else caller.owner
-        wanted = Filter(session_id=session_id, kinds=kinds(kind), owner=owner)
+        wanted = Filter(session_id=session_id, thread_key=thread, kinds=kinds(kind), owner=owner)
         begin = after if last_event_id is None else number(last_event_id)
         if not follow:
             return reply(EventList.of(await events.page(begin, limit or settings.default_page, wanted)))
@@ -84,10 +89,9 @@ def number(last_event_id: str) -> int | None:
     return int(last_event_id)
 
 
-def kinds(given: Sequence[str] | None) -> list[Kind] | None:
+def kinds(given: Sequence[str] | None) -> list[str] | None:
     """``?kind=a&kind=b,c`` as kinds; nothing named means all."""
     names = [name for text in given or () for part in text.split(",") if (name := part.strip())]
-    try:
-        return [Kind(name) for name in dict.fromkeys(names)] or None
-    except ValueError:
-        raise BadInput(f"kind: must be one of {', '.join(Kind)}") from None
+    if any(name not in KINDS for name in names):
+        raise BadInput(f"kind: must be one of {', '.join(KINDS)}")
+    return list(dict.fromkeys(names)) or None

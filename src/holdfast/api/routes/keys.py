@@ -28,7 +28,9 @@ def router(keys: KeyService) -> APIRouter:
     )
     async def add(body: KeyAdd) -> Response:
         """The key itself is in this answer and nowhere else."""
-        view, text = await keys.add(body.name, body.scope, owner=body.owner, max_sessions=body.max_sessions)
+        view, text = await keys.add(
+            body.name, body.scope, owner=body.owner, max_sessions=body.max_sessions, ceilings=body.ceilings()
+        )
         return reply(KeyAdded(**KeyOut.of(view).model_dump(), key=text), 201, {"Cache-Control": "no-store"})
 
     @routes.delete("/v1/keys/{name}", status_code=204, responses=failures(404, 422, 503), summary="Remove a key")

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from holdfast.api.routes.common import SessionId, checked_session_id, failures, reply
 from holdfast.api.websockets import accepted
+from holdfast.concurrency import seen
 from holdfast.errors import BadInput
 from holdfast.link.link import Stream
 from holdfast.sessions.ports import Listening, Ports
@@ -71,8 +72,8 @@ def _port(text: str) -> int:
 
 async def _carry(socket: WebSocket, stream: Stream) -> None:
     """Both ways, until both have ended or either end is gone."""
-    inward = asyncio.ensure_future(_inward(socket, stream))
-    outward = asyncio.ensure_future(_outward(socket, stream))
+    inward = seen(asyncio.ensure_future(_inward(socket, stream)))
+    outward = seen(asyncio.ensure_future(_outward(socket, stream)))
     both = [inward, outward]
     try:
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)

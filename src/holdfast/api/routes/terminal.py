@@ -17,6 +17,7 @@ from holdfast.api.process_models import ProcessOut, TerminalIn
 from holdfast.api.request_model import Request
 from holdfast.api.routes.common import checked_session_id
 from holdfast.api.websockets import accepted
+from holdfast.concurrency import seen
 from holdfast.errors import BadInput
 from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.processes import Attachment, Processes, ProcessRequest, ProcessView, TerminalSize
@@ -87,8 +88,8 @@ class _Conversation:
         self._attachment = Attachment()
 
     async def run(self, offset: int) -> None:
-        showing = asyncio.ensure_future(self._show(offset))
-        typing = asyncio.ensure_future(self._type())
+        showing = seen(asyncio.ensure_future(self._show(offset)))
+        typing = seen(asyncio.ensure_future(self._type()))
         try:
             await asyncio.wait([showing, typing], return_when=asyncio.FIRST_COMPLETED)
         finally:

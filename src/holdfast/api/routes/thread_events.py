@@ -13,6 +13,7 @@ import json
 from collections.abc import AsyncGenerator, Awaitable
 from typing import Annotated, Any, TypeVar
 
+import structlog
 from fastapi import APIRouter, Header, Query, WebSocket
 from pydantic import BaseModel, ValidationError, model_validator
 from starlette.responses import Response
@@ -54,10 +55,13 @@ from holdfast.api.thread_models import (
     in_stream,
 )
 from holdfast.api.websockets import accepted
+from holdfast.concurrency import seen
 from holdfast.errors import BadInput, Conflict, HoldfastError, ThreadNotFound
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.service import ThreadService
 from holdfast.threads.types import MessageView
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger("holdfast.api")
 
 T = TypeVar("T")
 
@@ -140,9 +144,8 @@ def router(threads: ThreadService, settings: ApiSettings) -> APIRouter:
         A page of big events is shorter than its limit: ``next`` is where to read on, until that is ``newest``.
         """
         page = await threads.events(thread, after=after, limit=limit)
-        return await list_reply(
-            "events", map(ThreadEventOut.of, page.events), {"next": page.next, "newest": page.newest}
-        )
+        rest = {"next": page.next, "newest": page.newest, "pruned": page.pruned}
+        return await list_reply("events", map(ThreadEventOut.of, page.events), rest)
 
     @routes.get(
         f"{BASE}/events/stream",
@@ -194,8 +197,8 @@ class Conversation:
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def run(self, after: int) -> None:
-        telling = asyncio.ensure_future(self._tell(after))
-        listening = asyncio.ensure_future(self._listen())
+        telling = seen(asyncio.ensure_future(self._tell(after)))
+        listening = seen(asyncio.ensure_future(self._listen()))
         try:
             await asyncio.wait([telling, listening], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -248,7 +251,13 @@ class Conversation:
             return
         task = asyncio.ensure_future(self._serve(told))
         self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        task.add_done_callback(self._served)
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, WebSocketDisconnect | RuntimeError):  # what a closed socket says
+            log.error("thread.socket.failed", exc_info=error)
 
     async def _serve(self, told: _Told) -> None:
         try:

@@ -16,6 +16,7 @@ from holdfast.broker.git.trust import Trust, Untrusted
 from holdfast.broker.models.accounts import Books
 from holdfast.broker.models.keys import KeyMissing
 from holdfast.broker.models.visit import Visit
+from holdfast.network.outside import Outside
 
 log = structlog.get_logger(__name__)
 
@@ -36,7 +37,8 @@ _ANSWERED = ("Content-Type", "Content-Encoding", "Content-Length", "Cache-Contro
 class GitProxy:
     """A ``Handler`` of the broker: ``broker.serve(PART, proxy)``."""
 
-    def __init__(self, settings: GitSettings, books: Books) -> None:
+    def __init__(self, settings: GitSettings, books: Books, outside: Outside) -> None:
+        self._outside = outside
         self._settings = settings
         self._books = books
         self._client: aiohttp.ClientSession | None = None
@@ -55,7 +57,9 @@ class GitProxy:
             log.info("git.refused", session_id=visit.session_id, path=visit.rest, why=str(refusal))
             return _refused(403, str(refusal))
         except KeyMissing as missing:
-            log.warning("git.no_token", host=visit.rest.partition("/")[0], why=str(missing))
+            log.warning(
+                "git.no_token", session_id=visit.session_id, host=visit.rest.partition("/")[0], why=str(missing)
+            )
             return _refused(502, "Holdfast has no token for this git server at the moment; its operator can see why")
         response = await self._forward(request, host, asked, headers)
         log.info(
@@ -97,7 +101,13 @@ class GitProxy:
         try:
             trusted = await self._trust.context(host.ca_file)
             async with self._session().request(
-                request.method, url, headers=headers, data=body, allow_redirects=False, ssl=trusted
+                request.method,
+                url,
+                headers=headers,
+                data=body,
+                allow_redirects=False,
+                ssl=trusted,
+                proxy=self._outside.proxies.find_for(url),
             ) as answer:
                 if answer.status in (401, 403) and host.key is not None:
                     host.key.refused()
@@ -122,7 +132,10 @@ class GitProxy:
         if self._client is None:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENT_SECONDS)
             self._client = aiohttp.ClientSession(
-                timeout=timeout, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
+                connector=self._outside.connector(),
+                timeout=timeout,
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._client
 

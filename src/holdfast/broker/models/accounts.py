@@ -84,8 +84,16 @@ class Books(Protocol):
 
     async def spent(self, account: Account, /) -> Spent: ...
 
-    async def record(self, account: Account, call: Call, /) -> None:
-        """Kept for ever, also where the call failed."""
+    async def begin(self, account: Account, call: Call, /) -> str:
+        """Before a model is asked: what it costs at least, should nobody live to write down the end. Its id."""
+        ...
+
+    async def advance(self, call_id: str, call: Call, /) -> None:
+        """What it has cost so far."""
+        ...
+
+    async def record(self, account: Account, call: Call, call_id: str | None = None, /) -> None:
+        """Kept for ever, also where the call failed. It takes the place of what ``begin`` has written."""
         ...
 
     async def tell(self, account: Account, events: Sequence[TurnEvent], /) -> None:

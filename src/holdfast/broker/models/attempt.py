@@ -22,12 +22,13 @@ from holdfast.broker.models.providers import Kind
 from holdfast.broker.models.put import Put
 from holdfast.broker.models.sse import EventSplitter
 from holdfast.broker.models.upstream import Broken, Outgoing, Reply, Stale, Unreachable, Upstream
-from holdfast.broker.models.words import words_of
+from holdfast.broker.models.words import with_more, words_of
 from holdfast.broker.wires.answer import CannotTell
 
 log = structlog.get_logger(__name__)
 
 _OTHERS_MAY_KNOW = frozenset({401, 402, 403, 408, 429})
+_NOT_THERE = 404
 """And all of 5xx: another provider may well answer what this one did not."""
 _ERROR_BYTES = 64 << 10
 _ERROR_SECONDS = 10.0
@@ -202,6 +203,11 @@ def _refusal(opened: Opened, heard: _Heard) -> Failed | None:
         return Failed(candidate, what, heard.status, (), body, misunderstood=True)
     own = opened.dialect.failure(heard.status, f"{what} and no words that could be passed on", "provider_failed")
     opened.held = [heard.error or to_json(own)]
+    if heard.status == _NOT_THERE and opened.put.ask.question is not None:
+        remedy = (
+            f"; {name} may not know the model {candidate.model.name}: look at the models that the configuration names"
+        )
+        opened.held = [with_more(opened.held[0], remedy)]
     return None
 
 

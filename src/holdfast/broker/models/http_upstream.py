@@ -13,6 +13,7 @@ import structlog
 from yarl import URL
 
 from holdfast.broker.models.upstream import Broken, Outgoing, Reply, Stale, Unreachable, Upstream
+from holdfast.network.outside import Outside
 
 log = structlog.get_logger(__name__)
 
@@ -22,6 +23,8 @@ STALE_SECONDS = 1.0
 """A connection that was kept open and ends so soon after it was used again had been closed before. Later, the provider
 may have worked on the question: it is not for us to ask it twice."""
 READ_BUFFER = 1 << 16
+_PROXY_WANTS_TO_KNOW = 407
+_PROXY_SAID = "the daemon's proxy has answered"
 
 
 @dataclass(slots=True)
@@ -41,12 +44,13 @@ async def _reused(_session: aiohttp.ClientSession, context: SimpleNamespace, _pa
 class HttpUpstream(Upstream):
     """To be made, and closed, in a running loop."""
 
-    def __init__(self, *, idle_seconds: float) -> None:
+    def __init__(self, *, idle_seconds: float, outside: Outside) -> None:
         self._idle_seconds = idle_seconds
+        self._proxies = outside.proxies
         trace = aiohttp.TraceConfig()
         trace.on_connection_reuseconn.append(_reused)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS, ttl_dns_cache=60),
+            connector=outside.connector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
             trace_configs=[trace],
@@ -68,23 +72,35 @@ class HttpUpstream(Upstream):
                 data=outgoing.body,
                 allow_redirects=False,
                 trace_request_ctx=way,
+                proxy=self._proxies.find_for(url),
             )
+        except aiohttp.ClientHttpProxyError as error:
+            raise Unreachable(f"{name} cannot be reached: {_PROXY_SAID} {error.status}") from None
+        except aiohttp.ClientProxyConnectionError:
+            raise Unreachable(f"{name} cannot be reached: there is no connection to the daemon's proxy") from None
         except aiohttp.ServerDisconnectedError:
             kind = Stale if way.was_stale() else Unreachable
             raise kind(f"{name} has hung up without an answer") from None
         except (aiohttp.ClientConnectorCertificateError, ssl.SSLError):
-            raise Unreachable(f"{name} has no valid certificate") from None
+            raise Unreachable(
+                f"{name} has no valid certificate; look at its base_url, and at this host's clock and authorities"
+            ) from None
         except aiohttp.ClientConnectorDNSError:
-            raise Unreachable(f"{name} cannot be found: its name is not known") from None
+            raise Unreachable(
+                f"{name} cannot be found: its name is not known; look at its base_url, and at the daemon's name servers"
+            ) from None
         except TimeoutError:
             raise Unreachable(f"{name} did not answer in time") from None
         except OSError as error:  # most of aiohttp's own are, too
             # By its number: what it says itself names the address.
             why = os.strerror(error.errno) if error.errno and error.errno > 0 else "no connection"
-            raise Unreachable(f"{name} cannot be reached: {why}") from None
+            raise Unreachable(f"{name} cannot be reached: {why}; is it running, and is its base_url right?") from None
         except aiohttp.ClientError as error:
             log.warning("model.not_http", provider=name, error=repr(error))
             raise Unreachable(f"{name} does not speak HTTP as it should") from None
+        if response.status == _PROXY_WANTS_TO_KNOW:  # no provider says so
+            response.close()
+            raise Unreachable(f"{name} cannot be reached: {_PROXY_SAID} {response.status}")
         return _HttpReply(response, self._idle_seconds)
 
     async def close(self) -> None:

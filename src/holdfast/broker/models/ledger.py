@@ -53,17 +53,28 @@ class Ledger:
         if events:
             self._spawn(self._books.tell(account, events))
 
-    async def ended(self, account: Account, call: Call, held: Hold | None = None) -> None:
-        """Returns when it is written, or soon after. What was held for it gives way to what it has cost."""
-        await asyncio.wait([self.cut_off(account, call, held)], timeout=PATIENCE_SECONDS)
+    async def open(self, account: Account, call: Call) -> str | None:
+        """Before the model is asked: should this daemon be killed meanwhile, so much of it is in the books. What costs
+        nothing need not be there. Raises what the books raise: then nobody is asked."""
+        return None if call.cost_usd == 0.0 else await self._books.begin(account, call)
 
-    def cut_off(self, account: Account, call: Call, held: Hold | None = None) -> asyncio.Task[None]:
+    def advance(self, call_id: str, call: Call) -> None:
+        """Now and then while it is answered; nobody waits for it."""
+        self._spawn(self._books.advance(call_id, call))
+
+    async def ended(self, account: Account, call: Call, held: Hold | None = None, call_id: str | None = None) -> None:
+        """Returns when it is written, or soon after. What was held for it gives way to what it has cost."""
+        await asyncio.wait([self.cut_off(account, call, held, call_id)], timeout=PATIENCE_SECONDS)
+
+    def cut_off(
+        self, account: Account, call: Call, held: Hold | None = None, call_id: str | None = None
+    ) -> asyncio.Task[None]:
         """As ``ended``, for who cannot wait."""
         self._note(account, call)
         hold = self._gate.hold(account, call.cost_usd or 0.0)
         if held is not None:
             self._gate.release(held)
-        task = self._spawn(self._write(account, call, hold))
+        task = self._spawn(self._write(account, call, hold, call_id))
         task.add_done_callback(lambda _task: self._gate.release(hold))
         return task
 
@@ -95,8 +106,8 @@ class Ledger:
             error=call.error,
         )
 
-    async def _write(self, account: Account, call: Call, hold: Hold) -> None:
-        await self._books.record(account, call)
+    async def _write(self, account: Account, call: Call, hold: Hold, call_id: str | None) -> None:
+        await self._books.record(account, call, call_id)
         self._gate.release(hold)
         if call.cost_usd and has_budget(account):
             events = self._alarms.spent(account, await self._books.spent(account), call.cost_usd)

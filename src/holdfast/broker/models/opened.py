@@ -32,6 +32,8 @@ class Opened:
     held: list[bytes] = field(default_factory=list)
     """What has been read so far: of a stream whole events, to be sent on."""
     first_byte_seconds: float | None = None
+    call_id: str | None = None
+    """Of what stands in the books as long as it has not ended; None where that is nothing."""
 
     @property
     def candidate(self) -> Candidate:

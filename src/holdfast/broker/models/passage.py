@@ -23,6 +23,8 @@ _READ_BYTES = 4 << 20
 """Of an answer in one piece: what is longer passes, and is billed by its size."""
 _BIG_BYTES = 256 << 10
 _GOODBYE_SECONDS = 1.0
+_NOTED_SECONDS = 2.0
+"""How often what a stream has cost so far is noted, should its end never be."""
 
 
 class Passage:
@@ -48,6 +50,7 @@ class Passage:
         self._on_break = on_break
         self._broke = False
         self._recorded = False
+        self._noted = time.monotonic()
         self.error: str | None = None
 
     async def run(self) -> web.StreamResponse:
@@ -74,7 +77,7 @@ class Passage:
             if not self._recorded:
                 self._recorded = True
                 if self._endpoint.is_billed:
-                    self._ledger.cut_off(self._account, self._call(), self._hold)
+                    self._ledger.cut_off(self._account, self._call(), self._hold, opened.call_id)
         return response
 
     # -- streams -----------------------------------------------------------------------------------------------------
@@ -83,9 +86,11 @@ class Passage:
         opened = self._opened
         await self._send(response, opened.held)
         opened.held = []
+        self._note()
         try:
             async for chunk in opened.chunks:
                 await self._send(response, opened.take(chunk))
+                self._note()
             await self._send_rest(response)
         except Broken as error:
             self.error = str(error)
@@ -184,7 +189,13 @@ class Passage:
         if not self._recorded:
             self._recorded = True
             if self._endpoint.is_billed:
-                await self._ledger.ended(self._account, self._call(), self._hold)
+                await self._ledger.ended(self._account, self._call(), self._hold, self._opened.call_id)
+
+    def _note(self) -> None:
+        call_id, now = self._opened.call_id, time.monotonic()
+        if call_id is not None and not self._recorded and now - self._noted >= _NOTED_SECONDS:
+            self._noted = now
+            self._ledger.advance(call_id, self._call())
 
     def _call(self) -> Call:
         opened = self._opened

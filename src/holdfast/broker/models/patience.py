@@ -5,6 +5,8 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
+from holdfast.concurrency import seen
+
 
 @dataclass(frozen=True, slots=True)
 class Patience:
@@ -22,7 +24,7 @@ class Patience:
                 yield
             return
         async with asyncio.timeout(self.longest) as limit:
-            waiting = asyncio.ensure_future(self._wait(limit, self.is_last))
+            waiting = seen(asyncio.ensure_future(self._wait(limit, self.is_last)))
             try:
                 yield
             finally:

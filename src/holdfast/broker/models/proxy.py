@@ -233,18 +233,27 @@ class ModelProxy:
     async def _try(self, put: Put, patience: Patience, account: Account) -> Opened | Failed:
         ask, candidate = put.ask, put.candidate
         breaker = self._breakers[candidate.provider.name]
+        billed = ask.question.size if ask.question is not None and ask.endpoint.is_billed else None
         for may_repeat in (ask.holds, False):
+            call_id = None
+            if billed is not None:
+                try:
+                    call_id = await self._ledger.open(account, canceled_call(candidate, billed, 0.0))
+                except BaseException:
+                    breaker.undecided()
+                    raise
             since = time.monotonic()
             try:
                 outcome = await self._attempts.open(put, patience)
             except asyncio.CancelledError:
                 breaker.undecided()
-                if ask.question is not None and ask.endpoint.is_billed:
-                    call = canceled_call(candidate, ask.question.size, time.monotonic() - since)
-                    self._ledger.cut_off(account, call)
+                if billed is not None:
+                    call = canceled_call(candidate, billed, time.monotonic() - since)
+                    self._ledger.cut_off(account, call, call_id=call_id)
                 raise
             if isinstance(outcome, Opened):
                 breaker.succeeded()
+                outcome.call_id = call_id
                 return outcome
             if outcome.is_providers_fault:
                 breaker.failed(account.thread_id if outcome.may_be_questions else None)
@@ -252,7 +261,7 @@ class ModelProxy:
                 breaker.undecided()
             log.warning("model.failed", model=candidate.model.id, thread_id=account.thread_id, why=outcome.reason)
             if ask.endpoint.is_billed:
-                self._ledger.cut_off(account, failed_call(outcome))
+                self._ledger.cut_off(account, failed_call(outcome), call_id=call_id)
             if not (may_repeat and outcome.broke):
                 break
         return outcome

@@ -9,16 +9,18 @@ from holdfast.broker.models.candidates import Candidate
 from holdfast.broker.models.dialects import DIALECTS
 from holdfast.broker.models.failed import Failed
 from holdfast.broker.models.gate import Refusal
-from holdfast.broker.models.words import with_more
+from holdfast.broker.models.words import with_more, words_of
 from holdfast.protocol.models import Wire
 
+_KEY = "it does not accept the key that the daemon has for it; look at its configuration (providers, key)"
 _ABOUT_THE_ACCOUNT = {
-    401: ("provider_refused", "it does not accept the key that the daemon has for it; look at its configuration"),
-    402: ("provider_unpaid", "the account that the daemon has there is empty"),
-    403: ("provider_refused", "it does not accept the key that the daemon has for it; look at its configuration"),
-    429: ("provider_busy", "it is asked too much, by us or by others; try again later"),
+    401: ("provider_refused", _KEY),
+    402: ("provider_unpaid", "the account that the daemon has there is empty; top it up, or choose another model"),
+    403: ("provider_refused", f"{_KEY}, and whether that key may use this model"),
+    429: ("provider_busy", "it is asked too much, by us or by others; try again later, or choose another model"),
 }
 """In our own words: the provider's may name the account."""
+_ITS_OWN_FAULT = "has a problem of its own; try again later, or choose another model"
 
 
 def refused(wire: Wire, refusal: Refusal) -> web.Response:
@@ -50,7 +52,9 @@ def give_up(
     if last.status in _ABOUT_THE_ACCOUNT:
         code, why = _ABOUT_THE_ACCOUNT[last.status]
         return refused(wire, Refusal(last.status, code, f"{last.reason}: {why}{note}", _retry_after(last)))
-    if last.status and last.body:
+    if last.status >= 500:
+        note = f"{note}; {last.candidate.provider.name} {_ITS_OWN_FAULT}"
+    if last.status and words_of(last.body):
         body = with_more(last.body, note) if note else last.body
         return web.Response(status=last.status, body=body, headers=passing.answered(last.headers))
     status = last.status or (504 if last.timed_out else 502)

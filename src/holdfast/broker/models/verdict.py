@@ -66,7 +66,7 @@ def of_error(error: Mapping[str, object]) -> int:
 
 def of_answer(status: int, body: bytes) -> int:
     """What the status of an error should have been."""
-    if status != QUESTION:
+    if status not in (QUESTION, BUSY):
         return status
     try:
         told = from_json(body)
@@ -74,4 +74,6 @@ def of_answer(status: int, body: bytes) -> int:
         return status
     errors = [table(one.get("error")) for one in (tables(told) or [table(told)])]  # Gemini's streams are lists
     meant = of_error(errors[0])
+    if status == BUSY:  # OpenAI says so of an account that is empty: later will not be better
+        return MONEY if meant == MONEY else BUSY
     return meant if meant in (KEY, MONEY, ACCOUNT) else status

@@ -13,6 +13,8 @@ Tests use the tiny language of the fake driver's runner (``echo``, ``sleep``, ``
 ``Harness.real_shell`` says that there is a real one.
 """
 
+from holdfast.drivers.conformance.counts import CountsConformance
+from holdfast.drivers.conformance.first_process import FirstProcessConformance
 from holdfast.drivers.conformance.harness import Harness
 from holdfast.drivers.conformance.isolation import IsolationConformance
 from holdfast.drivers.conformance.lifecycle import LifecycleConformance
@@ -31,7 +33,9 @@ class DriverConformance(
     LifecycleConformance,
     LinkConformance,
     IsolationConformance,
+    FirstProcessConformance,
     LimitsConformance,
+    CountsConformance,
     StatsConformance,
     SleepConformance,
     MemoryConformance,

@@ -4,12 +4,14 @@ import asyncio
 import os
 import secrets
 import socket
+import struct
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
-from holdfast.drivers.base import Network
+from holdfast.drivers.base import ImageRoot, Network
 from holdfast.drivers.conformance.harness import (
     Harness,
     Sandbox,
@@ -19,8 +21,15 @@ from holdfast.drivers.conformance.harness import (
     sandboxes,
     skip_if_unsupported,
 )
+from holdfast.drivers.inside import SANDBOX_USER
+from holdfast.drivers.withheld import OF_THIS_HOST
+from holdfast.errors import DriverUnsupported
 
 NOTHING = "0000000000000000"
+_NOBODY = 2**32 - 1
+# user::rw-, user:1000:r--, group::---, mask::r--, other::---
+_ENTRIES = ((1, 6, _NOBODY), (2, 4, SANDBOX_USER), (4, 0, _NOBODY), (16, 4, _NOBODY), (32, 0, _NOBODY))
+ACL = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in _ENTRIES)
 
 
 @asynccontextmanager
@@ -63,6 +72,32 @@ class IsolationConformance:
                 assert listing.stdout in ("", "workspace\n"), f"{path} shows {listing.stdout}"
             assert (await box.run("cat /etc/shadow")).exit_code != 0, "/etc/shadow is readable"
 
+    async def test_private_files_of_shown_directories_are_unreadable(self, harness: Harness) -> None:
+        """Of the host's own directories, a sandbox may read what everybody on the host may, and nothing else."""
+        need_shell(harness)
+        need(bool(harness.image.binds), "the image shows nothing of the host's own directories")
+        with private_files(harness.image) as (image, where):
+            for writable in (False, True):
+                try:
+                    async with cell(harness, image=image, writable_root=writable) as box:
+                        await self._check_private_files(box, where)
+                        if box.driver.capabilities.stop:
+                            await box.driver.stop(box.handle)
+                            await box.driver.start(box.handle)
+                except DriverUnsupported:
+                    assert writable, "a read-only root is always possible"
+
+    async def _check_private_files(self, box: Sandbox, where: str) -> None:
+        read = await box.run(f"cat {where}/open")
+        assert read.stdout == "for all\n", f"the test does not even see what everybody may: {read}"
+        names = "root user group acl closed/in passed/key deep/er/key"
+        leak = await box.run(f"cd {where}; cat {names}; ls closed passed; : > pipe & sleep 0.2; kill %1")
+        assert "secret" not in leak.stdout, f"readable with writable_root={box.spec.writable_root}: {leak.stdout}"
+        if box.spec.writable_root:  # and what is hidden is in nobody's way
+            own = await box.run(f"cd {where} && echo mine > root && cat root && mkdir closed && ls closed && rm root")
+            if (await box.run(f"test -O {where}")).exit_code == 0:
+                assert (own.exit_code, own.stdout) == (0, "mine\n"), str(own)
+
     async def test_other_sessions_files_are_invisible(self, harness: Harness) -> None:
         async with cell(harness), sandboxes(harness, 2) as (one, other):
             mark = f"mark-{secrets.token_hex(8)}"
@@ -93,13 +128,15 @@ class IsolationConformance:
         async with cell(harness, network=Network.FULL) as box:
             devices = await box.run("tail -n +3 /proc/net/dev | cut -d: -f1")
             assert set(devices.stdout.split()) > {"lo"}, f"there is no network: {devices.stdout}"
-            gateway = (await box.run("awk '$2 == \"00000000\" { print $3 }' /proc/net/route")).stdout.strip()
+            default = "awk '$2 == \"00000000\" && $8 == $2 { print $3 }' /proc/net/route"
+            gateway = (await box.run(default)).stdout.strip()
             assert gateway, "there is no way out"
             with listening_sockets() as (port, _):
                 for address in ("127.0.0.1", "localhost", _dotted(gateway), own_address()):
                     result = await box.run(f"timeout 5 bash -c ': <>/dev/tcp/{address}/{port}'", timeout_ms=10_000)
                     assert result.exit_code not in (0, 124), f"the host's port at {address}: {result}"
-            for address in ("169.254.169.254", "192.168.0.1", "172.16.0.1", "10.0.0.1", "100.64.0.1"):
+            metadata = ("169.254.169.254", "168.63.129.16", "192.0.0.192", "100.100.100.200")
+            for address in (*metadata, "192.168.0.1", "172.16.0.1", "10.0.0.1", "100.64.0.1", "224.0.0.1"):
                 result = await box.run(f"timeout 5 bash -c ': <>/dev/tcp/{address}/80'", timeout_ms=10_000)
                 assert "Permission denied" in result.stderr, f"{address} is not blocked: {result}"
             changed = await box.run("ip route del prohibit 169.254.0.0/16 || ip link set tap0 down")
@@ -201,6 +238,39 @@ class IsolationConformance:
             status = await box.run("grep -E '^(CapEff|NoNewPrivs)' /proc/self/status")
             words = status.stdout.split()  # not every kernel shows the second
             assert words[:2] == ["CapEff:", NOTHING] and words[2:] in ([], ["NoNewPrivs:", "1"]), status.stdout
+
+
+@contextmanager
+def private_files(image: ImageRoot) -> Iterator[tuple[ImageRoot, str]]:
+    """Files of each kind in a directory of the host that the image shows, and where they are inside.
+
+    An ordinary user cannot write to the system's own directories, and has another one shown.
+    """
+    system = os.access("/usr/local/share", os.W_OK)
+    place = "/usr/local/share" if system else "/var/tmp"  # noqa: S108 - a name of our own below it
+    with tempfile.TemporaryDirectory(prefix="holdfast-test-", dir=place) as name:
+        top = Path(name)
+        top.chmod(0o755)
+        for directory, mode in (("closed", 0o700), ("passed", 0o711), ("deep", 0o755), ("deep/er", 0o755)):
+            (top / directory).mkdir()
+            (top / directory).chmod(mode)
+        modes = {"root": 0o600, "user": 0o600, "group": 0o640, "acl": 0o600, "closed/in": 0o644}
+        for path, mode in {**modes, "passed/key": 0o600, "deep/er/key": 0o400, "passed/secret": 0o644}.items():
+            (top / path).write_text("secret\n")
+            (top / path).chmod(mode)
+        (top / "open").write_text("for all\n")
+        (top / "open").chmod(0o644)
+        if os.geteuid() == 0:
+            os.chown(top / "user", SANDBOX_USER, SANDBOX_USER)
+            os.chown(top / "group", 2, SANDBOX_USER)
+            with suppress(OSError):  # a file system without
+                os.setxattr(top / "acl", "system.posix_acl_access", ACL)
+        OF_THIS_HOST.forget()
+        if system:
+            yield image, name
+        else:
+            yield replace(image, binds={**image.binds, "/srv": top}), "/srv"
+        OF_THIS_HOST.forget()
 
 
 @contextmanager

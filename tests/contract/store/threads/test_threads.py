@@ -300,3 +300,32 @@ async def test_another_agent_knows_no_session_of_the_former(store: Store) -> Non
     assert [one.agent_session_id for one in await store.threads.channels(THREAD)] == ["s1", "s1"]
     assert (await store.threads.revise(lease, lambda _row: {"agent": "another"})).agent == "another"
     assert [one.agent_session_id for one in await store.threads.channels(THREAD)] == [None, None]
+
+
+async def test_moments_of_a_threads_sandbox(store: Store) -> None:
+    lease = await leased(store)
+
+    async def moments() -> tuple[bool, bool, bool]:
+        row = await store.threads.get(THREAD)
+        return row.healthy_at is not None, row.resumed_at is not None, row.destroyed_at is not None
+
+    def told(how: str) -> list[TurnEvent]:
+        return [TurnEvent(Kind.RESOLVED, {"how": how, "why": None, "session_id": "ses_1"})]
+
+    assert await moments() == (False, False, False)
+    await store.threads.set_session(lease, "ses_1", events=told("created"))
+    assert await moments() == (True, False, False)
+    await store.threads.set_session(lease, "ses_1")
+    assert await moments() == (True, False, False)
+    await store.threads.change(lease, {"sleep_state": "awake"}, events=told("resumed"))
+    assert await moments() == (True, True, False)
+    await store.threads.set_session(lease, "ses_2", events=told("recreated"))
+    assert await moments() == (True, True, True)
+    first = await store.threads.get(THREAD)
+    turn = await a_turn(store, lease)
+    await store.turns.note(lease, turn.id, attempt=True)
+    second = await store.threads.get(THREAD)
+    assert (second.healthy_at or 0) > (first.healthy_at or 0)
+    assert (second.resumed_at, second.destroyed_at) == (first.resumed_at, first.destroyed_at)
+    await store.threads.set_session(lease, None)
+    assert ((await store.threads.get(THREAD)).destroyed_at or 0) > (first.destroyed_at or 0)

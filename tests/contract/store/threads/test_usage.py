@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from contract.store.threads.talk import THREAD, a_turn, finalize, leased
 from holdfast.protocol.turn_events import Kind
 from holdfast.store import Store
-from holdfast.store.usage import UsageBy, UsageLine, day_of
+from holdfast.store.usage import CUT, UsageBy, UsageLine, day_of
 from holdfast.store.usage_rows import UsageRow, UsageSum
 
 pytestmark = pytest.mark.anyio
@@ -50,6 +50,29 @@ async def test_a_call_counts_once(store: Store) -> None:
     assert not await store.usage.add(a_call("use_1"))
     assert await store.usage.of_turn("trn_1") == UsageSum(1, 100, 10, 40, 0.25)
     assert await store.usage.of_turn("trn_2") == UsageSum()
+
+
+async def test_a_call_that_ends_takes_the_place_of_what_was_known_of_it(store: Store) -> None:
+    await store.usage.begin(a_call("use_1", cost_usd=0.1), node="host-a")
+    assert await store.usage.spent(THREAD, "root", now=FEB_28) == (0.0, 0.0)
+    assert await store.usage.add(a_call("use_1"))
+    await store.usage.advance("use_1", now=FEB_28, output_tokens=9, input_tokens=9, cost_usd=9.0)  # too late
+    assert await store.usage.settle(node="host-a", before=MAR_1, unheard=MAR_1) == []
+    assert await store.usage.spent(THREAD, "root", now=FEB_28) == (0.25, 0.25)
+
+
+async def test_calls_of_a_daemon_that_was_killed_are_billed_with_what_was_known_of_them(store: Store) -> None:
+    await store.usage.begin(a_call("use_1", output_tokens=0, cost_usd=0.1), node="host-a")
+    await store.usage.begin(a_call("use_2", cost_usd=1.0), node="host-b")
+    await store.usage.begin(a_call("use_3", MAR_1, cost_usd=2.0), node="host-a")  # of the daemon that asks
+    await store.usage.advance("use_1", now=FEB_28 + 0.5, output_tokens=7, input_tokens=100, cost_usd=0.5)
+    [bill] = await store.usage.settle(node="host-a", before=MAR_1, unheard=FEB_28)
+    assert (bill.id, bill.output_tokens, bill.cost_usd, bill.error, bill.seconds) == ("use_1", 7, 0.5, CUT, 0.5)
+    assert await store.usage.settle(node="host-a", before=MAR_1, unheard=FEB_28) == []
+    assert await store.usage.spent(THREAD, "root", now=FEB_28) == (0.5, 0.5)
+    assert not await store.usage.add(a_call("use_1")), "it is billed once"
+    bills = await store.usage.settle(node="host-a", before=FEB_28, unheard=FEB_28 + 0.7)  # a host that never came back
+    assert [one.id for one in bills] == ["use_2"]
 
 
 async def test_a_call_without_a_price_or_an_answer_is_kept(store: Store) -> None:

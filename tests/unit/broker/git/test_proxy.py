@@ -19,7 +19,10 @@ from holdfast.broker.models.accounts import Account
 from holdfast.broker.models.keys import EnvKey, FileKey, FixedKey
 from holdfast.broker.models.no_books import NoBooks
 from holdfast.broker.models.visit import Visit
+from holdfast.network.outside import Outside
+from holdfast.network.proxies import Proxies
 from support.certificates import authority
+from support.forward_proxy import forward_proxy
 from support.git_server import GitServer, git, git_server
 
 pytestmark = pytest.mark.anyio
@@ -35,11 +38,11 @@ class OneThread(NoBooks):
 class Broker:
     """The proxy on a port of its own, as a sandbox would see it."""
 
-    def __init__(self, host: GitHost) -> None:
+    def __init__(self, host: GitHost, outside: Outside) -> None:
         self.host = host
         self.session_id = "ses_1"
         self.url = ""
-        self.proxy = GitProxy(GitSettings({HOST: host}), OneThread())
+        self.proxy = GitProxy(GitSettings({HOST: host}), OneThread(), outside)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         rest = request.rel_url.raw_path.removeprefix("/git/")
@@ -47,8 +50,8 @@ class Broker:
 
 
 @contextlib.asynccontextmanager
-async def broker(host: GitHost) -> AsyncIterator[Broker]:
-    found = Broker(host)
+async def broker(host: GitHost, outside: Outside | None = None) -> AsyncIterator[Broker]:
+    found = Broker(host, outside or Outside())
     server = web.Server(found.handle, auto_decompress=False, handler_cancellation=True)
     runner = web.ServerRunner(server)
     await runner.setup()
@@ -97,6 +100,15 @@ async def test_clone_fetch_and_push(server: GitServer, host: GitHost, tmp_path: 
         await run("pull", "-q", "origin", "main", cwd=two)
         assert (two / "large").read_bytes() == (one / "large").read_bytes()
     assert git("log", "-1", "--format=%s", "main", cwd=server.root / "acme/tool.git") == "second\n"
+
+
+async def test_a_server_behind_the_hosts_own_proxy(server: GitServer, host: GitHost, tmp_path: Path) -> None:
+    port = int(server.url.rpartition(":")[2])
+    async with forward_proxy({"far.test": ("127.0.0.1", port)}, login="me:secret") as proxy:
+        outside = Outside(proxies=Proxies.from_environment({"HTTP_PROXY": proxy.url}))
+        async with broker(replace(host, url="http://far.test"), outside) as here:
+            await run("clone", "-q", f"{here.url}/{HOST}/acme/tool.git", str(tmp_path / "work"))
+        assert proxy.heads[0].startswith(b"GET http://far.test/acme/tool.git/info/refs")
 
 
 async def test_a_server_with_an_authority_of_its_own(tmp_path: Path) -> None:

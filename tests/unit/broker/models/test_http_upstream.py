@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,9 @@ from holdfast.broker.models import http_upstream
 from holdfast.broker.models.http_upstream import HttpUpstream
 from holdfast.broker.models.providers import Kind, Provider
 from holdfast.broker.models.upstream import Broken, Outgoing, Stale, Unreachable
+from holdfast.network.outside import Outside
+from holdfast.network.proxies import Proxies
+from support.forward_proxy import forward_proxy
 
 pytestmark = pytest.mark.anyio
 
@@ -51,8 +55,9 @@ async def said(upstream: HttpUpstream, outgoing: Outgoing) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def an_upstream(idle_seconds: float = 10.0) -> AsyncIterator[HttpUpstream]:
-    upstream = HttpUpstream(idle_seconds=idle_seconds)
+async def an_upstream(idle_seconds: float = 10.0, proxy: str = "") -> AsyncIterator[HttpUpstream]:
+    outside = Outside(proxies=Proxies.from_environment({"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy}))
+    upstream = HttpUpstream(idle_seconds=idle_seconds, outside=outside)
     try:
         yield upstream
     finally:
@@ -90,3 +95,25 @@ async def test_the_first_word_may_take_longer_than_the_next() -> None:
         async with provider(BEGUN) as outgoing:
             with pytest.raises(Broken, match="too long"):
                 await said(upstream, outgoing)
+
+
+async def test_providers_behind_the_hosts_own_proxy() -> None:
+    """Their names are known to the proxy alone; its password is told to it, and to nobody else."""
+    async with provider(GOOD) as outgoing:
+        port = int(outgoing.provider.base_url.rpartition(":")[2])
+        far = replace(outgoing, provider=replace(outgoing.provider, base_url="http://far.test"))
+        async with forward_proxy({"far.test": ("127.0.0.1", port)}, login="me:secret") as proxy:
+            async with an_upstream(proxy=proxy.url) as upstream:
+                assert await said(upstream, far) == b"{}"
+            assert proxy.heads[0].startswith(b"POST http://far.test/x ")
+            async with an_upstream(proxy=proxy.url.replace("secret", "wrong")) as upstream:
+                with pytest.raises(Unreachable, match="the daemon's proxy has answered 407"):
+                    await upstream.send(far)
+        async with forward_proxy({}) as proxy, an_upstream(proxy=proxy.url) as upstream:
+            secure = replace(far, provider=replace(far.provider, base_url="https://far.test"))
+            with pytest.raises(Unreachable, match="the daemon's proxy has answered 502"):
+                await upstream.send(secure)
+            assert proxy.heads[0].startswith(b"CONNECT far.test:443 ")
+    async with an_upstream(proxy="http://127.0.0.1:1") as upstream:
+        with pytest.raises(Unreachable, match="no connection to the daemon's proxy"):
+            await upstream.send(far)

@@ -1,0 +1,66 @@
+"""Limits of the whole kernel that no sandbox can be given a part of: large enough, or one takes them from all.
+
+Each is a number in ``/proc/sys``. Where it is so large that a sandbox reaches the limit of its memory first, it does
+not matter any more.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.drivers.base import Check
+
+_SYS = Path("/proc/sys")
+_FILE_BYTES = 256
+_REQUEST_BYTES = 32
+_TERMINALS = 65_536
+_INSTANCES = 128
+_MOST = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """``name`` as in sysctl.conf; ``enough`` is the least that is large enough, ``advice`` what to set."""
+
+    name: str
+    enough: int
+    advice: int
+    why: str
+
+
+def settings(memory_bytes: int) -> list[Setting]:
+    """For a machine with so much memory."""
+    return [
+        Setting("fs.file-max", memory_bytes // _FILE_BYTES, _MOST, "open files of all sandboxes together"),
+        Setting("fs.aio-max-nr", memory_bytes // _REQUEST_BYTES, 1 << 40, "asynchronous requests of all together"),
+        Setting("kernel.pty.max", _TERMINALS, 1 << 20, "terminals of all together, of which each has 256"),
+        Setting("fs.inotify.max_user_instances", _INSTANCES, 1024, "watchers of files in each sandbox"),
+    ]
+
+
+def check(sys: Path = _SYS) -> Check:
+    """One line of ``holdfast doctor``. Never raises."""
+    name = "kernel limits"
+    short = [setting for setting in settings(_memory_bytes()) if (_value(sys, setting.name) or _MOST) < setting.enough]
+    if not short:
+        return Check(name, True, "what sandboxes share is more than one can take")
+    detail = "; ".join(f"{setting.name} is {_value(sys, setting.name)} ({setting.why})" for setting in short)
+    lines = ", ".join(f"{setting.name} = {setting.advice}" for setting in short)
+    remedy = (
+        f"Else one sandbox can take all of it. Put into /etc/sysctl.d/90-holdfast.conf: {lines}; then sysctl --system"
+    )
+    return Check(name, False, detail, remedy, fatal=False)
+
+
+def _value(sys: Path, name: str) -> int | None:
+    try:
+        return int((sys / name.replace(".", "/")).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _memory_bytes() -> int:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemTotal:")), 0)

@@ -1,0 +1,1 @@
+"""What drivers of this machine share: facts that the Linux kernel knows."""

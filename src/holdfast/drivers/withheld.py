@@ -1,0 +1,258 @@
+"""What of the host's own directories no sandbox may read: all that not everybody on the host may read.
+
+A sandbox with a writable root runs as the owner of what it is shown, or it could change nothing; so the host's modes
+alone do not keep it from root's own files. They are looked for, and the session's layer hides them: as a file that
+was removed in it would be. A sandbox whose user owns nothing of the host's needs that for nothing.
+
+Everything here blocks.
+"""
+
+import contextlib
+import json
+import os
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+_FRESH_SECONDS = 30.0
+"""Older than this, it is looked for again, by the way."""
+_STALE_SECONDS = 3600.0
+"""Older than this, nothing is made with it."""
+_READ, _PASS = 0o004, 0o001
+_SEARCH_SECONDS = 300.0
+_NEVER: tuple[float, Sequence["Entry"]] = (float("-inf"), ())
+_PASSAGE = 0o111
+_NOBODY = 65534
+_OPAQUE = ("user.overlay.opaque", "trusted.overlay.opaque")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One that is withheld. ``path`` is relative to the directory that was looked through."""
+
+    path: str
+    mode: int
+    uid: int
+    gid: int
+
+    @property
+    def is_passage(self) -> bool:
+        """A directory that everybody may pass through, but not list."""
+        return stat.S_ISDIR(self.mode) and bool(self.mode & _PASS)
+
+    @property
+    def is_door(self) -> bool:
+        """A socket or a pipe, behind which a program of the host may wait; no read-only mount shuts it."""
+        return stat.S_ISSOCK(self.mode) or stat.S_ISFIFO(self.mode)
+
+
+def search(top: Path) -> Sequence[Entry]:
+    """All below ``top`` that is to be withheld; nothing below what is withheld itself, but for passages."""
+    found: list[Entry] = []
+    waiting = [(top, "")]
+    while waiting:
+        directory, above = waiting.pop()
+        for name, status in _content(directory):
+            path = f"{above}{name}"
+            entry = Entry(path, status.st_mode, status.st_uid, status.st_gid)
+            if stat.S_ISDIR(status.st_mode):
+                if not status.st_mode & _READ or not status.st_mode & _PASS:
+                    found.append(entry)
+                if status.st_mode & _PASS:
+                    waiting.append((directory / name, f"{path}/"))
+            elif entry.is_door or (stat.S_ISREG(status.st_mode) and not status.st_mode & _READ):
+                found.append(entry)
+    return sorted(found, key=lambda entry: entry.path)
+
+
+def _content(directory: Path) -> Iterator[tuple[str, os.stat_result]]:
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):  # gone meanwhile
+                    yield entry.name, entry.stat(follow_symlinks=False)
+    except OSError:
+        return  # gone, or not ours to list: then it is nobody's in a sandbox of ours either
+
+
+def search_apart(top: Path) -> Sequence[Entry]:
+    """``search`` in a process of its own that steps back for others: our own threads would wait for this one."""
+    command = [sys.executable, "-I", "-S", __file__, str(top)]
+    try:
+        done = subprocess.run(command, capture_output=True, check=True, timeout=_SEARCH_SECONDS)
+        return [Entry(*fields) for fields in json.loads(done.stdout)]
+    except (OSError, ValueError, TypeError, subprocess.SubprocessError):
+        return search(top)
+
+
+class Withheld:
+    """What was found in each directory, kept for a while: a large ``/usr`` takes a second.
+
+    ``shared`` is a directory where other daemons of this machine find it, too.
+    """
+
+    def __init__(self, look: Callable[[Path], Sequence[Entry]] = search_apart, shared: Path | None = None) -> None:
+        self._look = look
+        self._shared = shared
+        self._found: dict[Path, tuple[float, Sequence[Entry]]] = {}
+        self._forgotten = float("-inf")
+        self._searching: dict[Path, threading.Lock] = {}
+
+    def of(self, top: Path) -> Sequence[Entry]:
+        """At most an hour old, and half a minute where it is asked for often."""
+        when, found = self._found.get(top, _NEVER)
+        age = time.time() - when
+        if not 0 <= age <= _STALE_SECONDS:
+            return self._search_again(top, _STALE_SECONDS)
+        if age > _FRESH_SECONDS and not self._lock(top).locked():
+            threading.Thread(target=self._search_again, args=(top, _FRESH_SECONDS), daemon=True).start()
+        return found
+
+    def known(self, top: Path) -> Sequence[Entry]:
+        """As far as somebody has looked already; never waits."""
+        return self._found.get(top, _NEVER)[1]
+
+    def forget(self) -> None:
+        """Look again before anything is made; what a search that is under way finds is old already."""
+        self._forgotten = time.time()
+        self._found.clear()
+
+    def begin(self, top: Path) -> None:
+        """Look in the background, so that whoever asks first need not wait as long."""
+        if top not in self._found:
+            threading.Thread(target=self._search_again, args=(top, _STALE_SECONDS), daemon=True).start()
+
+    def _search_again(self, top: Path, older_than: float) -> Sequence[Entry]:
+        """Unless another thread, or another daemon, was quicker."""
+        with self._lock(top):
+            when, found = max(self._found.get(top, _NEVER), self._read(top), key=lambda each: each[0])
+            if when <= self._forgotten or not 0 <= time.time() - when <= older_than:
+                when = float("-inf")
+                while when <= self._forgotten:
+                    when = time.time()
+                    found = self._look(top)
+                self._write(top, when, found)
+            self._found[top] = (when, found)
+        return found
+
+    def _lock(self, top: Path) -> threading.Lock:
+        return self._searching.setdefault(top, threading.Lock())
+
+    def _file(self, top: Path) -> Path | None:
+        return self._shared / f"{top.name}.json" if self._shared and top.parent == Path("/") else None
+
+    def _read(self, top: Path) -> tuple[float, Sequence[Entry]]:
+        file = self._file(top)
+        try:
+            content = json.loads(file.read_text()) if file else {}
+            return float(content["when"]), [Entry(*fields) for fields in content["found"]]
+        except (OSError, ValueError, TypeError, KeyError):
+            return _NEVER
+
+    def _write(self, top: Path, when: float, found: Sequence[Entry]) -> None:
+        file = self._file(top)
+        if file:
+            with contextlib.suppress(OSError):
+                file.parent.mkdir(parents=True, exist_ok=True)
+                scratch = file.with_suffix(f".{os.getpid()}")
+                scratch.write_text(json.dumps({"when": when, "found": [astuple(entry) for entry in found]}))
+                scratch.rename(file)
+
+
+OF_THIS_HOST = Withheld(shared=Path("/run/holdfast/withheld") if os.geteuid() == 0 else None)
+"""One for all drivers of a process: they share the machine."""
+
+
+def hide(entries: Sequence[Entry], lower: Path, upper: Path, id_base: int | None) -> None:
+    """Hide them in the layer ``upper`` that lies over ``lower``. ``id_base``: what its root has as id; None: our own.
+
+    The session may have written to the layer before, so no link in it is followed. Raises OSError.
+    """
+    # What is in a passage comes before it: shut, it lets in nobody but root.
+    for entry in sorted(entries, key=lambda entry: (entry.is_passage, -entry.path.count("/"))):
+        *above, name = entry.path.split("/")
+        parent = os.open(upper, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            for depth, part in enumerate(above, 1):
+                parent = _enter(parent, part, lower.joinpath(*above[:depth]), id_base)
+            _hide_one(parent, name, entry, id_base)
+        except (NotADirectoryError, FileNotFoundError):
+            continue  # the layer has something else there, which hides it; or the host has it no more
+        finally:
+            os.close(parent)
+
+
+def _enter(parent: int, name: str, lower: Path, id_base: int | None) -> int:
+    """The directory of that name, made as it is below if it is not there; ``parent`` is closed, unless this fails."""
+    status = lower.lstat()
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, 0o700, dir_fd=parent)
+        if id_base is not None:
+            os.chown(name, id_base + status.st_uid, id_base + status.st_gid, dir_fd=parent, follow_symlinks=False)
+        os.chmod(name, stat.S_IMODE(status.st_mode), dir_fd=parent)
+    try:
+        inner = os.open(name, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    except OSError as error:
+        raise NotADirectoryError(error.errno, name) from error
+    os.close(parent)
+    return inner
+
+
+def _hide_one(parent: int, name: str, entry: Entry, id_base: int | None) -> None:
+    if entry.is_passage:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=parent)
+        _shut_passage(parent, name, id_base)
+        return
+    try:
+        _remove_in_layer(parent, name, id_base)
+    except FileExistsError:
+        if stat.S_ISDIR(entry.mode):
+            _make_opaque(parent, name)
+
+
+def _shut_passage(parent: int, name: str, id_base: int | None) -> None:
+    try:
+        there = os.open(name, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    except OSError:
+        return  # shut already, or something else of the session's own
+    try:
+        if id_base is not None:
+            os.fchown(there, id_base + _NOBODY, id_base + _NOBODY)
+        os.fchmod(there, _PASSAGE)
+    finally:
+        os.close(there)
+
+
+def _remove_in_layer(parent: int, name: str, id_base: int | None) -> None:
+    """As an overlay marks what was removed; where that is refused, an empty file does the same."""
+    try:
+        os.mknod(name, stat.S_IFCHR, os.makedev(0, 0), dir_fd=parent)
+    except PermissionError:
+        os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0, dir_fd=parent))
+    if id_base is not None:  # the session's root may put something else there
+        os.chown(name, id_base, id_base, dir_fd=parent, follow_symlinks=False)
+
+
+def _make_opaque(parent: int, name: str) -> None:
+    """A directory that the session has made or changed there: it keeps what is its own, and shows nothing of below."""
+    try:
+        there = os.open(name, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    except OSError:
+        return
+    try:
+        for attribute in _OPAQUE:
+            with contextlib.suppress(OSError):
+                os.setxattr(there, attribute, b"y")
+    finally:
+        os.close(there)
+
+
+if __name__ == "__main__":
+    os.nice(10)
+    sys.stdout.write(json.dumps([astuple(entry) for entry in search(Path(sys.argv[1]))]))

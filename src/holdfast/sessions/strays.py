@@ -1,0 +1,321 @@
+"""What has a mark and no row: the database was lost, or is an older one, or another's. It is set aside, not removed.
+
+| what                      | what is done                                                                           |
+| ------------------------- | -------------------------------------------------------------------------------------- |
+| a sandbox that runs       | frozen, where the driver can; after an hour, or where it cannot, stopped with its files |
+| a sandbox that is stopped | left as it is                                                                          |
+| a snapshot, a workspace   | left as it is                                                                          |
+
+After ``stray_keep_seconds`` a sandbox or a snapshot is removed; a workspace never is. Until then ``adopt`` makes a row
+for it, with its id and its owner. If the right database comes back before that, its rows do so by themselves.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import asdict, replace
+
+import structlog
+
+from holdfast.drivers.base import Driver, SandboxInfo, SandboxState
+from holdfast.errors import Conflict, SandboxNotFound, SessionNotFound, StrayNotFound, WrongState
+from holdfast.sessions.captures import Captures
+from holdfast.sessions.event_kinds import Kind
+from holdfast.sessions.lifecycle import Lifecycle, mark_of
+from holdfast.sessions.live import Clock
+from holdfast.sessions.machine import LIVE, Reason, Status
+from holdfast.sessions.marks import Mark, Marks
+from holdfast.sessions.metrics import SessionMetrics
+from holdfast.sessions.operations import Operations
+from holdfast.sessions.settings import SessionSettings
+from holdfast.sessions.sleep import Sleep
+from holdfast.sessions.spec import SessionSpec
+from holdfast.sessions.types import SnapshotStatus, StrayKind, StrayView
+from holdfast.store import SessionRow, SessionStore, SnapshotRow, SnapshotStore, Wish, WorkspaceRow, WorkspaceStore
+
+log = structlog.get_logger(__name__)
+
+_KINDS = {"ses": StrayKind.SESSION, "snp": StrayKind.SNAPSHOT, "wsp": StrayKind.WORKSPACE}
+_FROZEN_SECONDS = 3600.0
+"""How long one that is set aside may hold its memory: long enough to notice a wrong ``database_url``."""
+_WHOLE = tuple(status for status in LIVE if status not in (Status.CREATING, Status.DESTROYING))
+_SOONER_SECONDS = 1.0
+"""Rows are written a moment after what they tell of."""
+
+
+def mark_of_snapshot(row: SnapshotRow) -> Mark:
+    return Mark(row.id, asdict(row), row.created_at)
+
+
+def mark_of_workspace(row: WorkspaceRow) -> Mark:
+    return Mark(row.id, asdict(replace(row, session_id=None)), row.last_used_at)
+
+
+class Strays:
+    """Of one node."""
+
+    def __init__(
+        self,
+        sessions: SessionStore,
+        snapshots: SnapshotStore,
+        workspaces: WorkspaceStore,
+        driver: Driver,
+        lifecycle: Lifecycle,
+        sleep: Sleep,
+        captures: Captures,
+        operations: Operations,
+        marks: Marks,
+        settings: SessionSettings,
+        metrics: SessionMetrics,
+        *,
+        node: str,
+        clock: Clock,
+    ) -> None:
+        self._sessions = sessions
+        self._snapshots = snapshots
+        self._workspaces = workspaces
+        self._driver = driver
+        self._lifecycle = lifecycle
+        self._sleep = sleep
+        self._captures = captures
+        self._operations = operations
+        self._marks = marks
+        self._settings = settings
+        self._node = node
+        self._clock = clock
+        self._count = 0
+        metrics.strays.set_function(lambda: self._count)
+
+    # -- marks ---------------------------------------------------------------------------------------------------------
+
+    async def catch_up(self) -> None:
+        """Before anything is judged by its row: what was used later than an older database knows has not expired.
+
+        Says so where there are marks, and a database that has never heard of this node.
+        """
+        marks = await self._marks.all()
+        rows = await self._sessions.by_status(LIVE, node=self._node)
+        later = [
+            (row.id, marks[row.id].used_at, marks[row.id].used_at + row.ttl_seconds, row.cwd)
+            for row in rows
+            if row.id in marks and marks[row.id].used_at > row.last_activity_at + _SOONER_SECONDS
+        ]
+        if later:
+            log.warning("database.older", sessions=len(later), meaning="they were used later than it knows")
+            await self._sessions.touch(later)
+        unknown = [id for id in marks if id.startswith("ses_")]
+        if unknown and not rows:
+            log.warning(
+                "database.knows_nothing",
+                sessions=len(unknown),
+                meaning="the state directory has sessions, and the database none of this host",
+                next="see to database_url; what no row knows of is set aside (holdfast strays)",
+            )
+
+    async def refresh_marks(self, found: Iterable[SandboxInfo]) -> None:
+        """Write those that are missing, forget those of what is gone, and count what is set aside."""
+        rows = await self._sessions.by_status(_WHOLE, node=self._node)
+        await self._marks.put(*(mark_of(row) for row in rows))
+        there = {info.session_id for info in found} | {row.id for row in rows}
+        marks = await self._marks.all()
+        for id in marks:
+            if id.startswith("ses_") and id not in there and await self._row_of(id) is None:
+                await self._marks.remove(id)
+        self._count = sum(mark.aside_at is not None for mark in marks.values())
+
+    async def _row_of(self, session_id: str) -> SessionRow | None:
+        try:
+            row = await self._sessions.get(session_id)
+        except SessionNotFound:
+            return None
+        return None if row.status == Status.DESTROYED else row
+
+    # -- set aside -----------------------------------------------------------------------------------------------------
+
+    async def keep(self, found: SandboxInfo) -> bool:
+        """Of a sandbox without a row: whether it was somebody's. Then it is quiet now, or its time is up."""
+        mark = await self._marks.get(found.session_id)
+        if mark is None:
+            return False
+        async with self._lifecycle.alone(found.session_id):
+            if await self._row_of(found.session_id) is None:  # and was not adopted meanwhile
+                mark = await self._set_aside(mark)
+                if not await self._remove_if_due(mark, lambda: self._remove_sandbox(mark.id)):
+                    await self._quieten(found, mark)
+        return True
+
+    async def keep_snapshot(self, id: str) -> bool:
+        """The same of a snapshot. ``id`` has files."""
+        mark = await self._marks.get(id)
+        if mark is None:
+            return False
+        mark = await self._set_aside(mark)
+        await self._remove_if_due(mark, lambda: self._remove_snapshot(id))
+        return True
+
+    async def forget_snapshots(self, there: Collection[str]) -> None:
+        """The marks of all but those: of what was removed while its mark was written."""
+        for id in await self._marks.all():
+            if id.startswith("snp_") and id not in there:
+                await self._marks.remove(id)
+
+    async def keep_workspaces(self, known: Iterable[str]) -> None:
+        """All but ``known``; they are never removed."""
+        for id in {id for id in await self._marks.all() if id.startswith("wsp_")} - set(known):
+            mark = await self._marks.get(id)
+            if mark is not None:
+                await self._set_aside(mark)
+
+    async def _set_aside(self, mark: Mark) -> Mark:
+        if mark.aside_at is not None:
+            return mark
+        mark = replace(mark, aside_at=self._clock())
+        await self._marks.put(mark)
+        days = self._settings.stray_keep_seconds / 86400
+        log.warning("stray.set_aside", id=mark.id, days=days, next=f"holdfast adopt {mark.id} brings it back")
+        await self._tell(Kind.STRAY, mark)
+        return mark
+
+    async def _tell(self, kind: Kind, mark: Mark) -> None:
+        data = {"status": "stray", "image": mark.row.get("image"), "metadata": mark.row.get("metadata") or {}}
+        await self._sessions.events.record(kind, mark.id, data=data, now=self._clock(), owner=mark.row.get("owner"))
+
+    async def _remove_if_due(self, mark: Mark, remove: Callable[[], Awaitable[None]]) -> bool:
+        if (mark.aside_at or 0.0) + self._settings.stray_keep_seconds > self._clock():
+            return False
+        log.warning("stray.removed", id=mark.id, meaning="nobody has adopted it for stray_keep_days")
+        await self._tell(Kind.STRAY_REMOVED, mark)
+        await remove()  # what is cut off here has no mark any more, and goes at once
+        return True
+
+    async def _remove_sandbox(self, id: str) -> None:
+        await self._marks.remove(id)
+        await self._lifecycle.remove_stray(id)
+
+    async def _remove_snapshot(self, id: str) -> None:
+        await self._marks.remove(id)
+        await self._captures.forget(id)
+
+    async def _quieten(self, found: SandboxInfo, mark: Mark) -> None:
+        """A driver that can neither freeze nor stop lets it run."""
+        able, late = self._driver.capabilities, self._clock() - (mark.aside_at or 0.0) >= _FROZEN_SECONDS
+        runs, frozen = found.state is SandboxState.RUNNING, found.state is SandboxState.PAUSED
+        if runs and able.pause and not late:
+            await self._driver.pause(found.handle)
+        elif able.stop and (runs or (frozen and late)):
+            await self._driver.stop(found.handle)
+
+    async def layouts(self) -> Sequence[str]:
+        """The trees that sandboxes stand on that are set aside: not to be removed."""
+        specs = [mark.row.get("spec") for mark in (await self._marks.all()).values() if mark.id.startswith("ses_")]
+        found = [SessionSpec.from_json(spec).layout for spec in specs if isinstance(spec, str)]
+        return [layout for layout in found if layout]
+
+    # -- what an admin does with them ----------------------------------------------------------------------------------
+
+    async def list(self) -> Sequence[StrayView]:
+        """Those set aside last come first."""
+        marks = [mark for mark in (await self._marks.all()).values() if mark.aside_at is not None]
+        return [self._view(mark) for mark in sorted(marks, key=lambda mark: mark.aside_at or 0.0, reverse=True)]
+
+    def _view(self, mark: Mark) -> StrayView:
+        kind, aside_at = _KINDS[mark.id[:3]], mark.aside_at or 0.0
+        return StrayView(
+            id=mark.id,
+            kind=kind,
+            owner=mark.row.get("owner"),
+            name=mark.row.get("name"),
+            last_used_at=mark.used_at,
+            aside_at=aside_at,
+            remove_at=None if kind is StrayKind.WORKSPACE else aside_at + self._settings.stray_keep_seconds,
+        )
+
+    async def adopt(self, id: str, /) -> StrayView:
+        """Make a row for it, with its id, its owner and its files; a session runs then. Returns what it was."""
+        mark = await self._aside(id)
+        if not mark.row:
+            raise WrongState(f"the mark of {id} is damaged, so nobody knows whose it was; its files are kept")
+        work = {"ses": self._adopt_session, "snp": self._adopt_snapshot, "wsp": self._adopt_workspace}[id[:3]]
+        await self._operations.share(f"adopt:{id}", lambda: work(mark))
+        log.info("stray.adopted", id=id)
+        return self._view(mark)
+
+    async def remove(self, id: str, /) -> None:
+        """With its files, before its time is up."""
+        mark = await self._aside(id)
+        if id.startswith("wsp_"):
+            await self._driver.remove_workspace(self._lifecycle.workspace_place(id))
+            await self._marks.remove(id)
+        elif id.startswith("snp_"):
+            await self._remove_snapshot(id)
+        else:
+            async with self._lifecycle.alone(id):
+                if await self._row_of(id) is not None:
+                    raise Conflict(f"{id} was adopted meanwhile; destroy it as a session")
+                await self._remove_sandbox(id)
+        log.info("stray.removed", id=id, meaning="an admin has asked for it")
+        await self._tell(Kind.STRAY_REMOVED, mark)
+
+    async def _aside(self, id: str) -> Mark:
+        mark = await self._marks.get(id) if id[:4] in ("ses_", "snp_", "wsp_") and id[4:].isalnum() else None
+        if mark is None or mark.aside_at is None:
+            raise StrayNotFound(f"nothing is set aside as {id}; `holdfast strays` (GET /v1/strays) lists what is")
+        return mark
+
+    async def _adopt_session(self, mark: Mark) -> None:
+        async with self._lifecycle.alone(mark.id):
+            row, runs = await self._insert_session(mark)
+            await self._marks.put(mark_of(row))
+        if runs:
+            await self._lifecycle.adopt(row)
+        elif self._driver.capabilities.stop:
+            await self._sleep.revive(mark.id)
+
+    async def _insert_session(self, mark: Mark) -> tuple[SessionRow, bool]:
+        """Active, or in error, from where it can be revived. Says also whether it runs."""
+        handle = self._driver.handle_for(mark.id)
+        try:
+            info = await self._driver.inspect(handle)
+        except SandboxNotFound:
+            raise StrayNotFound(f"of {mark.id} nothing is left to adopt") from None
+        runs = info.state in (SandboxState.RUNNING, SandboxState.PAUSED)
+        now, facts = self._clock(), {**mark.row, "snapshot_id": None}
+        row = SessionRow(
+            **facts,
+            status=Status.ACTIVE if runs else Status.ERROR,
+            reason=None if runs else Reason.CRASHED,
+            node=self._node,
+            expires_at=now + int(mark.row["ttl_seconds"]),
+            last_activity_at=now,
+            updated_at=now,
+        )
+        wish = await self._workspace_of(row)
+        if info.state is SandboxState.PAUSED:
+            await self._driver.resume(handle)
+        stored, _ = await self._sessions.insert(row, max_live=None, tell=[Kind.ADOPTED], workspace=wish)
+        return stored, runs
+
+    async def _workspace_of(self, row: SessionRow) -> Wish | None:
+        """The named workspace that it had comes with it."""
+        spec = SessionSpec.from_json(row.spec)
+        if row.workspace_id is None or spec.workspace is None:
+            return None
+        wish = Wish(spec.workspace, row.workspace_id, spec.limits.disk_mb, None)
+        named = [one for one in await self._workspaces.all(owner=row.owner) if one.name == wish.name]
+        if named and named[0].id != wish.id:
+            raise Conflict(f"{row.owner} has another workspace {wish.name} by now; remove that one first")
+        mark = await self._marks.get(wish.id)
+        if mark is not None:
+            await self._marks.put(replace(mark, aside_at=None))
+        return wish
+
+    async def _adopt_snapshot(self, mark: Mark) -> None:
+        if not await self._captures.reaches(mark.id):
+            raise StrayNotFound(f"of {mark.id} nothing is left to adopt")
+        facts = {"idempotency_key": None, "idempotency_hash": None, "node": self._node}
+        row = SnapshotRow(**{**mark.row, **facts, "status": SnapshotStatus.READY})
+        await self._snapshots.insert(row, max_owned=None)
+        await self._marks.put(mark_of_snapshot(row))
+
+    async def _adopt_workspace(self, mark: Mark) -> None:
+        row = WorkspaceRow(**{**mark.row, "status": "ready", "node": self._node})
+        await self._workspaces.insert(row)
+        await self._marks.put(mark_of_workspace(row))

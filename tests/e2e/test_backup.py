@@ -1,0 +1,104 @@
+"""``holdfast backup`` of a daemon that runs, and ``holdfast restore`` to another place, on real sandboxes."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.sdk import SyncClient
+from support.api import Api
+from support.daemon import DaemonProcess, unusable_driver, wait_for
+
+SETTINGS: dict[str, object] = {"disk_limit_mb": 64, "reap_interval_seconds": 0.5}
+KEY = "slack:T1:C1:1700000000.1"
+WRITER = "while :; do echo x >> /workspace/a; echo x >> /workspace/b; done >/dev/null 2>&1 &"
+
+
+@pytest.fixture
+def daemon() -> Iterator[DaemonProcess]:
+    reason = unusable_driver()
+    if reason:
+        pytest.skip(reason)
+    with DaemonProcess(**SETTINGS) as process:
+        yield process
+
+
+def holdfast(daemon: DaemonProcess, *args: str) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    env |= {"HOLDFAST_URL": daemon.url or "http://127.0.0.1:1", "HOLDFAST_API_KEY": daemon.key}
+    command = [sys.executable, "-c", "from holdfast.cli.main import main; main()", *args]
+    config = ["--config", str(daemon.state_dir / "holdfast.yaml")]
+    return subprocess.run([*command, *config], env=env, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_everything_is_there_again_under_the_same_ids(daemon: DaemonProcess, tmp_path: Path) -> None:
+    backup = tmp_path / "backup"
+    with Api(daemon) as api, SyncClient(daemon.url, daemon.key) as client:
+        plain, asleep, noted = (
+            str(api.create()["id"]),
+            str(api.create()["id"]),
+            str(api.create(workspace="notes")["id"]),
+        )
+        api.exec(plain, f"A=kept; cd /tmp; echo files > /workspace/f; {WRITER}")
+        api.exec(asleep, "B=slept; echo more > /workspace/f")
+        api.exec(noted, "echo remember > /workspace/note")
+        client.get_session(asleep).hibernate("files")
+        client.get_session(plain).snapshot("base")
+        said = client.thread(KEY).send("run echo of-thread > /workspace/t\nsay hello").result()
+        before = [line.text for line in client.thread(KEY).transcript()]
+        thread = str(client.thread(KEY).info().session_id)
+        done = holdfast(daemon, "backup", str(backup))
+        assert done.returncode == 0, done.stderr
+        assert "4 sessions" in done.stdout
+        assert [one["name"] for one in api.call("GET", "/v1/snapshots").json()["snapshots"]] == ["base"]
+        assert api.out(plain, "echo $A") == "kept", "it has noticed nothing"
+        assert api.status(asleep) == "paused"
+        assert backup.stat().st_mode & 0o777 == 0o700
+        assert (backup / "holdfast.db").stat().st_mode & 0o777 == 0o600
+        again = holdfast(daemon, "backup", str(backup))
+        assert again.returncode == 1 and "exists already" in again.stderr
+        api.exec(plain, "echo later > /workspace/f")
+        client.thread(KEY).delete()
+        daemon.destroy_everything()
+    assert said.reason == "end_turn"
+    with DaemonProcess(**SETTINGS) as other:
+        other.stop()
+        unused = holdfast(other, "restore", str(backup))
+        assert unused.returncode == 1 and "not empty" in unused.stderr
+        config = (other.state_dir / "holdfast.yaml").read_text()
+        empty(other.state_dir)
+        (other.state_dir / "holdfast.yaml").write_text(config)
+        done = holdfast(other, "restore", str(backup))
+        assert done.returncode == 0, done.stderr
+        assert not (other.state_dir / "restoring").exists()
+        other.start()
+        with Api(other) as api, SyncClient(other.url, other.key) as client:
+            ids = {plain, asleep, noted, thread}
+            wait_for(lambda: {one["id"] for one in api.sessions() if one["status"] == "active"} == ids, "all are back")
+            assert api.out(plain, "echo $A $PWD; cat /workspace/f") == "kept /tmp\nfiles"
+            first, second = (
+                int(count) for count in api.out(plain, "wc -l < /workspace/a; wc -l < /workspace/b").split()
+            )
+            assert first in (second, second + 1), "its files are of one moment"
+            assert api.out(asleep, "echo $B; cat /workspace/f") == "slept\nmore"
+            assert api.out(noted, "cat /workspace/note") == "remember"
+            assert [one.name for one in client.workspaces.list()] == ["notes"]
+            assert [line.text for line in client.thread(KEY).transcript()] == before
+            answer = client.thread(KEY).send("run cat /workspace/t\nhistory").result()
+            assert answer.reason == "end_turn"
+            assert client.thread(KEY).info().session_id == thread
+            assert api.out(thread, "cat /workspace/t") == "of-thread"
+            copy = str(api.create(snapshot="base")["id"])
+            assert api.out(copy, "cat /workspace/f") == "files"
+            client.thread(KEY).delete()
+            other.destroy_everything()
+
+
+def empty(directory: Path) -> None:
+    for path in directory.iterdir():
+        subprocess.run(["umount", "--recursive", "--lazy", path / "shifted" / "usr"], check=False, capture_output=True)
+        shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -1,0 +1,45 @@
+"""Every recipe that ships is built and does what its page says. It takes minutes: with ``TEST_WHOLE_SUITE=1`` only."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from holdfast.images import recipe
+from support.api import Api
+from support.daemon import DaemonProcess
+
+PROGRAMS = {
+    "base": ["git", "curl", "jq", "less", "ps", "unzip -v", "xz"],
+    "python": ["python3", "pip"],
+    "node": ["node", "npm", "npx"],
+    "agent": ["rg", "ssh -V", "patch", "opencode", "pi", "sandbox-agent", "gh", "bun"],
+}
+"""What docs/images.md promises of each, beside what it builds upon."""
+
+
+def test_none_is_forgotten() -> None:
+    assert recipe.shipped() == list(PROGRAMS)
+
+
+@pytest.mark.skipif("TEST_WHOLE_SUITE" not in os.environ, reason="it takes minutes; with TEST_WHOLE_SUITE=1")
+@pytest.mark.timeout(3600)
+def test_each_is_built_and_has_what_it_promises() -> None:
+    if os.geteuid() != 0 or shutil.which("mmdebstrap") is None:
+        pytest.skip("BUILDS ARE NOT TESTED: needs root and the package 'mmdebstrap'")
+    with DaemonProcess() as daemon, Api(daemon) as api:
+        env = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+        env |= {"HOLDFAST_STATE_DIR": str(daemon.state_dir)}
+        wanted: list[str] = []
+        for name, programs in PROGRAMS.items():
+            command = [sys.executable, "-c", "from holdfast.cli.main import main; main()", "image", "build", name]
+            done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=1800)
+            assert done.returncode == 0, done.stderr[-4000:]
+            wanted += programs
+            session = str(api.create(image=name, limits={"memory_mb": 1024})["id"])
+            for program in wanted:
+                told = api.exec(session, program if " " in program else f"{program} --version")
+                assert (told["exit_code"], bool(told["stdout"] or told["stderr"])) == (0, True), (name, program, told)
+            api.destroy(session)

@@ -1,0 +1,283 @@
+"""A database that is lost, older or another's: what was somebody's is set aside and comes back, the rest is removed."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from holdfast.drivers.base import SandboxState
+from holdfast.errors import Conflict, DriverTransient, SessionNotFound, StrayNotFound, WrongState
+from holdfast.keys.types import ROOT
+from holdfast.sessions.machine import Status
+from holdfast.sessions.service import SessionService
+from holdfast.sessions.types import CreateRequest, StrayKind
+from holdfast.store import Store
+from support.house import DEFAULTS, House, new, run, tick, until
+
+pytestmark = pytest.mark.anyio
+
+WEEK = DEFAULTS.stray_keep_seconds
+
+
+@contextlib.asynccontextmanager
+async def lost(house: House) -> AsyncIterator[House]:
+    """The same machine with an empty database."""
+    store = await Store.open(f"sqlite:///{house.root / 'empty.db'}")
+    other = House(house.root, store, node=house.node)
+    other.world, other.clock = house.world, house.clock
+    try:
+        yield other
+    finally:
+        await store.close()
+
+
+@contextlib.asynccontextmanager
+async def unable(house: House, *, stop: bool = True) -> AsyncIterator[SessionService]:
+    """A daemon whose driver lacks something."""
+    service = house.make_service()
+    house.driver._capabilities = replace(house.driver.capabilities, pause=False, stop=stop)
+    async with service.running():
+        yield service
+
+
+async def aside(service: SessionService) -> dict[str, StrayKind]:
+    return {one.id: one.kind for one in await service.strays.list()}
+
+
+async def test_a_lost_database_costs_no_sandbox_and_no_process(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        await service.write_file(session_id, "/workspace/f", b"kept", mode=None)
+    async with lost(house) as empty, empty.daemon() as service:
+        for _ in range(3):
+            await tick(service)
+        assert await aside(service) == {session_id: StrayKind.SESSION}
+        info = await empty.driver.inspect(empty.driver.handle_for(session_id))
+        assert info.state is SandboxState.PAUSED
+        with pytest.raises(SessionNotFound):
+            await run(service, session_id, "true")
+        await service.strays.adopt(session_id)
+        assert await aside(service) == {}
+        view = await service.get(session_id)
+        assert (view.status, view.owner) == (Status.ACTIVE, "root")
+        assert (await run(service, session_id, "echo on")).stdout == b"on\n"
+        assert (await service.read_file(session_id, "/workspace/f", max_bytes=None))[0] == b"kept"
+        await tick(service)
+        assert empty.count("destroy") == empty.count("stop") == 0
+        await service.destroy(session_id)
+        assert list((empty.root / "marks").iterdir()) == []
+
+
+async def test_an_adopted_session_belongs_to_no_thread(house: House) -> None:
+    """A thread that the database does not know would have it removed as an orphan: it is known by this key."""
+    async with house.daemon() as service:
+        session_id = await new(service, key="thread:thr_1:1:x")
+    async with lost(house) as empty, empty.daemon() as service:
+        await service.strays.adopt(session_id)
+        assert (await empty.row(session_id)).idempotency_key is None
+        assert await new(service, key="thread:thr_1:1:x") != session_id
+
+
+async def test_the_right_database_again_and_nothing_has_happened(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+    async with lost(house) as empty, empty.daemon() as service:
+        assert await aside(service) == {session_id: StrayKind.SESSION}
+    async with house.daemon() as service:
+        assert (await run(service, session_id, "echo on")).stdout == b"on\n"
+        assert house.count("resume") == 1
+        await tick(service)
+        assert await aside(service) == {}
+
+
+async def test_after_an_hour_it_holds_no_memory_and_after_its_time_it_is_removed(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        await service.write_file(session_id, "/workspace/f", b"kept", mode=None)
+    async with lost(house) as empty, empty.daemon() as service:
+        house.clock.now += 3601
+        await tick(service)
+        info = await empty.driver.inspect(empty.driver.handle_for(session_id))
+        assert info.state is SandboxState.STOPPED
+        house.clock.now += WEEK - 3700
+        await tick(service)
+        assert empty.count("destroy") == 0
+        await service.strays.adopt(session_id)
+        assert (await service.read_file(session_id, "/workspace/f", max_bytes=None))[0] == b"kept"
+    (house.root / "empty.db").unlink()
+    async with lost(house) as empty, empty.daemon() as service:
+        house.clock.now += WEEK + 1
+        empty.driver.inject("destroy", error=DriverTransient("busy"))
+        await tick(service)
+        await tick(service)
+        assert empty.world.sandboxes == {}
+        assert await aside(service) == {}
+        kinds = [event.kind for event in (await empty.whole.events.page(after=None, limit=100)).events]
+        assert kinds == ["stray_removed"], "and that it was set aside is too old to be kept"
+
+
+async def test_a_driver_that_cannot_freeze_stops_it(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+    async with lost(house) as empty, unable(empty) as service:
+        assert (empty.count("stop"), empty.count("destroy")) == (1, 0)
+        await service.strays.adopt(session_id)
+        assert (await run(service, session_id, "echo back")).stdout == b"back\n"
+
+
+async def test_a_driver_that_can_do_neither_lets_it_run(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+    async with lost(house) as empty, unable(empty, stop=False) as service:
+        await tick(service)
+        assert (empty.count("stop"), empty.count("pause"), empty.count("destroy")) == (0, 0, 0)
+        await service.strays.adopt(session_id)
+        assert (await run(service, session_id, "echo back")).stdout == b"back\n"
+
+
+async def test_what_was_never_a_session_is_removed_at_once(house: House) -> None:
+    """Out of the pool, and half made: neither has a mark."""
+    settings = replace(DEFAULTS, pool={"empty": 1})
+    service = house.make_service(settings)
+    async with service.running():
+        await until(lambda: bool(house.world.sandboxes), "one waits in the pool")
+        [pooled] = house.world.sandboxes
+        assert not (house.root / "marks" / f"{pooled}.json").exists()
+        house.driver.inject("destroy", error=DriverTransient("the daemon dies"), times=None)
+    assert list(house.world.sandboxes) == [pooled]
+    async with house.daemon():
+        await house.assert_clean()
+
+
+async def test_a_destroy_that_had_begun_is_finished_whatever_the_database_says(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+        house.driver.inject("destroy", error=DriverTransient("busy"))
+        with pytest.raises(DriverTransient):
+            await service.destroy(session_id)
+    async with lost(house) as empty, empty.daemon() as service:
+        assert await aside(service) == {}
+        await empty.assert_clean()
+
+
+async def test_what_was_used_since_an_older_database_was_written_has_not_expired(house: House) -> None:
+    """The rows are those of an hour ago; they have a time to live of 100 seconds."""
+    async with house.daemon() as service:
+        session_id = await new(service)
+    before = house.clock.now
+    house.clock.now += 3600
+    os.utime(house.root / "marks" / f"{session_id}.json", (house.clock.now - 10, house.clock.now - 10))
+    async with house.daemon() as service:
+        await tick(service)
+        assert (await run(service, session_id, "echo alive")).stdout == b"alive\n"
+        await service._reaper.save_activity()
+    assert (house.root / "marks" / f"{session_id}.json").stat().st_mtime == house.clock.now > before
+    house.clock.now += 101
+    async with house.daemon() as service:
+        await tick(service)
+        assert await house.is_in(session_id, Status.DESTROYED), "what was not used since expires as ever"
+
+
+async def test_snapshots_and_workspaces(house: House) -> None:
+    async with house.daemon() as service:
+        made = await service.create(CreateRequest(workspace="notes"), idempotency_key=None, caller=ROOT)
+        await service.write_file(made.id, "/workspace/f", b"kept", mode=None)
+        taken = await service.snapshots.create(made.id, "base", idempotency_key="key", caller=ROOT)
+        await tick(service)
+        [workspace] = await service.workspaces.list(caller=ROOT)
+        half = house.root / "snapshots" / "snp_half"
+        half.mkdir()
+    async with lost(house) as empty, empty.daemon() as service:
+        await until(lambda: not half.exists(), "what was never whole is removed")
+        await tick(service)
+        kinds = {made.id: StrayKind.SESSION, taken.id: StrayKind.SNAPSHOT, workspace.id: StrayKind.WORKSPACE}
+        assert await aside(service) == kinds
+        views = {one.kind: one for one in await service.strays.list()}
+        assert views[StrayKind.WORKSPACE].remove_at is None
+        assert views[StrayKind.SNAPSHOT].name == "base"
+        await service.strays.adopt(made.id)
+        await service.strays.adopt(taken.id)
+        assert await aside(service) == {}
+        assert (await service.get(made.id)).workspace == "notes"
+        [again] = await service.workspaces.list(caller=ROOT)
+        assert (again.id, again.session_id) == (workspace.id, made.id)
+        copy = await service.create(CreateRequest(snapshot="base"), idempotency_key=None, caller=ROOT)
+        assert (await service.read_file(copy.id, "/workspace/f", max_bytes=None))[0] == b"kept"
+
+
+async def test_a_workspace_alone(house: House) -> None:
+    async with house.daemon() as service:
+        made = await service.create(CreateRequest(workspace="notes"), idempotency_key=None, caller=ROOT)
+        await tick(service)
+        await service.destroy(made.id)
+        [workspace] = await service.workspaces.list(caller=ROOT)
+    async with lost(house) as empty, empty.daemon() as service:
+        house.clock.now += WEEK + 1
+        await tick(service)
+        assert await aside(service) == {workspace.id: StrayKind.WORKSPACE}
+        other = await service.create(CreateRequest(workspace="notes"), idempotency_key=None, caller=ROOT)
+        with pytest.raises(Conflict, match="notes"):
+            await service.strays.adopt(workspace.id)
+        await service.destroy(other.id)
+        await service.workspaces.delete("notes", caller=ROOT)
+        await service.strays.adopt(workspace.id)
+        assert [one.id for one in await service.workspaces.list(caller=ROOT)] == [workspace.id]
+
+
+async def test_a_snapshots_time_ends_too(house: House) -> None:
+    async with house.daemon() as service:
+        taken = await service.snapshots.create(await new(service), None, idempotency_key=None, caller=ROOT)
+    async with lost(house) as empty, empty.daemon() as service:
+        await until(lambda: _lists(service, taken.id), "it is set aside")
+        house.clock.now += WEEK + 1
+        await tick(service)
+        assert list((empty.root / "snapshots").iterdir()) == []
+
+
+async def _lists(service: SessionService, id: str) -> bool:
+    return id in await aside(service)
+
+
+async def test_an_admin_may_remove_it_before(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+    async with lost(house) as empty, empty.daemon() as service:
+        await service.strays.remove(session_id)
+        await empty.assert_clean()
+        for unknown in (session_id, "ses_../../etc", "", "snp_0"):
+            with pytest.raises(StrayNotFound, match="holdfast strays"):
+                await service.strays.remove(unknown)
+
+
+async def test_a_damaged_mark_keeps_the_files(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+    mark: Path = house.root / "marks" / f"{session_id}.json"
+    mark.write_text("")
+    async with lost(house) as empty, empty.daemon() as service:
+        assert await aside(service) == {session_id: StrayKind.SESSION}
+        with pytest.raises(WrongState, match="damaged"):
+            await service.strays.adopt(session_id)
+        assert list(empty.world.sandboxes) == [session_id]
+        await service.strays.remove(session_id)
+        assert not mark.exists()
+
+
+async def test_two_who_adopt_it_at_once(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+    async with lost(house) as empty, empty.daemon() as service:
+        await asyncio.gather(*(service.strays.adopt(session_id) for _ in range(3)), tick(service))
+        assert (await run(service, session_id, "echo one")).stdout == b"one\n"
+        assert len(await empty.rows()) == 1
+
+
+async def test_marks_are_for_the_daemon_alone(house: House) -> None:
+    async with house.daemon() as service:
+        session_id = await new(service)
+    assert (house.root / "marks").stat().st_mode & 0o777 == 0o700
+    assert (house.root / "marks" / f"{session_id}.json").stat().st_mode & 0o777 == 0o600

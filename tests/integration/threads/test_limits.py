@@ -1,0 +1,41 @@
+"""Ceilings and threads: refused at the door, kept with the thread, and never what makes a thread lose its sandbox."""
+
+from dataclasses import replace
+
+import pytest
+
+from holdfast.errors import LimitOutOfRange, ThreadNotFound
+from holdfast.keys.ceilings import Ceilings
+from holdfast.threads.keys import ThreadRef
+from holdfast.threads.types import NewMessage, ThreadOptions
+from support.threads import Street
+
+pytestmark = pytest.mark.anyio
+
+ADA = ThreadRef("ada", "dm:1", None, Ceilings(max_memory_mb=128, max_pids=48))
+
+
+async def test_more_than_the_key_may_have_is_refused_before_anything_is_made(street: Street) -> None:
+    async with street.daemon() as desk:
+        for wish in (ThreadOptions(memory_mb=129), ThreadOptions(pids=49), ThreadOptions(memory_mb=1)):
+            with pytest.raises(LimitOutOfRange):
+                await desk.threads.resolve(ADA, wish)
+            with pytest.raises(LimitOutOfRange):
+                await desk.threads.send(ADA, NewMessage("m1", "hello"), wish)
+        with pytest.raises(ThreadNotFound):
+            await desk.threads.get(ADA)
+
+
+async def test_its_sandboxes_have_no_more_now_and_later(street: Street) -> None:
+    async with street.daemon() as desk:
+        made = await desk.threads.resolve(ADA, ThreadOptions(memory_mb=128))
+        session = await desk.sessions.get(made.session_id)
+        assert (session.limits.memory_mb, session.limits.pids) == (128, 48), "the default of 64 processes is lowered"
+        with pytest.raises(
+            LimitOutOfRange, match=r"limits\.memory_mb: 129 is more than 128, the max_memory_mb of this"
+        ):
+            await desk.threads.resolve(ADA, ThreadOptions(memory_mb=129))
+        await desk.sessions.destroy(made.session_id)
+        again = await desk.threads.resolve(replace(ADA, ceilings=Ceilings()))
+        session = await desk.sessions.get(again.session_id)
+        assert (session.limits.memory_mb, session.limits.pids) == (128, 48), "they are kept with the thread"

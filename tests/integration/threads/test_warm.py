@@ -1,0 +1,187 @@
+"""Threads from the warm pool, on a fake machine: who gets a sandbox whose agent is up, and who must not."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from holdfast.agents.base import Place
+from holdfast.agents.fake import FakeAgent
+from holdfast.errors import AgentDown, HoldfastError, TooManySessions
+from holdfast.keys.ceilings import Ceilings
+from holdfast.keys.types import ROOT
+from holdfast.protocol.models import Model, Wire
+from holdfast.sessions.network import NetworkPolicy
+from holdfast.sessions.types import CreateRequest
+from holdfast.threads.keys import ThreadRef
+from holdfast.threads.settings import AgentDefaults
+from holdfast.threads.types import How, ThreadOptions
+from holdfast.threads.warm import POOL
+from support.house import DEFAULTS, tick
+from support.threads import QUICK, REF, Desk, Shelf, Street
+from support.waiting import until
+
+pytestmark = pytest.mark.anyio
+SIZE = 2
+
+
+@pytest.fixture(autouse=True)
+def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The sandboxes in which an agent was started, in order; refills come at once."""
+    monkeypatch.setattr("holdfast.sessions.pool_keeper._WARM_PAUSE_SECONDS", 0.0)
+    seen: list[str] = []
+    start = FakeAgent.start
+
+    async def noted(self: FakeAgent, place: Place) -> None:
+        seen.append(place.session_id)
+        await start(self, place)
+
+    monkeypatch.setattr(FakeAgent, "start", noted)
+    return seen
+
+
+@asynccontextmanager
+async def pooled(street: Street, size: int = SIZE, **settings: object) -> AsyncIterator[Desk]:
+    street.session_settings = replace(DEFAULTS, warm_pool={POOL: size}, **settings)  # type: ignore[arg-type]  # its own
+    async with street.daemon() as desk:
+        await full(desk, size)
+        yield desk
+
+
+async def full(desk: Desk, size: int = SIZE) -> None:
+    await until(lambda: len(waiting(desk)) == size, "the pool is full")
+
+
+def waiting(desk: Desk) -> list[str]:
+    return [ready.id for ready in desk.sessions._pool._pool.ready(POOL)]
+
+
+async def test_a_new_thread_finds_its_agent_up(street: Street, starts: list[str]) -> None:
+    async with pooled(street) as desk:
+        ready = waiting(desk)
+        assert starts == ready
+        made = await desk.threads.resolve(REF)
+        assert (made.how, made.session_id) == (How.CREATED, ready[0])
+        turn = await desk.talk("say hello")
+        assert (turn.reason, (turn.answer or "").strip()) == ("end_turn", "hello")
+        session = await desk.sessions.get(made.session_id)
+        assert (session.metadata, session.owner) == ({"thread": REF.key}, ROOT.owner)
+        await full(desk)
+        assert Counter(starts)[ready[0]] == 1, "it was not started again"
+        assert street.metric("holdfast_pool_creates_total", result="hit") == 1
+        await desk.sessions.destroy(made.session_id)
+        again = await desk.threads.resolve(REF)
+        assert (again.how, again.session_id) == (How.RECREATED, ready[1])
+
+
+async def test_each_thread_has_its_own(street: Street) -> None:
+    async with pooled(street) as desk:
+        refs = [ThreadRef(f"owner-{n}", "dm:1") for n in range(6)]
+        made = await asyncio.gather(*(desk.threads.resolve(ref) for ref in refs))
+        assert len({one.session_id for one in made}) == len(refs)
+        assert {(await desk.sessions.get(one.session_id)).owner for one in made} == {ref.owner for ref in refs}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ThreadOptions(env={"A": "b"}),
+        ThreadOptions(memory_mb=128),
+        ThreadOptions(network=NetworkPolicy.FULL),
+        ThreadOptions(permissions=()),
+        ThreadOptions(system_prompt="be brief"),
+        ThreadOptions(model="a/b"),
+        ThreadOptions(allowed_models=("a/*",)),
+        ThreadOptions(model_preferences=("a/b",)),
+    ],
+    ids=str,
+)
+async def test_a_thread_that_is_set_up_otherwise_gets_another(street: Street, options: ThreadOptions) -> None:
+    async with pooled(street) as desk:
+        ready = waiting(desk)
+        made = await desk.threads.resolve(REF, options)
+        assert made.session_id not in ready and waiting(desk) == ready
+        assert (await desk.talk("say hello")).reason == "end_turn"
+
+
+async def test_other_channels_ceilings_and_plain_sessions_get_another(street: Street) -> None:
+    async with pooled(street) as desk:
+        ready = waiting(desk)
+        channel = await desk.threads.resolve(REF, channel="telegram:1")
+        low = await desk.threads.resolve(ThreadRef("ada", "dm:1", None, Ceilings(max_pids=32)))
+        session = await desk.sessions.create(CreateRequest(), idempotency_key=None, caller=ROOT)
+        assert not {channel.session_id, low.session_id, session.id} & set(ready)
+        assert waiting(desk) == ready
+
+
+async def test_what_its_owner_may_not_have_is_not_given_by_the_pool(street: Street, starts: list[str]) -> None:
+    """The brief of the pool is that of nobody in particular; who has another one has his agent started with it."""
+    street.models = [Model("a", name, (Wire.CHAT,)) for name in ("one", "two")]
+    street.session_settings = replace(DEFAULTS, warm_pool={POOL: 1})
+    defaults = AgentDefaults(owner_models={"ada": ("a/two",)})
+    async with street.daemon(replace(QUICK, agents=defaults)) as desk:
+        desk.agent.restarts_for_a_new_brief = True
+        await full(desk, 1)
+        [ready] = waiting(desk)
+        made = await desk.threads.resolve(ThreadRef("ada", "dm:1"))
+        assert made.session_id == ready
+        assert Counter(starts)[ready] == 2
+        [home] = [home for home in street.agents.homes() if home.sandbox is street.house.world.sandboxes[ready]]
+        assert home.process is not None and [model.id for model in home.process.brief.models] == ["a/two"]
+
+
+async def test_a_change_of_what_agents_are_told_empties_it(street: Street) -> None:
+    async with pooled(street) as desk:
+        old = set(waiting(desk))
+        await tick(desk.sessions)
+        assert set(waiting(desk)) == old, "nothing has changed"
+        desk.threads._briefs._models = Shelf([Model("a", "one", (Wire.CHAT,))])
+        await tick(desk.sessions)
+        await until(lambda: not old & street.house.world.sandboxes.keys(), "the old ones are destroyed")
+        await full(desk)
+        assert (await desk.threads.resolve(REF)).session_id not in old
+
+
+async def test_an_agent_that_cannot_be_started_ahead(
+    street: Street, starts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sandbox alone is warm; the thread starts its agent, or says why it cannot."""
+    good = FakeAgent.start
+
+    async def fail(_self: FakeAgent, _place: Place) -> None:
+        raise AgentDown("not now")
+
+    monkeypatch.setattr(FakeAgent, "start", fail)
+    async with pooled(street) as desk:
+        ready = waiting(desk)
+        monkeypatch.setattr(FakeAgent, "start", good)
+        assert (await desk.threads.resolve(REF)).session_id == ready[0]
+        assert ready[0] in starts
+
+
+async def test_a_refused_thread_costs_no_sandbox(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pooled(street, max_sessions=1) as desk:
+        monkeypatch.setattr("holdfast.sessions.pool_keeper._WARM_PAUSE_SECONDS", 60.0)  # nothing takes its place
+        await desk.sessions.create(CreateRequest(), idempotency_key=None, caller=ROOT)
+        ready = waiting(desk)
+        with pytest.raises(HoldfastError) as caught:
+            await desk.threads.resolve(REF)
+        assert isinstance(caught.value, TooManySessions)
+        assert sorted(waiting(desk)) == sorted(ready)
+
+
+async def test_a_pooled_agent_that_dies_is_started_by_the_thread(street: Street, starts: list[str]) -> None:
+    async with pooled(street) as desk:
+        ready = waiting(desk)
+        street.agents.kill(ready[0])
+        assert (await desk.threads.resolve(REF)).session_id == ready[0]
+        assert Counter(starts)[ready[0]] == 2
+
+
+async def test_an_orderly_end_leaves_none(street: Street) -> None:
+    async with pooled(street):
+        assert len(street.sandboxes()) == SIZE
+    assert street.sandboxes() == []

@@ -1,0 +1,87 @@
+"""Towns whose threads have a real agent in their sandboxes, with the demo model behind the broker's door."""
+
+import contextlib
+import importlib
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+from aiohttp import web
+
+from holdfast.agents.base import Agent, Place
+from holdfast.agents.known import KNOWN
+from holdfast.agents.supervisor import Patience, Supervisor
+from holdfast.broker.models.broker import ModelBroker
+from holdfast.broker.models.visit import Visit
+from holdfast.drivers.base import Limits
+from holdfast.protocol.models import Model, Wire
+from holdfast.sessions.ways_out import WayOut
+from support.installed import need_agent
+from support.machine import runtime
+from support.model_server import ModelServer
+from support.real_threads import SESSIONS, Town, open_town
+from support.scripted_harness import PATIENCE as SCRIPTED_PATIENCE
+from support.state_dir import open_state_dir
+from support.threads import Desk
+
+AGENTS = ("pi", "opencode", "sandbox-agent", "opencode-acp", "codex", "pi-acp", "claude", "gemini")
+PATIENCE = Patience(start=45, health=5, request=60, quiet=1.0, hung=12)
+
+
+class AgentTown(Town):
+    """All of its threads have this agent."""
+
+    sessions = replace(SESSIONS, default_limits=Limits(cpus=2, memory_mb=1536, pids=512, disk_mb=256))
+    models = (Model("demo", "demo-1", tuple(Wire)),)
+
+    def __init__(self, root: Path, agent: str) -> None:
+        super().__init__(root)
+        self.agent = agent
+
+    def make_agent(self, patience: object) -> Agent:
+        """The scripted agent's patience is shorter than any of these can be: of it, only the health check is taken."""
+        module, _, name = KNOWN[self.agent].adapter.partition(":")
+        asked = getattr(patience, "health", PATIENCE.health)
+        hung = PATIENCE.hung if asked >= SCRIPTED_PATIENCE.health else 2.0
+        made = getattr(importlib.import_module(module), name)(replace(PATIENCE, hung=hung))
+        return cast(Agent, made)
+
+    @contextlib.asynccontextmanager
+    async def way_out(self) -> AsyncIterator[WayOut | None]:
+        server, broker = ModelServer(), ModelBroker()
+
+        async def answer(visit: Visit) -> web.StreamResponse:
+            return await server.handle(cast(web.Request, visit.request))
+
+        broker.serve("llm", answer)
+        try:
+            yield broker
+        finally:
+            server.end()
+            await broker.close()
+
+    async def signal_agent(self, desk: Desk, session_id: str, name: str) -> str:
+        found = await Supervisor(self.agent).find(Place(session_id, desk.sessions))
+        assert found is not None and found.view.running
+        await desk.sessions.processes.signal(session_id, found.view.process_id, name)
+        return found.view.process_id
+
+    async def lose_agent_sessions(self, desk: Desk, session_id: str) -> None:
+        """All that the agent itself has kept; OpenCode's own adapter has no directory of ours beside that."""
+        where = await Supervisor(self.agent).directory(Place(session_id, desk.sessions))
+        own = where if self.agent == "opencode" else f"{where}/home"
+        await desk.sessions.files.remove(session_id, own, recursive=True)
+
+
+@contextlib.contextmanager
+def open_agent_town(agent: str) -> Iterator[Town]:
+    """``scripted``, or one that ships; that is skipped where it is not installed."""
+    if agent == "scripted":
+        with open_town() as town:
+            yield town
+        return
+    need_agent(str(KNOWN[agent].program))
+    runtime()  # found out now: later there is an event loop
+    with open_state_dir() as root:
+        yield AgentTown(root, agent)

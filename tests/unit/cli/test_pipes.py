@@ -1,0 +1,64 @@
+"""A reader that has seen enough (``| head``) ends a verb quietly, with the status that a shell knows for that."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from fakes.api_server import RunningApi, running_api
+
+PROGRAM = "from holdfast.cli.main import main; main()"
+BROKEN_PIPE = 141
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[RunningApi]:
+    with running_api() as running:
+        running.events.add("created")
+        yield running
+
+
+def run(api: RunningApi, *words: str, close: tuple[int, ...] = ()) -> tuple[int, bytes]:
+    """With nobody at the other end of standard output; or with streams closed from the beginning."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "HOLDFAST_URL": api.url, "HOLDFAST_API_KEY": api.key},
+        preexec_fn=lambda: _close(close),
+    ) as running:
+        os.close(writing)
+        _, said = running.communicate(timeout=60)
+    return running.returncode, said
+
+
+def _close(numbers: tuple[int, ...]) -> None:
+    for number in numbers:
+        os.close(number)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--help",), ("ls", "--help"), ("--version",), ("ls",), ("--json", "ls"), ("events",), ("image", "ls"), ("new",)],
+    ids=" ".join,
+)
+def test_a_broken_pipe_ends_quietly(api: RunningApi, words: tuple[str, ...]) -> None:
+    assert run(api, *words) == (BROKEN_PIPE, b"")
+
+
+def test_a_command_whose_output_nobody_reads_is_ended(api: RunningApi) -> None:
+    one = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "--url", api.url, "--key", api.key, "new"], capture_output=True, text=True
+    ).stdout.strip()
+    api.sessions.files[one, "/w/text"] = b"out" * 100_000
+    assert run(api, "cp", f"{one}:/w/text", "-") == (BROKEN_PIPE, b"")
+    assert run(api, "exec", one, "--", "echo hi") == (BROKEN_PIPE, b"")
+
+
+def test_closed_streams_are_no_traceback(api: RunningApi) -> None:
+    assert run(api, "ls", close=(0, 1)) == (0, b"")

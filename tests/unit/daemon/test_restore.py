@@ -1,0 +1,75 @@
+"""Where a backup may be restored to, and what is no backup."""
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from holdfast.daemon.backup import Manifest, copy_database
+from holdfast.daemon.config import Config
+from holdfast.daemon.restore import refuse_half, restore
+from holdfast.errors import ConfigError, Conflict
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def backup(tmp_path: Path) -> Path:
+    """Of a daemon without any session."""
+    source = tmp_path / "backup"
+    for name in ("sessions", "snapshots", "workspaces"):
+        (source / name).mkdir(parents=True)
+    (source / "node_id").write_text("node_1")
+    sqlite3.connect(source / "holdfast.db").close()
+    Manifest("node_1", "fake", "sqlite", 1.0).write(source)
+    return source
+
+
+async def test_to_an_empty_directory_and_to_no_other(backup: Path, tmp_path: Path) -> None:
+    config = Config(state_dir=tmp_path / "state", driver="fake")
+    await restore(config, backup)
+    refuse_half(config.state_dir)
+    assert (config.state_dir / "node_id").read_text() == "node_1"
+    assert (config.state_dir / "holdfast.db").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(Conflict, match="not empty"):
+        await restore(config, backup)
+
+
+async def test_what_does_not_fit_together(backup: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="driver fake"):
+        await restore(Config(state_dir=tmp_path / "state", driver="process"), backup)
+    postgres = Config(state_dir=tmp_path / "state", driver="fake", database_url=SecretStr("postgresql://nowhere/x"))
+    with pytest.raises(ConfigError, match="database is sqlite"):
+        await restore(postgres, backup)
+    url = SecretStr(f"sqlite:///{backup / 'holdfast.db'}")
+    elsewhere = Config(state_dir=tmp_path / "state", driver="fake", database_url=url)
+    with pytest.raises(Conflict, match="database in"):
+        await restore(elsewhere, backup)
+    assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize("content", ["", "{", json.dumps({"format": 99, "version": "9"})])
+def test_what_is_no_backup(tmp_path: Path, content: str) -> None:
+    (tmp_path / "backup.json").write_text(content)
+    with pytest.raises(ConfigError):
+        Manifest.read(tmp_path)
+
+
+def test_no_daemon_starts_on_half_of_one(tmp_path: Path) -> None:
+    (tmp_path / "restoring").touch()
+    with pytest.raises(ConfigError, match="half restored"):
+        refuse_half(tmp_path)
+
+
+def test_rows_are_copied_while_others_write(tmp_path: Path) -> None:
+    source = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
+    source.execute("PRAGMA journal_mode = WAL")
+    source.execute("CREATE TABLE t (x)")
+    source.execute("INSERT INTO t VALUES (1)")
+    source.execute("BEGIN")
+    source.execute("INSERT INTO t VALUES (2)")
+    copy_database(tmp_path / "a.db", tmp_path / "b.db")
+    source.execute("COMMIT")
+    assert sqlite3.connect(tmp_path / "b.db").execute("SELECT x FROM t").fetchall() == [(1,)]
