@@ -31,6 +31,7 @@ def app() -> Any:
         "files",
         "links",
         "threads",
+        "strays",
     )
     services = {name: MagicMock() for name in names}
     return create_app(MagicMock(), keys=MagicMock(), settings=ApiSettings(), **services)
