@@ -36,6 +36,7 @@ OPTIONS: Sequence[tuple[tuple[str, ...], dict[str, Any]]] = (
     (("--network",), {"type": click.Choice(["none", "full"]), "help": "What its sandbox may reach."}),
     (("--allow",), {**_MANY, "metavar": "HOST", "help": "A host that it may reach; may be repeated."}),
     (("-e", "--env"), {**_MANY, "metavar": "NAME=VALUE", "help": "A variable in its sandbox; may be repeated."}),
+    (("--meta",), {**_MANY, "metavar": "NAME=VALUE", "help": "A note kept with its sandbox; may be repeated."}),
     (
         ("--limit",),
         {**_MANY, "metavar": "NAME=VALUE", "help": f"One of {', '.join(LIMITS)}; may be repeated."},
@@ -79,6 +80,7 @@ def wishes(given: Mapping[str, Any]) -> dict[str, Any]:
         "repo": _repo(given),
         "network": {"allow": list(given["allow"])} if given["allow"] else given["network"],
         "env": pairs(given["env"], "--env"),
+        "metadata": pairs(given["meta"], "--meta"),
         "limits": _limits(given["limit"]),
         "permissions": list(given["permission"]),
         "idle": _idle(given["idle"]),

@@ -12,7 +12,7 @@ from holdfast.cli.thread_options import IDLE, LIMITS, thread_options, wishes
 
 EVERYTHING = (
     *("--agent", "pi", "--image", "agent", "--repo", "https://git.example/x.git", "--branch", "main", "--ref", "v1"),
-    *("--allow", "pypi.org", "-e", "A=b", "--limit", "memory-mb=1024", "--limit", "spend_usd=2.5"),
+    *("--allow", "pypi.org", "-e", "A=b", "--meta", "k=v", "--limit", "memory-mb=1024", "--limit", "spend_usd=2.5"),
     *("--permission", "ask bash:git push*", "--idle", "pause=30m", "--idle", "destroy=never", "--persona", "kind"),
     *("--system-prompt", "be brief", "--fallback-model", "a/b", "--allow-model", "a/*", "--no-retry-broken-streams"),
 )
