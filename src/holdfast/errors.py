@@ -24,6 +24,10 @@
     │   ├── KeyNotFound                key_not_found        404
     │   ├── ThreadNotFound             thread_not_found     404
     │   └── TurnNotFound               turn_not_found       404
+    ├── BadRequest                     bad_request          400
+    ├── RequestTimeout                 request_timeout      408
+    ├── UpgradeRequired                upgrade_required     426
+    ├── HeadTooLarge                   head_too_large       431
     ├── Conflict                       conflict             409
     │   ├── WrongState                 wrong_state          409
     │   ├── StaleRow                   stale_row            409
@@ -43,6 +47,7 @@
     ├── SandboxLost                    sandbox_lost         502
     ├── Unavailable                    unavailable          503
     │   ├── CreateFailed               create_failed        503
+    │   ├── TooManyConnections         too_many_connections 503
     │   ├── RuntimeUnavailable         runtime_unavailable  503
     │   └── ToolMissing                tool_missing         503
     ├── BuildFailed                    build_failed         500
@@ -146,6 +151,34 @@ class BadLink(Forbidden):
 class NotFound(HoldfastError):
     code = "not_found"
     status = 404
+
+
+class BadRequest(HoldfastError):
+    """What was sent is no HTTP request that can be read."""
+
+    code = "bad_request"
+    status = 400
+
+
+class RequestTimeout(HoldfastError):
+    """The rest of a request did not come in time."""
+
+    code = "request_timeout"
+    status = 408
+
+
+class UpgradeRequired(HoldfastError):
+    """A WebSocket was expected, and an ordinary request came: as a rule, a proxy on the way does not pass them on."""
+
+    code = "upgrade_required"
+    status = 426
+
+
+class HeadTooLarge(HoldfastError):
+    """The line and headers of a request are more than anybody needs."""
+
+    code = "head_too_large"
+    status = 431
 
 
 class SessionNotFound(NotFound):
@@ -302,6 +335,12 @@ class CreateFailed(Unavailable):
     """An earlier request with this Idempotency-Key could not make its session, and left none: use another key."""
 
     code = "create_failed"
+
+
+class TooManyConnections(Unavailable):
+    """The API has as many connections as it may, and all are in use."""
+
+    code = "too_many_connections"
 
 
 class RuntimeUnavailable(Unavailable):

@@ -158,7 +158,11 @@ def test_files_as_json(checker: Checker, client: httpx2.Client, session_id: str)
         assert written.json() == {"ok": True}
         counted = client.post(f"/v1/sessions/{session_id}/exec", json={"cmd": f"wc -c < {home}/file"})
         assert int(counted.json()["stdout"]) == size
-    checker.send("GET", f"/v1/sessions/{session_id}/fs/read", params={"path": f"{home}/file"})
+    wanted = {"path": f"{home}/file"}
+    checker.send("GET", f"/v1/sessions/{session_id}/fs/read", params=wanted)
+    raw = {"accept": "application/octet-stream"}
+    read = checker.send("GET", f"/v1/sessions/{session_id}/fs/read", params=wanted, headers=raw)
+    assert len(read.content) == 24 * MIB
 
 
 def test_messages_of_websockets(daemon: DaemonProcess, watch: LoopWatch, session_id: str) -> None:

@@ -28,6 +28,7 @@ from holdfast.api.ports import (
     StrayService,
     WorkspaceService,
 )
+from holdfast.api.proxies import BehindProxies, TrustedProxies
 from holdfast.api.request_context import RequestContext
 from holdfast.api.routes import events as event_routes
 from holdfast.api.routes import (
@@ -92,6 +93,7 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False},  # ours are /metrics and the log, and no others
         lifespan=lifespan,
         middleware=[
+            Middleware(BehindProxies, trusted=TrustedProxies(settings.trusted_proxies), public_url=settings.public_url),
             Middleware(RequestContext, metrics=HttpMetrics(registry)),
             Middleware(Guard, keys=keys, sessions=service),
             Middleware(BodyLimit, settings=settings),
@@ -103,7 +105,7 @@ def create_app(
     app.include_router(execs.router(service))
     app.include_router(file_routes.router(service))
     if files is not None and links is not None:
-        app.include_router(file_content.router(files, links))
+        app.include_router(file_content.router(files, links, settings))
         app.include_router(file_entries.router(files))
     if commands is not None:
         app.include_router(exec_streams.router(commands))

@@ -7,11 +7,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.api.access import need_of
 from holdfast.api.caller import put_caller
-from holdfast.api.failures import refuse
+from holdfast.api.failures import NO_UPGRADE, refuse
 from holdfast.api.lockout import while_known
 from holdfast.api.ports import KeyService, SessionService
 from holdfast.api.routes.common import checked_session_id
-from holdfast.errors import Forbidden, HoldfastError, NotFound, Unauthorized
+from holdfast.errors import Forbidden, HoldfastError, NotFound, Unauthorized, UpgradeRequired
 from holdfast.keys.types import ROOT, Caller
 
 SIGNED = "/v1/files/"
@@ -61,6 +61,8 @@ class Guard:
             return
         method = _method(scope)
         need = need_of(method, scope["path"])
+        if need is None and method == "GET" and need_of("WS", scope["path"]) is not None:
+            raise UpgradeRequired(NO_UPGRADE)
         if need is None:
             raise NotFound(f"there is no {method} at {scope['path'][:200]}; /docs lists what there is")
         if not caller.scope.includes(need.scope):

@@ -12,11 +12,17 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from holdfast.api.access import need_of
 from holdfast.api.patterns import WORDS
-from holdfast.errors import BadInput, HoldfastError
+from holdfast.errors import BadInput, HoldfastError, UpgradeRequired
 
 REQUEST_ID = "holdfast.request_id"
 """Where the request id lives in an ASGI scope."""
+
+NO_UPGRADE = (
+    "this is a WebSocket, and an ordinary request came: if a proxy is on the way, have it pass on the headers "
+    "Upgrade and Connection (docs/proxy.md)"
+)
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger("holdfast.api")
 
@@ -132,6 +138,8 @@ async def on_http_exception(request: Request, exc: Exception) -> Response:
         return holdfast_reply(request.scope, cause)
     path, method = request.url.path[:200], request.method
     match exc.status_code:
+        case 404 if method == "GET" and need_of("WS", path) is not None:
+            return reply_to(request.scope, UpgradeRequired(NO_UPGRADE))
         case 404:
             code, message = "not_found", f"there is nothing at {path}; /docs lists what there is"
         case 405:

@@ -41,9 +41,9 @@ class PiecesReply(Response):
 async def send_pieces(send: Send, pieces: Sequence[bytes | memoryview]) -> None:
     """As the body of a reply. ``send`` waits while the client reads too slowly."""
     for piece in pieces[:-1]:
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": bytes(piece), "more_body": True})
         await asyncio.sleep(0)
-    await send({"type": "http.response.body", "body": pieces[-1] if pieces else b""})
+    await send({"type": "http.response.body", "body": bytes(pieces[-1]) if pieces else b""})
 
 
 def cut(data: bytes) -> list[bytes | memoryview]:

@@ -79,6 +79,8 @@ class RequestContext:
 
         async def watched(message: Message) -> None:
             nonlocal closed
+            if message["type"] == "websocket.http.response.start":
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
             if message["type"] == "websocket.close":
                 closed = str(message.get("code", 1000))
             await send(message)

@@ -1,5 +1,6 @@
 """What the edge can be told. The daemon fills it from its configuration."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 MIB = 1024 * 1024
@@ -17,5 +18,8 @@ class ApiSettings:
     max_body_bytes: int = 192 * MIB
     max_content_bytes: int = 8 * MIB
     max_json_bytes: int = MIB
+    public_url: str | None = None
+    """Where the world finds the API; None: where each request was sent to."""
+    trusted_proxies: Sequence[str] = ()
     default_page: int = 100
     max_page: int = 1000

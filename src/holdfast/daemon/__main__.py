@@ -16,6 +16,7 @@ from pathlib import Path
 import structlog
 import uvicorn
 
+from holdfast.api.proxies import TrustedProxies
 from holdfast.daemon import logs, open_files, wiring
 from holdfast.daemon.config import Config, default_state_dir, load_config
 from holdfast.daemon.doorkeeper import Doorkeeper, DoorSettings
@@ -135,6 +136,7 @@ def _door_settings(config: Config) -> DoorSettings:
         idle_seconds=config.keep_alive_seconds,
         max_connections=most,
         max_connections_per_peer=min(config.max_connections_per_peer, most),
+        proxies=TrustedProxies(config.trusted_proxies),
     )
 
 
@@ -179,7 +181,7 @@ def _greet(config: Config, url: str) -> None:
     program = _how_to_call(config)
     lines = (
         "",
-        f"  Holdfast is ready at {url}   (docs: {url}/docs)",
+        f"  Holdfast is ready at {url}   (docs: {config.public_url or url}/docs)",
         f"  The key is {'in ' if not config.api_key else ''}{key}",
         "",
         "  Try, in another terminal:",

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import (
@@ -28,6 +29,7 @@ from pydantic import (
 )
 
 from holdfast.agents.known import KNOWN
+from holdfast.api.proxies import TrustedProxies
 from holdfast.broker.addresses import PrivateHosts
 from holdfast.daemon.docker_setting import LocalSocket
 from holdfast.daemon.git_setting import GitCredentials
@@ -114,6 +116,8 @@ class Config(BaseModel):
 
     listen: str = "127.0.0.1:8080"
     api_key: SecretStr | None = None
+    public_url: str | None = None
+    trusted_proxies: Annotated[tuple[Name, ...], BeforeValidator(split)] = ()
     request_head_seconds: Annotated[Float, Field(ge=1)] = 15.0
     request_body_seconds: Annotated[Float, Field(ge=1)] = 60.0
     keep_alive_seconds: Annotated[Float, Field(ge=1)] = 30.0
@@ -241,6 +245,27 @@ class Config(BaseModel):
         if match is None or int(match[2]) > 65535:
             raise ValueError('must be HOST:PORT, such as 127.0.0.1:8080 or "[::1]:8080"')
         return text
+
+    @field_validator("public_url")
+    @classmethod
+    def _origin(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        parts = urlsplit(value.strip())
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError("must be http://… or https://…, with a host, and without a query")
+        if "@" in parts.netloc:
+            raise ValueError("must hold no user or password: it is told to everybody")
+        return value.strip().rstrip("/")
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            TrustedProxies(value)
+        except ValueError as error:
+            raise ValueError(f"must be addresses or blocks such as 127.0.0.1 or 10.0.0.0/8: {error}") from None
+        return value
 
     @field_validator("api_key")
     @classmethod

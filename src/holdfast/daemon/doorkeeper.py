@@ -9,13 +9,16 @@ whole request under way makes room: so who has a key, the operator first of all,
 import asyncio
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from http import HTTPStatus
 from typing import Any, ClassVar
 
 import structlog
 
+from holdfast.api.proxies import TrustedProxies
 from holdfast.daemon.whole_replies import WholeReplies
+from holdfast.errors import BadRequest, HeadTooLarge, HoldfastError, RequestTimeout, TooManyConnections
 
 ROUND_SECONDS = 1.0
 MOST_HEADERS = 100
@@ -37,6 +40,8 @@ class DoorSettings:
     idle_seconds: float = 30.0
     max_connections: int = 4096
     max_connections_per_peer: int = 1024
+    proxies: TrustedProxies = field(default_factory=TrustedProxies)
+    """Behind one, everybody has its address: these may have as many as there may be."""
 
 
 class Phase(Enum):
@@ -76,8 +81,8 @@ class Doorkeeper:
         everybody = new.connections  # the server's own list, with WebSockets
         if len(everybody) > self.settings.max_connections and not self._make_room(self._connections, new):
             return False
-        peer = new.client and new.client[0]
-        if len(everybody) > self.settings.max_connections_per_peer:
+        peer = new.client[0] if new.client else ""
+        if len(everybody) > self.settings.max_connections_per_peer and not self.settings.proxies.include(peer):
             same = [one for one in everybody if (getattr(one, "client", None) or ("",))[0] == peer]
             if len(same) > self.settings.max_connections_per_peer:
                 mine = [one for one in self._connections if one.client and one.client[0] == peer]
@@ -132,7 +137,7 @@ class GuardedProtocol(WholeReplies):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the base class
         super().connection_made(transport)
         if not self.door.let_in(self):
-            self._refuse(503, "too_many_connections", "too many connections are open; close some, or try again")
+            self._refuse(TooManyConnections("too many connections are open; close some, or try again"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.door.forget(self)
@@ -193,7 +198,7 @@ class GuardedProtocol(WholeReplies):
         if self._too_much:
             self._refuse_head()
         else:
-            self._refuse(400, "bad_request", "this is no HTTP request that can be read")
+            self._refuse(BadRequest("this is no HTTP request that can be read"))
 
     # -- what the doorkeeper does -------------------------------------------------------------------------------------
 
@@ -228,17 +233,20 @@ class GuardedProtocol(WholeReplies):
         if self.cycle is not None and not self.cycle.response_complete and self.cycle.response_started:
             self.transport.abort()  # half of an answer is out: nothing can be told any more
         else:
-            self._refuse(408, "request_timeout", f"{why}; send it again")
+            self._refuse(RequestTimeout(f"{why}; send it again"))
 
     def _refuse_head(self) -> None:
         limit = f"{MOST_HEADERS} headers and {MOST_HEAD_BYTES >> 10} KB in all"
-        self._refuse(431, "head_too_large", f"the head of the request is too large: at most {limit}")
+        self._refuse(HeadTooLarge(f"the head of the request is too large: at most {limit}"))
 
-    def _refuse(self, status: int, code: str, message: str) -> None:
+    def _refuse(self, error: HoldfastError) -> None:
         """In the shape that all errors have, as the last word on this connection."""
-        body = json.dumps({"error": {"code": code, "message": message, "request_id": ""}}).encode()
-        reason = {400: "Bad Request", 408: "Request Timeout", 503: "Service Unavailable"}.get(status, "Too Large")
-        lines = (f"HTTP/1.1 {status} {reason}", "content-type: application/json", f"content-length: {len(body)}")
+        body = json.dumps({"error": {"code": error.code, "message": error.message, "request_id": ""}}).encode()
+        lines = (
+            f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}",
+            "content-type: application/json",
+            f"content-length: {len(body)}",
+        )
         self.transport.write("\r\n".join((*lines, "connection: close", "\r\n")).encode() + body)
         if self.transport.can_write_eof():
             self.transport.write_eof()

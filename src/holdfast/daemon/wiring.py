@@ -165,7 +165,11 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             service,
             keys=keys,
             events=feed,
-            settings=ApiSettings(max_body_bytes=config.max_file_bytes * 4 // 3 + (1 << 20)),
+            settings=ApiSettings(
+                max_body_bytes=config.max_file_bytes * 4 // 3 + (1 << 20),
+                public_url=config.public_url,
+                trusted_proxies=config.trusted_proxies,
+            ),
             registry=registry,
             commands=service.commands,
             processes=service.processes,

@@ -110,7 +110,7 @@ class Files:
         """A URL for this file that works without a key, at most for 7 days and while the session lives."""
         body = {"path": path, "method": method, "expires_seconds": expires_seconds}
         made = of_wire(FileLink, await self._post("/link", body))
-        return FileLink(self._transport.url + urlsplit(made.url).path, made.expires_at)
+        return FileLink(_reachable(made.url, self._transport.url), made.expires_at)
 
     # -- entries -----------------------------------------------------------------------------------------------------
 
@@ -215,3 +215,14 @@ async def _one(data: bytes) -> AsyncGenerator[bytes, None]:
     view = memoryview(data)
     for start in range(0, len(view), 1 << 18):
         yield bytes(view[start : start + (1 << 18)])
+
+
+def _reachable(told: str, ours: str) -> str:
+    """A link as the daemon tells it; at the address that we use where that of a daemon behind a proxy cannot be meant:
+    it was not told of the proxy, and takes its own, or the scheme between them, for the world's."""
+    there, here = urlsplit(told), urlsplit(ours)
+    local = ("127.0.0.1", "localhost", "::1")
+    hidden = there.hostname in local and here.hostname not in local
+    if hidden or (there.scheme == "http" and here.scheme == "https"):
+        return ours + told[told.index("/v1/files/") :]
+    return told

@@ -14,6 +14,7 @@ from holdfast.sdk.results import of_wire
 from holdfast.sdk.transport import Transport, error_of_wire
 
 CHUNK = 1 << 16
+CHECK_SECONDS = 10.0
 EOF = json.dumps({"eof": True})
 
 
@@ -67,6 +68,7 @@ class Ports:
 
         server = await asyncio.start_server(serve, host, local_port)
         try:
+            await self._check_tunnels()
             address = server.sockets[0].getsockname()
             yield Forward(address[0], address[1])
         finally:
@@ -75,6 +77,14 @@ class Ports:
                 task.cancel()
             if running:
                 await asyncio.wait(running)
+
+    async def _check_tunnels(self) -> None:
+        """Raises what stands in the way of all of them, such as a proxy that passes no WebSockets on.
+
+        Asked for port 0, the daemon opens a tunnel only to say that there is no such port: nobody inside notices.
+        """
+        async with self._transport.websocket(f"{self._path}/0/tunnel") as socket:
+            await socket.receive(timeout=CHECK_SECONDS)
 
     async def _lead(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
         async with self._transport.websocket(f"{self._path}/{port}/tunnel") as socket:

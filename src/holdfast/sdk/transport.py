@@ -6,6 +6,7 @@ A request is retried only if doing it twice does no harm: it reads, it destroys,
 import asyncio
 import json
 import random
+import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from enum import Enum, auto
@@ -15,14 +16,17 @@ from urllib.parse import urlencode
 import aiohttp
 from yarl import URL
 
-from holdfast.errors import HoldfastError, Unavailable, by_code
+from holdfast.errors import HoldfastError, Unavailable, UpgradeRequired, by_code
 from holdfast.sdk.discovery import Endpoint
+from holdfast.sdk.strangers import error_of
 
 CONNECT_SECONDS = 5.0
 KEEP_ALIVE_SECONDS = 4.0  # shorter than a server's own patience, so that it never hangs up on us first
 BACKOFF_SECONDS = 0.1
 READ_BUFFER = 1 << 18
 HEARTBEAT_SECONDS = 20.0
+REQUEST_ID = "X-Request-Id"
+"""On every answer of the daemon's own, and on no proxy's."""
 
 _WORTH_A_RETRY = frozenset({"unavailable", "driver_transient", "driver_error"})
 
@@ -54,13 +58,17 @@ class Transport:
         """Made at the first call: it belongs to the loop that this runs in."""
         if self._http is None or self._http.closed:
             self._http = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS),
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS, ssl=self._trust()),
                 headers=self._headers,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
                 read_bufsize=READ_BUFFER,
             )
         return self._http
+
+    def _trust(self) -> ssl.SSLContext | bool:
+        """The system's authorities, or those of SSL_CERT_FILE, as they are now."""
+        return ssl.create_default_context() if self.url.startswith("https:") else True
 
     async def close(self) -> None:
         if self._http is not None:
@@ -147,11 +155,29 @@ class Transport:
                     timeout=aiohttp.ClientWSTimeout(ws_close=CONNECT_SECONDS),
                 )
         except aiohttp.WSServerHandshakeError as exc:
-            raise _refusal(exc.status, exc.message, self.url) from None
+            raise await self._refused_socket(path, params, exc) from None
         except (aiohttp.ClientError, TimeoutError) as exc:
             raise self._broken(exc, self._timeout).error from None
         async with socket:
             yield socket
+
+    async def _refused_socket(
+        self, path: str, params: Params | None, exc: aiohttp.WSServerHandshakeError
+    ) -> HoldfastError:
+        """What the daemon says about a WebSocket that it refuses, which a handshake does not show."""
+        headers: Mapping[str, str] = exc.headers or {}
+        if REQUEST_ID not in headers or exc.status == UpgradeRequired.status:
+            return error_of(exc.status, headers, self.url, websocket=True)
+        try:  # the same as an ordinary request: who is not let in is told why
+            await self.raw("GET", path, b"", {}, params=params)
+        except UpgradeRequired:
+            pass  # it would let an ordinary request in, so it is about what the path names
+        except HoldfastError as told:
+            return told
+        code = {404: "not_found", 410: "session_gone"}.get(exc.status, "unavailable")
+        error = by_code(code)(f"the daemon at {self.url} refused this with {exc.status}: is it there, and is it yours?")
+        vars(error).update(code=code, status=exc.status, request_id=headers[REQUEST_ID])
+        return error
 
     def _address(self, path: str, params: Params | None) -> URL:
         query = f"?{urlencode(params, doseq=True, errors='surrogateescape')}" if params else ""
@@ -180,13 +206,20 @@ class Transport:
                 allow_redirects=False,
             ) as response:
                 if not 200 <= response.status < 300:
-                    error = _error_of(response.status, await response.read(), self.url)
+                    error = _error_of(response.status, await response.read(), response.headers, self.url)
                     raise _Failed(error, Repeat.IF_SAFE if error.code in _WORTH_A_RETRY else Repeat.NEVER)
                 yield response
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as exc:
             raise self._broken(exc, seconds) from None
 
     def _broken(self, exc: Exception, seconds: float) -> "_Failed":
+        if isinstance(exc, aiohttp.ClientConnectorCertificateError):
+            untrusted = f"the certificate at {self.url} is not trusted here ({_say(exc.certificate_error)})"
+            remedy = "set SSL_CERT_FILE to a file with the authority that has signed it"
+            return _Failed(Unavailable(f"{untrusted}; {remedy}"), Repeat.NEVER)
+        if isinstance(exc, aiohttp.ClientSSLError):
+            wrong = f"{self.url} does not speak TLS as we do ({_say(exc)}); if it speaks plain HTTP, use http://"
+            return _Failed(Unavailable(wrong), Repeat.NEVER)
         if isinstance(exc, aiohttp.ConnectionTimeoutError):
             return _Failed(self._no_answer(exc), Repeat.NEVER)
         if isinstance(exc, aiohttp.ClientConnectorError):  # nothing was sent
@@ -224,12 +257,12 @@ def to_json(value: object) -> bytes:
         return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _error_of(status: int, content: bytes, url: str) -> HoldfastError:
-    """The daemon's error as our class; a proxy's own error page becomes ``Unavailable`` or the root class."""
+def _error_of(status: int, content: bytes, headers: Mapping[str, str], url: str) -> HoldfastError:
+    """The daemon's error as our class; a proxy's own error page is told as such."""
     try:
         return error_of_wire(json.loads(content)["error"], status)
     except (ValueError, KeyError, TypeError, AttributeError):
-        return _refusal(status, "", url)
+        return error_of(status, headers, url)
 
 
 def error_of_wire(told: Mapping[str, Any], status: int | None) -> HoldfastError:
@@ -239,15 +272,6 @@ def error_of_wire(told: Mapping[str, Any], status: int | None) -> HoldfastError:
     vars(error).update(code=code, request_id=told.get("request_id"))
     if status is not None:
         vars(error).update(status=status)
-    return error
-
-
-def _refusal(status: int, detail: str, url: str) -> HoldfastError:
-    """An answer that is not in the daemon's own words."""
-    code = {401: "unauthorized", 403: "forbidden", 404: "not_found"}.get(status, "internal")
-    code = "unavailable" if status in (502, 503, 504) else code
-    error = by_code(code)(f"unexpected answer {status}{f' ({detail})' if detail else ''}; is there a daemon at {url}?")
-    vars(error).update(code=code, status=status, request_id=None)
     return error
 
 

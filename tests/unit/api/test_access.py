@@ -5,6 +5,7 @@ import time
 from types import SimpleNamespace
 from typing import cast
 
+import httpx2
 import pytest
 from fastapi import APIRouter, FastAPI
 from starlette.applications import Starlette
@@ -21,6 +22,7 @@ from holdfast.api import ApiSettings, create_app
 from holdfast.api.access import NEEDS, OPEN, check_complete, need_of, routes_of
 from holdfast.api.file_links import FileLinks
 from holdfast.errors import SessionNotFound
+from holdfast.keys.ring import KeyRing
 from holdfast.keys.types import Scope
 from holdfast.sessions.live import LiveSession
 from holdfast.sessions.ports import Ports
@@ -137,3 +139,14 @@ def test_a_session_may_not_be_hidden_under_another_name(whole: FastAPI, monkeypa
     whole.router.routes.append(Route("/v1/sessions/{id}/secrets", _endpoint))
     with pytest.raises(RuntimeError, match="must begin with"):
         check_complete(whole)
+
+
+@pytest.mark.anyio
+async def test_a_websocket_that_lost_its_upgrade_is_told_so(client: httpx2.AsyncClient, keys: KeyRing) -> None:
+    """As behind a proxy that does not pass it on; for admins and for others."""
+    _view, key = await keys.add("ada", Scope.USE, owner=None, max_sessions=None)
+    path = "/v1/sessions/ses_00000000/ports/80/tunnel"
+    for headers in ({}, {"Authorization": f"Bearer {key}"}):
+        response = await client.get(path, headers=headers)
+        assert (response.status_code, response.json()["error"]["code"]) == (426, "upgrade_required")
+        assert "Upgrade" in response.json()["error"]["message"]

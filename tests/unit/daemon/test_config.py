@@ -435,3 +435,29 @@ def test_processes_have_a_ceiling_also_where_none_is_configured() -> None:
     assert session_ceilings(Config()) == Ceilings(max_pids=16384)
     assert session_ceilings(Config(pids_limit=20_000)).max_pids == 20_000, "what was configured before stays valid"
     assert session_ceilings(Config(max_cpus=2.0, max_pids=99_999)) == Ceilings(max_cpus=2.0, max_pids=99_999)
+
+
+# --- behind a proxy ---
+
+
+def test_where_the_world_finds_us_and_whom_we_believe(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (load_config().public_url, load_config().trusted_proxies) == (None, ())
+    write("public_url: https://example.com/holdfast/\ntrusted_proxies: [127.0.0.1, '10.0.0.0/8']\n")
+    config = load_config()
+    assert (config.public_url, config.trusted_proxies) == ("https://example.com/holdfast", ("127.0.0.1", "10.0.0.0/8"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "public_url: example.com",
+        "public_url: https://user:secret@example.com",
+        "public_url: https://example.com/?a=b",
+        "trusted_proxies: [proxy.example.com]",
+        "trusted_proxies: ['10.0.0.1/8']",
+    ],
+)
+def test_what_is_no_address(text: str) -> None:
+    write(text + "\n")
+    with pytest.raises(ConfigError, match=text.partition(":")[0]):
+        load_config()

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 import uvicorn
@@ -187,7 +188,7 @@ async def test_what_is_no_http() -> None:
 
 @pytest.mark.parametrize("which", ["max_connections", "max_connections_per_peer"])
 async def test_who_comes_last_gets_in_where_the_others_only_wait(which: str) -> None:
-    patient = DoorSettings(**{which: 8})
+    patient = replace(DoorSettings(), **{which: 8})  # type: ignore[arg-type]
     async with served(patient) as port:
         waiting = [await Caller.dial(port, b"GET /now") for _ in range(20)]
         for _ in range(5):

@@ -13,6 +13,7 @@ from holdfast.api.file_paths import QueryPath
 from holdfast.api.file_ports import FileService
 from holdfast.api.models import Mode, mode_bits
 from holdfast.api.routes.common import SessionId, failures, reply
+from holdfast.api.settings import ApiSettings
 from holdfast.api.streamed_files import StreamedFile, StreamedFolder
 from holdfast.api.streaming import arriving
 from holdfast.api.text import timestamp
@@ -36,7 +37,7 @@ QueryMode = Annotated[Mode | None, Query(description='Octal, such as "0644"; els
 Token = Annotated[str, Path(description="from fs/link")]
 
 
-def router(files: FileService, links: FileLinks) -> APIRouter:
+def router(files: FileService, links: FileLinks, settings: ApiSettings) -> APIRouter:
     routes = APIRouter(tags=["files"])
     base = "/v1/sessions/{session_id}/fs"
 
@@ -85,7 +86,7 @@ def router(files: FileService, links: FileLinks) -> APIRouter:
         await files.check(session_id)
         expires = int(time.time()) + body.expires_seconds
         token = links.make(session_id, body.path, body.method, expires)
-        url = str(request.base_url).rstrip("/") + LINKED.format(token=token)
+        url = (settings.public_url or str(request.base_url)).rstrip("/") + LINKED.format(token=token)
         return reply(LinkOut(url=url, expires_at=timestamp(expires)))
 
     @routes.get(LINKED, response_class=Response, responses=_READ | failures(416) | _FILE, summary="Download by a link")
