@@ -26,7 +26,7 @@ from support.state_dir import open_state_dir
 from support.threads import Desk
 
 AGENTS = ("pi", "opencode", "sandbox-agent", "opencode-acp", "codex", "pi-acp", "claude", "gemini")
-PATIENCE = Patience(start=45, health=5, request=60, quiet=1.0, hung=12)
+PATIENCE = Patience(start=90, health=5, request=60, quiet=1.0, hung=12)
 
 
 class AgentTown(Town):

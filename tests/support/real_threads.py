@@ -47,6 +47,7 @@ from support.machine import containers, delete_container, init_pid, runtime
 from support.scripted_harness import PATIENCE, SETTINGS
 from support.state_dir import open_state_dir, unmount_below
 from support.threads import REF, STEADY, Desk, Shelf, text_of
+from support.waiting import PATIENCE as PATIENCE_SECONDS
 from support.waiting import until
 
 REAL = replace(STEADY, resolve_seconds=15.0, retry_seconds=0.2, poll_seconds=0.2)
@@ -212,7 +213,8 @@ async def there(desk: Desk, session_id: str, path: str) -> bool:
 
 async def opened(desk: Desk) -> None:
     """The thread has begun: something was said, and there is a file."""
-    await desk.talk("write /workspace/a.txt kelp\nsay the password is kelp", "m0")
+    script = "write /workspace/a.txt kelp\nsay the password is kelp"
+    await desk.talk(script, "m0", seconds=3 * PATIENCE_SECONDS)  # some agents take long to start on a busy machine
 
 
 async def only(town: Town, *sandboxes: str) -> None:
