@@ -15,7 +15,22 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = ("runbook", "pool", "events", "models", "network")
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
-FILES = (".json", ".img", ".log", ".md", ".yaml", ".toml", ".py", ".db", ".lock", ".com", ".org", ".sh", ".conf")
+FILES = (
+    ".json",
+    ".img",
+    ".log",
+    ".md",
+    ".yaml",
+    ".toml",
+    ".py",
+    ".db",
+    ".lock",
+    ".com",
+    ".org",
+    ".sh",
+    ".conf",
+    ".db.reserve",
+)
 
 
 def events_of(page: str) -> set[str]:
@@ -61,14 +76,25 @@ def _trees() -> tuple[ast.Module, ...]:
     return tuple(ast.parse(path.read_text()) for path in sorted((ROOT / "src/holdfast").rglob("*.py")))
 
 
-def _logged_in(tree: ast.Module) -> Iterator[str]:
-    known = {
+def _assigned(tree: ast.Module) -> dict[str, ast.expr]:
+    return {
         target.id: node.value
         for node in ast.walk(tree)
         if isinstance(node, ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
+
+
+@cache
+def _constants() -> dict[str, ast.expr]:
+    """Of all modules, for those that import one."""
+    every = [_assigned(tree) for tree in _trees()]
+    return {name: value for one in every for name, value in one.items() if name.isupper()}
+
+
+def _logged_in(tree: ast.Module) -> Iterator[str]:
+    known = {**_constants(), **_assigned(tree)}
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
         func = call.func
         if isinstance(func, ast.Attribute) and func.attr in LEVELS and call.args and _is_log(func.value):

@@ -3,10 +3,11 @@
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from holdfast.broker.git.hosts import GitHost, GitSettings
 from holdfast.daemon.provider_config import KeyConfig, is_here
@@ -15,8 +16,8 @@ from holdfast.daemon.setting_types import Name
 _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?")
 
 
-class GitCredential(BaseModel):
-    """One server. ``key`` says where the token is; without, it gets none."""
+class Access(BaseModel):
+    """Who we are to a server, and what may be done there. ``key`` says where the token is; without, it gets none."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -24,6 +25,13 @@ class GitCredential(BaseModel):
     key: KeyConfig | None = None
     paths: tuple[Name, ...] = ("*",)
     push: bool = True
+
+
+class GitCredential(Access):
+    """One server. Some owners and threads may have another access than the rest."""
+
+    owners: Mapping[Name, Access] = Field(default_factory=dict)
+    threads: Mapping[Name, Access] = Field(default_factory=dict)
     url: str = ""
     ca_file: str = ""
 
@@ -45,7 +53,12 @@ class GitCredential(BaseModel):
     @model_validator(mode="after")
     def _no_token_in_the_clear(self) -> "GitCredential":
         parts = urlsplit(self.url)
-        if self.key is not None and parts.scheme == "http" and not is_here(parts.hostname or ""):
+        everybody = (self, *self.owners.values(), *self.threads.values())
+        if (
+            any(one.key is not None for one in everybody)
+            and parts.scheme == "http"
+            and not is_here(parts.hostname or "")
+        ):
             raise ValueError("url: must be https where a token is sent, unless it is on this machine")
         return self
 
@@ -70,16 +83,14 @@ GitCredentials = Annotated[Mapping[str, GitCredential], BeforeValidator(_from_te
 
 
 def git_settings(credentials: Mapping[str, GitCredential], user_name: str, user_email: str) -> GitSettings:
-    hosts = {
-        name: GitHost(
-            name,
-            entry.key.source() if entry.key else None,
-            entry.username,
-            entry.paths,
-            entry.push,
-            entry.url,
-            entry.ca_file,
-        )
-        for name, entry in credentials.items()
-    }
-    return GitSettings(hosts, user_name, user_email)
+    return GitSettings({name: _host(name, entry) for name, entry in credentials.items()}, user_name, user_email)
+
+
+def _host(name: str, entry: GitCredential) -> GitHost:
+    def seen_by(access: Access) -> GitHost:
+        key = access.key.source() if access.key else None
+        return GitHost(name, key, access.username, access.paths, access.push, entry.url, entry.ca_file)
+
+    owners = {owner: seen_by(access) for owner, access in entry.owners.items()}
+    threads = {pattern: seen_by(access) for pattern, access in entry.threads.items()}
+    return replace(seen_by(entry), owners=owners, threads=threads)

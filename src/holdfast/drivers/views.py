@@ -69,7 +69,7 @@ class Views:
 
     def place_of(self, path: Path, *, lower: bool = False) -> Path:
         """Where the runtime finds it. ``lower``: an image has several such directories beside each other."""
-        path = source_of(path)
+        path = source_of(path).absolute()
         for disk in self.translation.disks:
             if path.is_relative_to(disk):
                 return self._show(disk, _DISK) / path.relative_to(disk)

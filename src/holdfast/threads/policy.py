@@ -27,6 +27,7 @@ def account_of(row: ThreadRow, defaults: AgentDefaults, channel: str, turn_id: s
         limits=tighter(chosen.limits or Limits(), defaults.thread_limits),
         owner_limits=_of(row.owner, defaults.owner_limits) or Limits(),
         retry_broken_streams=bool(chosen.retry_broken_streams),
+        thread_key=row.key,
     )
 
 

@@ -54,8 +54,9 @@ async def test_a_create_takes_what_is_ready(house: House) -> None:
         view = await service.create(
             CreateRequest(metadata={"a": "b"}, ttl_seconds=7), idempotency_key=None, caller=ROOT
         )
-        assert house.driver.calls[calls:] == [], "no driver call stands between a caller and a pooled sandbox"
         assert view.id in ready
+        own = [call for call in house.driver.calls[calls:] if call[1] == view.id]  # a refill may have begun by now
+        assert own == [], "no driver call stands between a caller and a pooled sandbox"
         assert (view.status, view.metadata, view.ttl_seconds) == (Status.ACTIVE, {"a": "b"}, 7)
         assert (view.created_at, view.expires_at) == (house.clock.now, house.clock.now + 7)
         assert (await run(service, view.id, "echo $SANDBOX_ID")).stdout == f"{view.id}\n".encode()

@@ -7,6 +7,8 @@ from holdfast.broker.models.keys import CommandKey, EnvKey, FileKey
 from holdfast.daemon.config import Config
 from holdfast.daemon.git_setting import git_settings
 
+pytestmark = pytest.mark.anyio
+
 
 def test_each_server_has_its_own() -> None:
     config = Config.model_validate(
@@ -30,6 +32,31 @@ def test_each_server_has_its_own() -> None:
     assert (found.user_name, found.user_email) == ("Holdfast", "holdfast@localhost")
 
 
+async def test_owners_and_threads_have_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ALL", "ADA", "BOT"):
+        monkeypatch.setenv(name, f"token-of-{name}")
+    entry = {
+        "key": {"env": "ALL"},
+        "url": "https://real.example",
+        "owners": {"ada": {"key": {"env": "ADA"}, "push": False}},
+        "threads": {"slack:T1:*": {"key": {"env": "BOT"}, "paths": ["bots/*"]}, "dm:*": {}},
+    }
+    config = Config.model_validate({"git_credentials": {"github.com": entry}})
+    host = git_settings(config.git_credentials, "", "").hosts["github.com"]
+
+    async def token(owner: str, thread: str) -> str | None:
+        key = host.for_thread(owner, thread).key
+        return None if key is None else await key.get()
+
+    assert await token("bob", "web:1") == "token-of-ALL"
+    assert await token("ada", "web:1") == "token-of-ADA"
+    assert await token("ada", "slack:T1:C1") == "token-of-BOT"
+    assert await token("ada", "dm:U1") is None
+    assert not host.for_thread("ada", "x").push and host.for_thread("bob", "x").push
+    assert not host.for_thread("bob", "slack:T1:x").allows("acme/tool")
+    assert host.for_thread("ada", "x").base_url == "https://real.example"
+
+
 def test_the_environment_has_it_as_json() -> None:
     config = Config.model_validate({"git_credentials": '{"github.com": {"key": {"env": "T"}}}'})
     assert config.git_credentials["github.com"].key is not None
@@ -45,6 +72,8 @@ def test_the_environment_has_it_as_json() -> None:
         ({"github.com": {"key": {"env": "A", "file": "/b"}}}, "exactly one of"),
         ({"github.com": {"token": "secret"}}, "not permitted"),
         ({"github.com": {"url": "http://10.0.0.1", "key": {"env": "T"}}}, "must be https where a token is sent"),
+        ({"github.com": {"url": "http://10.0.0.1", "owners": {"a": {"key": {"env": "T"}}}}}, "must be https where"),
+        ({"github.com": {"owners": {"a": {"url": "https://x"}}}}, "not permitted"),
         ({"github.com": {"url": "ftp://x"}}, "must be a URL"),
         ({"github.com": {"url": "https://me:secret@x"}}, "must be a URL"),
     ],

@@ -22,6 +22,15 @@ class GitHost:
     """Where it really is, if not at ``https://name``; without a slash at the end."""
     ca_file: str = ""
     """Certificates in PEM that vouch for it, beside those that this machine trusts anyway."""
+    owners: Mapping[str, "GitHost"] = field(default_factory=dict)
+    """The same server, as it is for threads of these owners."""
+    threads: Mapping[str, "GitHost"] = field(default_factory=dict)
+    """And for threads whose key is like one of these patterns; the first counts, and before the owner."""
+
+    def for_thread(self, owner: str, key: str) -> "GitHost":
+        """The server as this thread is to see it."""
+        named = next((host for pattern, host in self.threads.items() if fnmatchcase(key, pattern)), None)
+        return named or self.owners.get(owner, self)
 
     @property
     def base_url(self) -> str:

@@ -48,10 +48,12 @@ class GitProxy:
         request = visit.request
         try:
             asked = parse(request.method, visit.rest, request.rel_url.raw_query_string)
-            host = self._allowed(asked)
+            host = self._known(asked)
             account = await self._books.account(visit.session_id, None)
             if account is None:
                 raise NotGit("this sandbox belongs to no thread (any more), so it reaches no git server through here")
+            host = host.for_thread(account.owner, account.thread_key)
+            _check_allowed(asked, host)
             headers = await self._headers(request, host)
         except NotGit as refusal:
             log.info("git.refused", session_id=visit.session_id, path=visit.rest, why=str(refusal))
@@ -73,15 +75,11 @@ class GitProxy:
         )
         return response
 
-    def _allowed(self, asked: GitRequest) -> GitHost:
+    def _known(self, asked: GitRequest) -> GitHost:
         host = self._settings.hosts.get(asked.host.lower())
         if host is None:
             known = ", ".join(sorted(self._settings.hosts)) or "none"
             raise NotGit(f"Holdfast knows no git server {asked.host}; its configuration (git_credentials) has {known}")
-        if not host.allows(asked.repository):
-            raise NotGit(f"{asked.repository} on {host.name} is not among the paths that git_credentials allows")
-        if asked.service == PUSH and not host.push:
-            raise NotGit(f"git_credentials does not allow to push to {host.name}")
         return host
 
     async def _headers(self, request: web.BaseRequest, host: GitHost) -> dict[str, str]:
@@ -142,6 +140,14 @@ class GitProxy:
     async def close(self) -> None:
         if self._client is not None:
             await self._client.close()
+
+
+def _check_allowed(asked: GitRequest, host: GitHost) -> None:
+    """Raises ``NotGit``."""
+    if not host.allows(asked.repository):
+        raise NotGit(f"{asked.repository} on {host.name} is not among the paths that git_credentials allows")
+    if asked.service == PUSH and not host.push:
+        raise NotGit(f"git_credentials does not allow to push to {host.name}")
 
 
 async def _body(request: web.BaseRequest) -> AsyncIterator[bytes]:

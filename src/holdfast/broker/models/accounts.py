@@ -38,6 +38,8 @@ class Account:
     owner_limits: Limits = field(default_factory=Limits)
     retry_broken_streams: bool = False
     """Whether a turn that lost its model in the middle of an answer is to be asked once more."""
+    thread_key: str = ""
+    """What its users call the thread."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ HOST = "git.example.com"
 
 class OneThread(NoBooks):
     async def account(self, session_id: str, _channel_tag: str | None, /) -> Account | None:
-        return Account("thr_1", "root", "default", None) if session_id == "ses_1" else None
+        return Account("thr_1", "root", "default", None, thread_key="web:1") if session_id == "ses_1" else None
 
 
 class Broker:
@@ -100,6 +100,22 @@ async def test_clone_fetch_and_push(server: GitServer, host: GitHost, tmp_path: 
         await run("pull", "-q", "origin", "main", cwd=two)
         assert (two / "large").read_bytes() == (one / "large").read_bytes()
     assert git("log", "-1", "--format=%s", "main", cwd=server.root / "acme/tool.git") == "second\n"
+
+
+async def test_a_thread_uses_the_token_of_its_owner_or_its_own(
+    server: GitServer, host: GitHost, tmp_path: Path
+) -> None:
+    wrong = replace(host, key=FixedKey("ghp_wrong"))
+    for name, changed in (
+        ("owner", replace(wrong, owners={"root": host, "ada": wrong})),
+        ("thread", replace(wrong, owners={"root": wrong}, threads={"dm:*": wrong, "web:*": host})),
+    ):
+        async with broker(changed) as here:
+            await run("clone", "-q", f"{here.url}/{HOST}/acme/tool.git", str(tmp_path / name))
+    narrow = replace(host, threads={"web:1": replace(host, paths=("other/*",))})
+    async with broker(narrow) as here:
+        said = await complaint("clone", f"{here.url}/{HOST}/acme/tool.git", str(tmp_path / "refused"))
+        assert "not among the paths" in said
 
 
 async def test_a_server_behind_the_hosts_own_proxy(server: GitServer, host: GitHost, tmp_path: Path) -> None:
