@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, sync_playwright
 from support.daemon import DaemonProcess
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not longer: Playwright has a loop in this thread, where others want one of their own
 def browser() -> Iterator[Browser]:
     program = shutil.which("chromium-headless-shell")
     if program is None:
@@ -20,7 +20,7 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def daemon() -> Iterator[DaemonProcess]:
     with DaemonProcess(driver="process") as daemon:
         yield daemon
