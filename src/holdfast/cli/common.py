@@ -21,6 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
 
 _META = "holdfast."
+_CONTROL = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (0x09, 0x0A)}
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
@@ -111,8 +112,19 @@ def show_json(value: object) -> None:
     click.echo(json.dumps(plain(value), ensure_ascii=False))
 
 
+def harmless(text: str) -> str:
+    """Without what a terminal would take for commands: it comes out of a sandbox."""
+    return text.translate(_CONTROL)
+
+
+def one_line(text: str) -> str:
+    """Harmless, and in one line and one field."""
+    return harmless(text).replace("\t", " ").replace("\n", " ")
+
+
 def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> None:
-    """A table on a terminal; lines of tab-separated fields for everything else."""
+    """A table on a terminal; lines of tab-separated fields for everything else. Names in it may be strangers'."""
+    rows = [[one_line(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         for row in (heads, *rows):
             click.echo("\t".join(row))
@@ -139,7 +151,7 @@ def report(code: str, message: str, *, as_json: bool, request_id: str | None = N
         click.echo(json.dumps({"error": error}, ensure_ascii=False), err=True)
     else:
         shown = f" (request id {request_id})" if request_id else ""
-        click.echo(f"holdfast: {message}{shown}", err=True)
+        click.echo(f"holdfast: {harmless(message)}{shown}", err=True)
 
 
 def pairs(values: Sequence[str], option: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import ask, connection, show_json, wants_json
+from holdfast.cli.common import ask, connection, one_line, show_json, wants_json
 from holdfast.cli.lookup import find_session
 from holdfast.cli.progress import bar
 from holdfast.errors import FileMissing
@@ -168,7 +168,7 @@ async def _copy_folder(origin: Side, goal: Side, path: str, progress: Callable[[
     assert origin.files is not None
     done = await origin.files.download_folder(origin.place.path, path, progress=progress)
     for name in done.left_out:
-        click.echo(f"holdfast: left out {name}: a link that leads out of the folder", err=True)
+        click.echo(f"holdfast: left out {one_line(name)}: a link that leads out of the folder", err=True)
     return done.bytes
 
 

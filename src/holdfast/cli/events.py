@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import ask, connection, show_json, wants_json
+from holdfast.cli.common import ask, connection, one_line, show_json, wants_json
 from holdfast.cli.lookup import find_session
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def line(event: "SessionEvent") -> str:
     why = [_words(event.data[name]) for name in ("reason", "error", "text", "message") if event.data.get(name)]
     whose = event.thread_key or str(event.session_id)
     words = (str(event.seq), event.at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"), event.kind, whose)
-    return "\t".join((*words, ": ".join(why).replace("\t", " ").replace("\n", " "))).rstrip()
+    return "\t".join((*words, one_line(": ".join(why)))).rstrip()
 
 
 def _words(told: object) -> str:

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import ask, connection, show_json, show_table, wants_json
+from holdfast.cli.common import ask, connection, harmless, show_json, show_table, wants_json
 from holdfast.cli.lookup import find_session
 from holdfast.cli.ls import size, span
-from holdfast.cli.thread_screen import harmless
 
 if TYPE_CHECKING:
     from holdfast.sdk import Client, ProcessInfo

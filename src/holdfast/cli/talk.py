@@ -12,9 +12,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Protocol, TypeVar
 
 from holdfast.cli.chat_commands import ChatCommands, about
-from holdfast.cli.common import report, show_json
+from holdfast.cli.common import harmless, report, show_json
 from holdfast.cli.named_files import Named, named_files
-from holdfast.cli.thread_screen import Screen, chosen, dimmed, harmless, live_area, to_stdout
+from holdfast.cli.thread_screen import Screen, chosen, dimmed, live_area, to_stdout
 from holdfast.cli.typed_lines import TypedLines
 from holdfast.errors import BadInput, HoldfastError, NotFound, ThreadNotFound, WrongState
 from holdfast.protocol.thread_files import upload_path

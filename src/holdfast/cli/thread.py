@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.common import ask, connection, plain, show_json, show_table, wants_json
+from holdfast.cli.common import ask, connection, harmless, plain, show_json, show_table, wants_json
 from holdfast.cli.ls import span
 from holdfast.cli.thread_options import thread_options, wishes
-from holdfast.cli.thread_screen import harmless
 
 if TYPE_CHECKING:
     from holdfast.sdk import Client, Line, ThreadEvent, ThreadInfo
@@ -68,7 +67,7 @@ def resolve(thread_key: str, model: str | None, channel: str, owner: str | None,
     if wants_json():
         show_json(found)
     else:
-        click.echo(f"holdfast: {found.how}{f' ({found.why})' if found.why else ''}", err=True)
+        click.echo(f"holdfast: {found.how}{f' ({harmless(found.why)})' if found.why else ''}", err=True)
         click.echo(found.session_id)
 
 

@@ -1,6 +1,5 @@
 """What happens in a turn, as it looks in a terminal: the answer on standard output, all the rest on standard error."""
 
-import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.common import harmless
 from holdfast.cli.live_area import Live, LiveArea
 from holdfast.cli.tool_lines import Tool
 from holdfast.protocol.turn_events import AgentStatus, Kind, StopReason
@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 
 Write = Callable[[str], None]
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _BOXES = {"completed": "[x]", "in_progress": "[>]"}
-
-
-def harmless(text: str) -> str:
-    """Without what a terminal would take for commands: it comes out of a sandbox."""
-    return _CONTROL.sub("", text)
 
 
 def to_stdout(text: str) -> None:

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import ask, connection, show_json, show_table, wants_json
-from holdfast.cli.thread_screen import harmless
+from holdfast.cli.common import ask, connection, harmless, show_json, show_table, wants_json
 
 if TYPE_CHECKING:
     from holdfast.sdk import Usage

@@ -55,7 +55,8 @@ def find(
         given_key = api_key  # a file in the directory one happens to be in must not send the variable's key elsewhere
     key = given_key
     if not key and (url == local_url or is_here):  # never send this machine's key elsewhere
-        key = settings.api_key or next((found for place in dirs if (found := _read(place / "api_key"))), None)
+        named = settings.state_dir is not None
+        key = settings.api_key or next((found for place in dirs if (found := _key_in(place, named=named))), None)
         if not key:
             raise Unauthorized(_no_key_here(url, dirs))
     if not key:
@@ -105,6 +106,17 @@ def _url_in(place: Path) -> str | None:
     except (ValueError, AttributeError):
         return None
     return url if isinstance(url, str) else None
+
+
+def _key_in(place: Path, *, named: bool) -> str | None:
+    """A directory that a file names may be a stranger's, as that file may be: a link in it that leads out of it would
+    have us send some other secret of this machine to the address beside it."""
+    path = place / "api_key"
+    try:
+        leads_out = named and not path.resolve().is_relative_to(place.resolve())
+    except (OSError, RuntimeError):  # it is closed to us, or its links go in circles
+        return None
+    return None if leads_out else _read(path)
 
 
 def _read(path: Path) -> str | None:

@@ -1,6 +1,7 @@
 """The command line, run in this process against the real API."""
 
 import json
+import re
 import resource
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from types import ModuleType
 import pytest
 
 from fakes.api_server import RunningApi, running_api
-from holdfast.cli import ls
+from holdfast.cli import common, ls
 from holdfast.cli.main import VERBS, run
 from holdfast.drivers.base import Check
 from holdfast.errors import ConfigError, RuntimeUnavailable
@@ -394,6 +395,28 @@ def test_events(cli: Cli, api: RunningApi) -> None:
         "gap",
         "the events up to here are no longer kept",
     ]
+
+
+HOSTILE = "a\x1b]52;c;ZXZpbA==\x07b\x9b2J\rc"
+"""Has some terminals change the clipboard, clear the screen, and write over the line."""
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_what_comes_out_of_a_sandbox_gives_a_terminal_no_commands(
+    cli: Cli, api: RunningApi, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    """Directories, questions of agents and errors are named by whoever is in there."""
+    api.events.add("thread.question", text=HOSTILE)
+    assert cli("events", "--no-follow").out.endswith("\ta]52;c;ZXZpbA==b2Jc\n")
+    common.report("failed", HOSTILE, as_json=False)
+    assert capsys.readouterr().err == "holdfast: a]52;c;ZXZpbA==b2Jc\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    common.show_table(("ID", "CWD"), [("1", f"/{HOSTILE}\n2\tx")], "none")
+    shown = capsys.readouterr().out
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown)
+    assert len(shown.splitlines()) == 2, shown
 
 
 def test_following_events_ends_with_an_interrupt(api: RunningApi) -> None:

@@ -91,3 +91,31 @@ def test_a_configuration_file_cannot_have_the_variables_key_sent_elsewhere(state
     (state / "api_key").unlink()
     with pytest.raises(Unauthorized):
         find(env=env, config=config)
+
+
+@pytest.mark.parametrize("url", ["http://attacker.example", "http://127.0.0.1:6666"])
+def test_a_link_in_a_strangers_directory_does_not_have_our_key_sent_there(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    """A repository can hold links as well as files."""
+    theirs = tmp_path / "clone" / "state"
+    theirs.mkdir(parents=True)
+    (theirs / "daemon.json").write_text(json.dumps({"url": url}))
+    (theirs / "api_key").symlink_to(state / "api_key")
+    (theirs.parent / "holdfast.yaml").write_text("state_dir: state\n")
+    monkeypatch.chdir(theirs.parent)
+    with pytest.raises(Unauthorized):
+        find(env={})
+    (theirs / "api_key").unlink()
+    (theirs / "api_key").symlink_to("api_key")
+    with pytest.raises(Unauthorized):
+        find(env={})
+
+
+def test_a_key_may_be_a_link_where_that_stays_in_the_directory(state: Path, tmp_path: Path) -> None:
+    """As secrets are mounted."""
+    (state / "api_key").rename(state / "mounted")
+    (state / "api_key").symlink_to("mounted")
+    config = tmp_path / "holdfast.yaml"
+    config.write_text(f"state_dir: {state}\n")
+    assert find(env={}, config=config) == Endpoint("http://127.0.0.1:9000", "from-file")
