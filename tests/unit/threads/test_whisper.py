@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import NotTranscribed
-from holdfast.threads import whisper
+from holdfast.threads import whisper, whisper_child
 from holdfast.threads.voice import NoTranscriber
 from holdfast.threads.whisper import Whisper
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 ENGINE = """
-import os, time
+import os, resource, time
 class Segment:
     def __init__(self, text): self.text = text
 class Samples(bytes):
@@ -28,6 +28,9 @@ def decode_audio(file):
     if said == "hang": time.sleep(600)
     if said == "break": raise ValueError(f"this is no audio: {file.name}")
     if said == "env": said = " ".join(sorted(os.environ))
+    if said == "memory":
+        said = f"{resource.getrlimit(resource.RLIMIT_DATA)[1]} " + open("/proc/self/oom_score_adj").read()
+    if said == "long": return Samples(b"x" * int(os.environ["TMPDIR"]))
     if said == "rights": said = f"{os.getuid()} {os.getgid()} {os.getgroups()}"
     return Samples(said.encode())
 class WhisperModel:
@@ -82,6 +85,29 @@ async def test_a_file_is_decoded_by_nobody(model: Path, tmp_path: Path) -> None:
     secret = file(tmp_path, "rights")
     secret.chmod(0o600)
     assert (await Whisper(model).transcribe(secret)).startswith("65534 65534 []")
+
+
+@pytest.mark.usefixtures("engine")
+async def test_a_file_may_take_half_of_the_free_memory(model: Path, tmp_path: Path) -> None:
+    """And if that is too much, it is the one whom the kernel ends."""
+    limit, score = (await Whisper(model).transcribe(file(tmp_path, "memory"))).split()
+    assert 0 < int(limit) < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") + (1 << 30)
+    assert score == "1000"
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("size", [65 << 20, 513 << 20])
+async def test_a_file_that_is_longer_than_that(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """Whether the decoder finds no room, or has sent more than it may have."""
+    child = tmp_path / "child.py"
+    source = Path(whisper_child.__file__).read_text()
+    child.write_text(source.replace("free // 2, _LEAST_ROOM", "0, 64 << 20").replace("taken + room", "512 << 20"))
+    monkeypatch.setattr(whisper, "_CHILD", child)
+    monkeypatch.setenv("TMPDIR", str(size))
+    with pytest.raises(NotTranscribed, match="too long for the memory"):
+        await Whisper(model).transcribe(file(tmp_path, "long"))
 
 
 @pytest.mark.usefixtures("engine")
