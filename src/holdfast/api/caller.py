@@ -1,5 +1,6 @@
 """The caller of a request: put into the ASGI scope by the guard, taken out by the routes that ask who it is."""
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import Depends
@@ -10,10 +11,25 @@ from holdfast.errors import Unauthorized
 from holdfast.keys.types import Caller
 
 _CALLER = "holdfast.caller"
+_ADMITTED = "holdfast.admitted"
 
 
 def put_caller(scope: Scope, caller: Caller) -> None:
     scope[_CALLER] = caller
+    admit(scope)
+
+
+def admit(scope: Scope) -> None:
+    """Whoever sent this has a key, or a link that is one: the server closes connections of others first.
+
+    In the state, which is one for all copies of a scope.
+    """
+    scope.get("state", {})[_ADMITTED] = True
+
+
+def is_admitted(scope: Mapping[str, object]) -> bool:
+    state = scope.get("state")
+    return isinstance(state, dict) and _ADMITTED in state
 
 
 def caller_in(scope: Scope) -> Caller | None:

@@ -2,8 +2,9 @@
 
 The server itself waits for ever: for the head of a request, for its body, for a client that does not read. Some hundred
 half-open requests would make the API deaf, and nobody needs a key for them. Here each connection is in one phase, and
-once a second somebody goes round and closes what has taken too long. When there are too many, the oldest that has no
-whole request under way makes room: so who has a key, the operator first of all, gets in.
+once a second somebody goes round and closes what has taken too long. When there are too many, the oldest that has shown
+no key yet makes room, whatever it is at; else the oldest that has no whole request under way: so who has a key, the
+operator first of all, gets in.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from typing import Any, ClassVar
 
 import structlog
 
+from holdfast.api.caller import is_admitted
 from holdfast.api.proxies import TrustedProxies
 from holdfast.daemon.whole_replies import WholeReplies
 from holdfast.errors import BadRequest, HeadTooLarge, HoldfastError, RequestTimeout, TooManyConnections
@@ -28,7 +30,7 @@ LEAST_BODY_BYTES = 4 << 10
 """So much of a body comes within each ``body_seconds``, or all that is left of it."""
 LEAVING_SECONDS = 2.0
 UNREAD_SECONDS = 300.0
-"""How long a client may take nothing of what was sent to it."""
+"""How long a client may take nothing of what was sent to it; one without a key, as long as it may be idle."""
 
 log = structlog.get_logger(__name__)
 
@@ -96,7 +98,9 @@ class Doorkeeper:
 
     def _make_room(self, among: Iterable["GuardedProtocol"], new: "GuardedProtocol") -> bool:
         self._tell(len(new.connections))
-        oldest = next((one for one in among if one.phase is not Phase.BUSY), None)
+        oldest = next((one for one in among if not one.is_known and one is not new), None)
+        if oldest is None:
+            oldest = next((one for one in among if one.phase is not Phase.BUSY), None)
         if oldest is None:
             return False
         self.forget(oldest)
@@ -131,6 +135,13 @@ class GuardedProtocol(WholeReplies):
         self._body_bytes = 0
         self._too_much = False
         self._unread = (0, 0.0)
+        self._known = False
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a key, or a link that is one, came with any request so far."""
+        self._known = self._known or (self.cycle is not None and is_admitted(self.cycle.scope))
+        return self._known
 
     # -- what the server's own protocol is told ----------------------------------------------------------------------
 
@@ -165,6 +176,7 @@ class GuardedProtocol(WholeReplies):
 
     def on_message_begin(self) -> None:
         self._enter(Phase.HEAD)
+        self._known = self.is_known  # the next request has a scope of its own
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -227,7 +239,7 @@ class GuardedProtocol(WholeReplies):
         waiting = self.transport.get_write_buffer_size()
         if waiting != self._unread[0] or not waiting:
             self._unread = (waiting, now)
-        return now - self._unread[1] > UNREAD_SECONDS
+        return now - self._unread[1] > (UNREAD_SECONDS if self.is_known else self.door.settings.idle_seconds)
 
     def _refuse_late(self, why: str) -> None:
         if self.cycle is not None and not self.cycle.response_complete and self.cycle.response_started:

@@ -11,6 +11,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from websockets.asyncio.client import connect
 
+from holdfast.api.caller import admit
 from holdfast.daemon import doorkeeper
 from holdfast.daemon.doorkeeper import Doorkeeper, DoorSettings
 
@@ -20,6 +21,8 @@ GET = b"GET /now HTTP/1.1\r\nhost: x\r\n\r\n"
 QUICK = DoorSettings(
     head_seconds=0.3, body_seconds=0.3, idle_seconds=0.3, max_connections=8, max_connections_per_peer=8
 )
+KEYED = ("/stream", "/read", "/flood")
+"""What only who has a key is given here."""
 LONG = 1.5
 """Several times as long as anything may take."""
 
@@ -31,6 +34,8 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
         while (message := await receive())["type"] == "websocket.receive":
             await send({"type": "websocket.send", "text": message["text"]})
         return
+    if scope["path"] in KEYED:
+        admit(scope)
     if scope["path"] == "/stream":
         await send({"type": "http.response.start", "status": 200, "headers": []})
         for _ in range(5):
@@ -51,7 +56,7 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         for _ in range(1000):
             await send({"type": "http.response.body", "body": bytes(1 << 20), "more_body": True})
-    body = str(size).encode()
+    body = bytes(1 << 20) if scope["path"] == "/big" else str(size).encode()
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
     await send({"type": "http.response.body", "body": body})
 
@@ -206,6 +211,31 @@ async def test_what_is_under_way_makes_no_room() -> None:
             await one.reader.readuntil(b"more")
         assert await (await Caller.dial(port, GET)).refusal() == (503, "too_many_connections")
         assert all([b"end" in await one.rest() for one in busy])
+
+
+@pytest.mark.parametrize("which", ["max_connections", "max_connections_per_peer"])
+async def test_strangers_who_do_not_read_what_they_asked_for_make_room(which: str) -> None:
+    """Several requests at once: the second answer waits for somebody to read the first, so something is under way."""
+    async with served(replace(DoorSettings(), **{which: 8})) as port:  # type: ignore[arg-type]
+        deaf = [await Caller.dial(port, b"GET /big HTTP/1.1\r\nhost: x\r\n\r\n" * 40) for _ in range(8)]
+        for one in deaf:
+            await one.reader.readuntil(b"\r\n\r\n")
+        caller = await Caller.dial(port, GET)
+        try:
+            assert (await caller.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        finally:
+            for one in deaf:
+                one.writer.transport.abort()
+
+
+async def test_what_is_sent_with_a_key_makes_no_room_for_strangers() -> None:
+    async with served(DoorSettings(max_connections=4)) as port:
+        upload = await Caller.dial(port, b"POST /read HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n01234")
+        await asyncio.sleep(0.2)
+        strangers = [await Caller.dial(port, b"GET /now") for _ in range(20)]
+        assert await strangers[0].rest() == b""
+        upload.writer.write(b"56789")
+        assert (await upload.reader.readuntil(b"\r\n\r\n10")).startswith(b"HTTP/1.1 200")
 
 
 async def test_a_client_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

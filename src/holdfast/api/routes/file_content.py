@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
+from holdfast.api.caller import admit
 from holdfast.api.file_links import FileLinks
 from holdfast.api.file_models import EntryOut, LinkOut, MakeLink, UnpackedOut, entry_json, json_reply
 from holdfast.api.file_part_reply import RAW
@@ -92,6 +93,7 @@ def router(files: FileService, links: FileLinks, settings: ApiSettings) -> APIRo
     @routes.get(LINKED, response_class=Response, responses=_READ | failures(416) | _FILE, summary="Download by a link")
     async def linked_download(token: Token, request: Request) -> Response:
         session_id, path = links.open(token, request.method)
+        admit(request.scope)
         return StreamedFile(files, session_id, path)
 
     routes.head(LINKED, include_in_schema=False)(linked_download)
@@ -99,6 +101,7 @@ def router(files: FileService, links: FileLinks, settings: ApiSettings) -> APIRo
     @routes.put(LINKED, response_model=EntryOut, responses=_WRITE, openapi_extra=_BODY, summary="Upload by a link")
     async def linked_upload(token: Token, request: Request) -> Response:
         session_id, path = links.open(token, request.method)
+        admit(request.scope)
         return await put(session_id, path, request, None)
 
     return routes
