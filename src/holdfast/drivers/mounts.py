@@ -124,15 +124,20 @@ def bind(source: Path, target: Path) -> None:
 
 
 def mount_overlay(lower: Path, upper: Path, work: Path, target: Path, *, user_xattr: bool = False) -> None:
-    """Show ``lower`` on ``target``, with all changes kept in ``upper``. Raises OSError.
+    """Show ``lower`` on ``target``, with all changes kept in ``upper``. Raises OSError, also where that is a link.
 
     ``user_xattr``: what the layer remembers is as in one that was mounted in a user namespace.
     """
     marks = ",userxattr" if user_xattr else ""
     options = os.fsencode(f"lowerdir={lower},upperdir={upper},workdir={work}{marks}")
-    if _libc.mount(b"overlay", os.fsencode(target), b"overlay", _MS_NOSUID | _MS_NODEV, options) != 0:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error), str(target))
+    there = os.open(target, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        place = b"/proc/self/fd/%d" % there
+        if _libc.mount(b"overlay", place, b"overlay", _MS_NOSUID | _MS_NODEV, options) != 0:
+            error = ctypes.get_errno()
+            raise OSError(error, os.strerror(error), str(target))
+    finally:
+        os.close(there)
 
 
 def unmount_tree(top: Path) -> None:

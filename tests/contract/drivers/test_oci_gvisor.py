@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import shutil
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from unittest import SkipTest
 
@@ -12,14 +14,16 @@ from contract.drivers.test_oci import OciHarness
 from holdfast.drivers import oci_memory
 from holdfast.drivers.base import SandboxState
 from holdfast.drivers.conformance import DriverConformance, Harness
-from holdfast.drivers.conformance.harness import PATIENCE_SECONDS, eventually
+from holdfast.drivers.conformance.harness import PATIENCE_SECONDS, eventually, read, sandbox, write
 from holdfast.drivers.conformance.isolation import NOTHING, cell
 from holdfast.drivers.conformance.limits import MEMORY_MB, PIDS, limited
 from holdfast.drivers.conformance.memory import bring_back, keeper, put_away
 from holdfast.drivers.oci_config import ID_BASE
+from holdfast.drivers.tree_copy import copy_tree
 from holdfast.errors import DriverQuota, RuntimeUnavailable, Unavailable
 from holdfast.images.store import ImageStore
 from support.call_conformance import SystemCallConformance
+from support.places import made
 from support.state_dir import open_state_dir
 
 pytestmark = pytest.mark.anyio
@@ -129,8 +133,33 @@ class TestGvisor(DriverConformance):
             assert not await bring_back(box, hub, box.driver)
             assert not half.exists()
 
+    async def test_a_link_in_its_root_leads_no_layer_to_the_host(self, harness: OciHarness) -> None:
+        """The host mounts the layers. A name that one image has and another has not is the session's own meanwhile."""
+        layout = harness.keep_dir() / "layout"
+        await asyncio.to_thread(copy_tree, harness.image.layout, layout)
+        (layout / "extra").mkdir()
+        os.chown(layout / "extra", ID_BASE, ID_BASE)
+        more, bait = replace(harness.image, name="more", layout=layout), made(harness.keep_dir() / "bait")
+        shutil.copy(shutil.which(harness.runtime) or "", bait / "runsc")
+        harness.runtime = str(bait / "runsc")
+        snapshots = [harness.keep_dir() / name for name in ("with", "without")]
+        forged = f"#!/bin/sh\ntouch {bait}.taken\nexit 1\n".encode()
+        async with cell(harness, writable_root=True, image=more) as box:
+            await write(box, "/extra/runsc", forged)
+            assert (await box.run("chmod 755 /extra/runsc")).exit_code == 0
+            await box.driver.snapshot(box.handle, snapshots[0])
+        async with sandbox(harness, snapshots[0], writable_root=True) as box:
+            assert (await box.run(f"rmdir /extra && ln -s {bait} /extra")).exit_code == 0
+            await box.driver.snapshot(box.handle, snapshots[1])
+        try:
+            async with sandbox(harness, snapshots[1], writable_root=True, image=more) as box:
+                assert await read(box, "/extra/runsc") == forged, "its layer is not where the image has it"
+        finally:
+            assert not bait.with_suffix(".taken").exists(), "the host has run a file of the sandbox's as its runtime"
+
 
 QUICK = {
+    "test_a_link_in_its_root_leads_no_layer_to_the_host",
     "test_no_signal_from_inside_ends_it",
     "test_it_cannot_be_read_changed_or_limited",
     "test_what_was_put_on_disk_goes_on",
