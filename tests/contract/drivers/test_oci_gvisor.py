@@ -133,6 +133,14 @@ class TestGvisor(DriverConformance):
             assert not await bring_back(box, hub, box.driver)
             assert not half.exists()
 
+    async def test_the_log_of_the_runner_cannot_be_written_to(self, harness: OciHarness) -> None:
+        """It lies on the host's disk, without a limit; and gVisor opens to all what PID 1 has open."""
+        async with cell(harness) as box:
+            log = harness.state_dir / "oci" / box.handle / "runner.log"
+            before = log.read_bytes()
+            await box.run("for fd in {0..40}; do echo flood > /proc/1/fd/$fd; done")
+            assert log.read_bytes() == before
+
     async def test_a_link_in_its_root_leads_no_layer_to_the_host(self, harness: OciHarness) -> None:
         """The host mounts the layers. A name that one image has and another has not is the session's own meanwhile."""
         layout = harness.keep_dir() / "layout"
@@ -159,6 +167,7 @@ class TestGvisor(DriverConformance):
 
 
 QUICK = {
+    "test_the_log_of_the_runner_cannot_be_written_to",
     "test_a_link_in_its_root_leads_no_layer_to_the_host",
     "test_no_signal_from_inside_ends_it",
     "test_it_cannot_be_read_changed_or_limited",
