@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import socket
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -141,6 +142,27 @@ class TestGvisor(DriverConformance):
             await box.run("for fd in {0..40}; do echo flood > /proc/1/fd/$fd; done")
             assert log.read_bytes() == before
 
+    @pytest.mark.parametrize("writable", [False, True])
+    async def test_what_is_masked_is_not_there(self, harness: OciHarness, writable: bool) -> None:
+        """gVisor knows no masks: settings of services in the host's directories, and sockets that it would dial."""
+        layout, shown = harness.keep_dir() / "layout", made(harness.keep_dir() / "shown")
+        await asyncio.to_thread(copy_tree, harness.image.layout, layout)
+        (layout / "shown").mkdir()
+        (made(shown / "etc") / "npmrc").write_text("of the host")
+        (shown / "open").write_text("for all")
+        (shown / "link").symlink_to("open")
+        masked = [f"/shown/{name}" for name in ("etc", "door", "link", "gone/far")]
+        image = replace(harness.image, layout=layout, binds={**harness.image.binds, "/shown": shown}, masked=masked)
+        with socket.socket(socket.AF_UNIX) as door:
+            door.bind(str(shown / "door"))
+            (shown / "door").chmod(0o777)
+            door.listen()
+            async with cell(harness, image=image, writable_root=writable) as box:
+                seen = await box.run("cat /shown/etc/npmrc; echo /shown/etc/*; cat /shown/open")
+                assert seen.stdout == "/shown/etc/*\nfor all", seen
+                dial = "import socket; socket.socket(socket.AF_UNIX).connect('/shown/door')"
+                assert (await box.run(f'python3 -c "{dial}"')).exit_code != 0, "a socket of the host answers"
+
     async def test_a_link_in_its_root_leads_no_layer_to_the_host(self, harness: OciHarness) -> None:
         """The host mounts the layers. A name that one image has and another has not is the session's own meanwhile."""
         layout = harness.keep_dir() / "layout"
@@ -167,6 +189,7 @@ class TestGvisor(DriverConformance):
 
 
 QUICK = {
+    "test_what_is_masked_is_not_there",
     "test_the_log_of_the_runner_cannot_be_written_to",
     "test_a_link_in_its_root_leads_no_layer_to_the_host",
     "test_no_signal_from_inside_ends_it",
