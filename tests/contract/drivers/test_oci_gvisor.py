@@ -163,6 +163,21 @@ class TestGvisor(DriverConformance):
                 dial = "import socket; socket.socket(socket.AF_UNIX).connect('/shown/door')"
                 assert (await box.run(f'python3 -c "{dial}"')).exit_code != 0, "a socket of the host answers"
 
+    async def test_no_name_in_an_image_is_taken_for_a_directory_of_the_host(
+        self, harness: OciHarness, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The host's overlay takes a list of directories, and they may be relative ones."""
+        layout, near = harness.keep_dir() / "layout", made(harness.keep_dir() / "near")
+        await asyncio.to_thread(copy_tree, harness.image.layout, layout)
+        names = ("a", "a:near", "a,lowerdir=near")
+        for name in names:
+            made(layout / name)
+        (near / "file").write_text("of the host")
+        monkeypatch.chdir(near.parent)
+        async with cell(harness, image=replace(harness.image, layout=layout), writable_root=True) as box:
+            for name in names:
+                assert await read(box, f"/{name}/file") is None, name
+
     async def test_a_link_in_its_root_leads_no_layer_to_the_host(self, harness: OciHarness) -> None:
         """The host mounts the layers. A name that one image has and another has not is the session's own meanwhile."""
         layout = harness.keep_dir() / "layout"
@@ -189,6 +204,7 @@ class TestGvisor(DriverConformance):
 
 
 QUICK = {
+    "test_no_name_in_an_image_is_taken_for_a_directory_of_the_host",
     "test_what_is_masked_is_not_there",
     "test_the_log_of_the_runner_cannot_be_written_to",
     "test_a_link_in_its_root_leads_no_layer_to_the_host",
