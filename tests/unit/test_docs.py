@@ -53,6 +53,17 @@ def test_every_setting_is_documented(key: str) -> None:
     assert row in (DOCS / "configuration.md").read_text(), f"docs/configuration.md has no row that begins with {row}"
 
 
+def test_every_proof_that_an_attack_is_stopped_is_there() -> None:
+    """The last column of the tables of attacks in docs/isolation.md names files of tests, or of drivers' suites."""
+    rows = (DOCS / "isolation.md").read_text().partition("## Attacks")[2].splitlines()
+    named = [
+        file for row in rows if row.startswith("| ") for file in re.findall(r"`([\w/]+\.py)`", row.split(" | ")[-1])
+    ]
+    assert len(named) > 20
+    places = (ROOT / "tests", ROOT / "src/holdfast")
+    assert [file for file in named if not any((place / file).exists() for place in places)] == []
+
+
 def test_every_proof_of_a_failure_is_a_test() -> None:
     """The links of docs/failures.md name a test of the file that they lead to."""
     named = re.findall(r"\[(test_\w+)\]\(\.\./(tests/[\w/]+\.py)\)", (DOCS / "failures.md").read_text())

@@ -5,6 +5,7 @@ sandbox anew, with its id, files and shells, as it finishes any create that was 
 """
 
 import asyncio
+import os
 import shutil
 import time
 from dataclasses import replace
@@ -61,7 +62,7 @@ def _copy(config: Config, source: Path, manifest: Manifest) -> None:
     (state / HALF).touch(0o600)
     for name in SECRETS:
         if (source / name).exists():
-            shutil.copy2(source / name, state)
+            _copy_private(source / name, state / name)
     snapshots = state / "snapshots" if config.snapshot_dir is None else config.snapshot_dir / manifest.node
     snapshots.mkdir(mode=0o700, parents=True, exist_ok=True)
     for place in ("sessions", "snapshots"):
@@ -70,9 +71,8 @@ def _copy(config: Config, source: Path, manifest: Manifest) -> None:
     _copy_one(source / "images", state / "images")
     _copy_one(source / "thread-files", config.thread_files_dir or state / "thread-files")
     _copy_workspaces(source, state, manifest)
-    if database is not None:
-        _copy_one(source / DATABASE, database)
-        database.chmod(0o600)
+    if database is not None and (source / DATABASE).exists():
+        _copy_private(source / DATABASE, database)
 
 
 def _check_place(state: Path, database: Path | None, manifest: Manifest, driver: str) -> None:
@@ -85,6 +85,14 @@ def _check_place(state: Path, database: Path | None, manifest: Manifest, driver:
         raise ConfigError(f"the backup's database is {manifest.database}; set database_url to one of that kind")
     if manifest.driver != driver:
         raise ConfigError(f"the backup is of driver {manifest.driver}; set driver to that")
+
+
+def _copy_private(source: Path, target: Path) -> None:
+    """A file that nobody else may read, at no moment: others of the host can enter the state directory."""
+    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with source.open("rb") as read, os.fdopen(fd, "wb") as write:
+        os.fchmod(fd, 0o600)
+        shutil.copyfileobj(read, write)
 
 
 def _copy_one(source: Path, target: Path) -> None:

@@ -7,6 +7,7 @@ we make the system calls ourselves.
 
 import ctypes
 import os
+import stat
 from pathlib import Path
 
 _AT_FDCWD = -100
@@ -24,6 +25,7 @@ _CLONE_NEWNS = 0x20000
 _MS_BIND = 0x1000
 _MS_REC = 0x4000
 _MS_SLAVE = 0x80000
+_MS_RDONLY = 1
 _MS_NOSUID = 2
 _MS_NODEV = 4
 _MNT_DETACH = 2
@@ -116,6 +118,33 @@ def mount_memory(target: Path) -> None:
         raise OSError(error, os.strerror(error), str(target))
 
 
+def mask(base: Path, path: str, empty: Path) -> None:
+    """Put nothing over what is at ``path`` below ``base``; what is behind a link there is left alone. Raises OSError.
+
+    ``empty`` is a file, for all that is no directory.
+    """
+    there = os.open(base, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in path.split("/"):
+            inner = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=there)
+            os.close(there)
+            there = inner
+        mode, place = os.fstat(there).st_mode, b"/proc/self/fd/%d" % there
+        if stat.S_ISDIR(mode):
+            failed = _libc.mount(b"tmpfs", place, b"tmpfs", _MS_RDONLY | _MS_NOSUID | _MS_NODEV, b"mode=755,size=4k")
+        elif not stat.S_ISLNK(mode):
+            failed = _libc.mount(os.fsencode(empty), place, None, _MS_BIND, None)
+        else:
+            failed = 0
+        if failed:
+            error = ctypes.get_errno()
+            raise OSError(error, os.strerror(error), str(base / path))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    finally:
+        os.close(there)
+
+
 def bind(source: Path, target: Path) -> None:
     """Show one thing in another place, as it is. Raises OSError."""
     if _libc.mount(os.fsencode(source), os.fsencode(target), None, _MS_BIND, None) != 0:
@@ -124,15 +153,20 @@ def bind(source: Path, target: Path) -> None:
 
 
 def mount_overlay(lower: Path, upper: Path, work: Path, target: Path, *, user_xattr: bool = False) -> None:
-    """Show ``lower`` on ``target``, with all changes kept in ``upper``. Raises OSError.
+    """Show ``lower`` on ``target``, with all changes kept in ``upper``. Raises OSError, also where that is a link.
 
     ``user_xattr``: what the layer remembers is as in one that was mounted in a user namespace.
     """
     marks = ",userxattr" if user_xattr else ""
     options = os.fsencode(f"lowerdir={lower},upperdir={upper},workdir={work}{marks}")
-    if _libc.mount(b"overlay", os.fsencode(target), b"overlay", _MS_NOSUID | _MS_NODEV, options) != 0:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error), str(target))
+    there = os.open(target, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        place = b"/proc/self/fd/%d" % there
+        if _libc.mount(b"overlay", place, b"overlay", _MS_NOSUID | _MS_NODEV, options) != 0:
+            error = ctypes.get_errno()
+            raise OSError(error, os.strerror(error), str(target))
+    finally:
+        os.close(there)
 
 
 def unmount_tree(top: Path) -> None:

@@ -34,6 +34,8 @@ _GVISOR_THREADS, _GVISOR_MORE_THREADS = 64, 256
 _TERMINALS = 256
 """Of the 4096 that a host has by default."""
 _NOT_LAYERED = frozenset({"proc", "sys", "dev", "tmp", "run", "workspace", ".holdfast"})
+_SPECIAL = frozenset(',:\\"')
+"""What means something in the options of an overlay."""
 
 Json = dict[str, object]
 
@@ -102,12 +104,15 @@ def build(spec: SandboxSpec, host: Host, places: Places, state_dir: Path) -> Jso
 
 def _process(spec: SandboxSpec, host: Host, user: int) -> Json:
     nothing: list[str] = []
+    variables = environment(spec, host.bundle, user)
+    if host.gvisor:  # it lets everybody inside write to what PID 1 has open, and our log has no limit
+        variables["HOLDFAST_SILENT"] = "1"
     sets = ("bounding", "effective", "permitted", "inheritable", "ambient")
     return {
         "terminal": False,
         "user": {"uid": user, "gid": user},
         "args": host.bundle.runner_argv(),
-        "env": [f"{name}={value}" for name, value in environment(spec, host.bundle, user).items()],
+        "env": [f"{name}={value}" for name, value in variables.items()],
         "cwd": "/",
         "capabilities": dict.fromkeys(sets, nothing),
         "noNewPrivileges": True,
@@ -178,12 +183,13 @@ def layered_directories(image: ImageRoot) -> dict[str, Path]:
     """Each top-level directory of an image that a writable root puts a layer over, and where it comes from.
 
     The root itself is the session's own, so one overlay per directory covers everything, and they are mounted inside
-    the sandbox's namespaces: they vanish with it, as root and rootless.
+    the sandbox's namespaces: they vanish with it, as root and rootless. A name that an overlay would take for a list of
+    directories, or for an option, gets no layer: half of it would be a directory of the host. It is empty inside.
     """
     found = {entry.name: Path(entry.path) for entry in os.scandir(image.layout) if entry.is_dir(follow_symlinks=False)}
     for inside, source in image.binds.items():
         found[inside.strip("/")] = source
-    return {name: path for name, path in found.items() if name not in _NOT_LAYERED}
+    return {name: path for name, path in found.items() if name not in _NOT_LAYERED and not _SPECIAL & set(name)}
 
 
 def _overlay(destination: str, lower: Path, places: Places, name: str) -> Json:

@@ -6,6 +6,7 @@ Everything here blocks, for a few milliseconds; the driver calls it in a thread.
 import contextlib
 import json
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -100,7 +101,17 @@ class SandboxHome:
                 with contextlib.suppress(FileExistsError):
                     target.symlink_to(Path(entry.path).readlink())
             elif entry.is_dir(follow_symlinks=False):
-                self._make_directory(target, root, 0o755)
+                self._make_place(target)
+
+    def _make_place(self, target: Path) -> None:
+        """A directory in the session's own root, for a layer to be mounted on.
+
+        The session may have had another image, without that name, and put a link there, which would lead the mount to
+        a directory of the host.
+        """
+        if not stat.S_ISDIR(_mode(target)):
+            remove_tree(target)
+            self._make_directory(target, self._host.outside_id(0), 0o755)
 
     # -- what the host has, and not everybody on it may read -----------------------------------------------------------
 
@@ -123,6 +134,8 @@ class SandboxHome:
 
     def hide_again(self) -> None:
         """Before a sandbox with layers is started that was made some time ago. Raises OSError."""
+        for *_sources, target in self.layers():
+            self._make_place(target)
         layers = {Path(upper): source_of(Path(lower)) for lower, upper in self._overlays()}
         self._hide({upper: source for upper, source in layers.items() if source.parent == Path("/")})
 
@@ -186,3 +199,11 @@ class SandboxHome:
         descriptor = os.open(self._directory / "config.json", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
             json.dump(config, file)
+
+
+def _mode(path: Path) -> int:
+    """0 where nothing is."""
+    try:
+        return path.lstat().st_mode
+    except FileNotFoundError:
+        return 0

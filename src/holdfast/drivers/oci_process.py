@@ -1,6 +1,7 @@
 """The first process of an OCI sandbox, as its runtime has written it down: finding it, ending it, its last words."""
 
 import contextlib
+import os
 import signal
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from holdfast.drivers.host_processes import ProcessId, kill_until_gone, mentioni
 from holdfast.errors import DriverError, DriverTransient
 
 _END_SECONDS = 20.0
+_END_BYTES = 4096
 
 
 def init_process(directory: Path) -> ProcessId | None:
@@ -47,7 +49,14 @@ def kill_init(directory: Path, frozen_as: str | None) -> None:
 def last_words(directory: Path) -> str:
     for name in ("runtime.log", "runner.log"):
         with contextlib.suppress(OSError):
-            lines = (directory / name).read_text(errors="replace").strip().splitlines()
+            lines = _end_of(directory / name).strip().splitlines()
             if lines:
                 return lines[-1][-400:]
     return "no message"
+
+
+def _end_of(path: Path) -> str:
+    """What was written last: nobody knows how long a log is."""
+    with path.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _END_BYTES))
+        return file.read(_END_BYTES).decode(errors="replace")

@@ -21,6 +21,7 @@ from holdfast.drivers.views import Json, Translation, Views
 
 _MACHINE = Path("/run/holdfast/views")
 _USER = "user"
+_EMPTY = "empty"
 _SYS_RESOURCE = 24
 IDMAPPED_LAYERS = (5, 19)
 """The first kernel whose overlays take directories that are shown under other ids."""
@@ -142,9 +143,11 @@ class Stage:
     def enter(self) -> None:
         """In the thread that starts the runtime, and nothing else after that."""
         assert self._views is not None
-        self._views.mount({"config.json": json.dumps(self._config), _USER: ""})
+        self._views.mount({"config.json": json.dumps(self._config), _USER: "", _EMPTY: ""})
         for lower, upper, work, target in self._layers:
             mounts.mount_overlay(lower, upper, work, target, user_xattr=True)
+        if not self._own_ids:
+            self._mask()
         if self._own_ids:
             base = self._views.translation.base
             namespace = user_namespaces.make([(0, base, ID_COUNT)], id_ranges.owner(self._number))
@@ -152,3 +155,22 @@ class Stage:
                 mounts.bind(Path(f"/proc/self/fd/{namespace}"), self._ability.top / _USER)
             finally:
                 os.close(namespace)
+
+    def _mask(self) -> None:
+        """What is to be masked of the image: gVisor itself masks nothing. Its own ``/proc`` needs none."""
+        empty = self._ability.top / _EMPTY
+        empty.chmod(0o444)
+        linux = self._config["linux"]
+        assert isinstance(linux, dict)
+        layered = [(f"/{target.name}", target) for *_sources, target in self._layers]
+        shown = [(mount["destination"], Path(mount["source"])) for mount in _binds(self._config)]
+        for path in linux["maskedPaths"]:
+            for inside, place in layered or shown:
+                if path.startswith(f"{inside}/"):
+                    mounts.mask(place, path.removeprefix(f"{inside}/"), empty)
+
+
+def _binds(config: Json) -> list[dict[str, str]]:
+    found = config["mounts"]
+    assert isinstance(found, list)
+    return [mount for mount in found if mount["type"] == "bind"]

@@ -196,11 +196,24 @@ def _enter(parent: int, name: str, lower: Path, id_base: int | None) -> int:
             os.chown(name, id_base + status.st_uid, id_base + status.st_gid, dir_fd=parent, follow_symlinks=False)
         os.chmod(name, stat.S_IMODE(status.st_mode), dir_fd=parent)
     try:
-        inner = os.open(name, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        inner = _open(parent, name)
     except OSError as error:
         raise NotADirectoryError(error.errno, name) from error
     os.close(parent)
     return inner
+
+
+def _open(parent: int, name: str) -> int:
+    """A directory of the layer, also one that the session has shut: an ordinary user's sandbox can open it again."""
+    flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(name, flags, dir_fd=parent)
+    except PermissionError:
+        status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        if not stat.S_ISDIR(status.st_mode):
+            raise
+        os.chmod(name, stat.S_IMODE(status.st_mode) | 0o700, dir_fd=parent)
+        return os.open(name, flags, dir_fd=parent)
 
 
 def _hide_one(parent: int, name: str, entry: Entry, id_base: int | None) -> None:
@@ -218,7 +231,7 @@ def _hide_one(parent: int, name: str, entry: Entry, id_base: int | None) -> None
 
 def _shut_passage(parent: int, name: str, id_base: int | None) -> None:
     try:
-        there = os.open(name, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        there = _open(parent, name)
     except OSError:
         return  # shut already, or something else of the session's own
     try:
@@ -242,7 +255,7 @@ def _remove_in_layer(parent: int, name: str, id_base: int | None) -> None:
 def _make_opaque(parent: int, name: str) -> None:
     """A directory that the session has made or changed there: it keeps what is its own, and shows nothing of below."""
     try:
-        there = os.open(name, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        there = _open(parent, name)
     except OSError:
         return
     try:

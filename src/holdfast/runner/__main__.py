@@ -3,6 +3,7 @@
 HOLDFAST_SESSION   the session's id              HOLDFAST_SOCKET    the socket to dial
 HOLDFAST_TOKEN     proves that it is us          HOLDFAST_RUN_DIR   a private, writable directory
 HOLDFAST_BASH      the bundle's own bash, as words separated by newlines, for images without one
+HOLDFAST_SILENT    let go of the log before anything else runs, where others inside could write to it (gVisor)
 """
 
 from __future__ import annotations
@@ -53,6 +54,13 @@ def _choose_signals() -> None:
         signals.signal(signals.SIGTERM, lambda *_: os._exit(0))
 
 
+def _be_silent() -> None:
+    null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    os.close(null)
+
+
 def main() -> None:
     linux.hide_from_peers()
     linux.take_name(NAME)
@@ -77,6 +85,8 @@ def main() -> None:
     service = Service(loop, dialer, bulk, argv, environment, home, settings["HOLDFAST_RUN_DIR"], calls)
     control = Control(loop, dialer, witness, CAPABILITIES, service.execs.running, service.serve)
     quiet.involve(service, control)
+    if settings.get("HOLDFAST_SILENT"):
+        _be_silent()
     control.dial()
     loop.run_forever()
 

@@ -153,8 +153,8 @@ def take(directory: str) -> tuple[str, bytes] | None:
     """The directory and the state in which a shell has ended, if it could tell. They are told once."""
     path = f"{directory}/last"
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with open(fd, "rb") as file:
+        # Not by its descriptor: that of a directory would stay open, and there can be one at each end of a shell.
+        with open(path, "rb", opener=_open_quickly) as file:
             data = file.read(LIMIT + 1) or b""
         os.unlink(path)
     except OSError:
@@ -165,3 +165,7 @@ def take(directory: str) -> tuple[str, bytes] | None:
     if dump.count(b"\0") != STATE_SECTIONS or not dump.endswith(b"\0"):
         return None
     return os.fsdecode(cwd), dump
+
+
+def _open_quickly(path: str, _flags: int) -> int:
+    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)

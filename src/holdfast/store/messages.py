@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from holdfast.errors import FileMissing, IdempotencyMismatch, NotFound, WrongState
 from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.store.database import Database
+from holdfast.store.pages import Page, read_page
 from holdfast.store.thread_guard import Entered, append, clock, ensure_channel, enter_any, thread_row, written
 from holdfast.store.thread_rows import FileKind, MessageRow, MessageStatus, NewMessage, Put, ThreadRow
 from holdfast.store.thread_tables import NOT_DELETED, QUEUED, thread_files, threads
@@ -81,13 +82,28 @@ class MessageStore:
         return await self._all(sa.select(table).where(table.c.turn_id == turn_id).order_by(table.c.seq))
 
     async def page(
-        self, thread_id: str, *, limit: int, after: int = 0, statuses: Collection[str] | None = None
-    ) -> list[MessageRow]:
-        """At most ``limit`` messages with a greater ``position`` than ``after``, in order."""
+        self,
+        thread_id: str,
+        *,
+        limit: int,
+        after: int = 0,
+        channel: str | None = None,
+        statuses: Collection[str] | None = None,
+    ) -> Page[MessageRow]:
+        """At most ``limit`` messages with a greater ``position`` than ``after``, in order.
+
+        Fewer where they are long: a page ends with the message that makes it ``PAGE_BYTES`` or more.
+        """
         query = sa.select(table).where(table.c.thread_id == thread_id, table.c.position > after)
+        if channel is not None:
+            query = query.where(table.c.channel == channel)
         if statuses is not None:
             query = query.where(table.c.status.in_(statuses))
-        return await self._all(query.order_by(table.c.position).limit(limit))
+        return await self._database.read(
+            lambda connection: read_page(
+                connection, query, table.c.text, lambda c: [c.position], limit=limit, make=MessageRow
+            )
+        )
 
     async def cancel(self, thread_id: str, id: str) -> MessageRow:
         """Take back a message that is still queued; one that is canceled already is returned as it is.

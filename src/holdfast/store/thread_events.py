@@ -6,14 +6,13 @@ has read everything before it, and threads do not wait for each other.
 
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import sqlalchemy as sa
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
 
 from holdfast.protocol.turn_events import TurnEvent
 from holdfast.store.database import Database
+from holdfast.store.pages import PAGE_BYTES, stored_bytes, weighed
 from holdfast.store.thread_guard import EVENT_BYTES, append, enter, enter_any, no_thread, written
 from holdfast.store.thread_rows import DEFAULT_CHANNEL, Lease, ThreadEventPage, ThreadEventRow
 from holdfast.store.thread_tables import NOT_DELETED, UNENDED, threads, turns
@@ -23,35 +22,12 @@ from holdfast.store.thread_watch import ThreadWatch
 _AT_ONCE = 2000
 _LEFT: Final = 90
 """Of the most that a thread may have, in percent: so much is left when some had to be forgotten."""
-PAGE_BYTES = 4_000_000
-"""Of what the events of one page tell: a single one may hold a million."""
-
-
-class _stored_bytes(sa.sql.functions.GenericFunction[int]):  # noqa: N801  # as SQL has it
-    """How long a text is where it is kept. JSON is kept in ASCII: its characters are bytes."""
-
-    type = sa.BigInteger()
-    inherit_cache = True
-
-
-@compiles(_stored_bytes, "sqlite")
-def _of_sqlite(element: _stored_bytes, compiler: SQLCompiler, **more: Any) -> str:
-    return f"length({compiler.process(element.clauses, **more)})"
-
-
-@compiles(_stored_bytes, "postgresql")
-def _of_postgres(element: _stored_bytes, compiler: SQLCompiler, **more: Any) -> str:
-    """Known without unpacking the text, unlike its length."""
-    return f"octet_length({compiler.process(element.clauses, **more)})"
 
 
 def _page(*more: sa.ColumnElement[bool]) -> sa.Select[tuple[object, ...]]:
     """Made once: making it takes longer than asking it."""
     wanted = (table.c.thread_id == sa.bindparam("thread"), table.c.seq > sa.bindparam("after"), *more)
-    size = _stored_bytes(table.c.data).label("size")
-    some = sa.select(table, size).where(*wanted).order_by(table.c.seq).limit(sa.bindparam("most")).subquery()
-    before = sa.func.sum(some.c.size).over(order_by=some.c.seq) - some.c.size
-    found = sa.select(some, before.label("before"), sa.func.count().over().label("whole")).subquery()
+    found = weighed(sa.select(table).where(*wanted).limit(sa.bindparam("most")), table.c.data, lambda c: [c.seq])
     this = (threads.c.id == sa.bindparam("thread"), sa.text(NOT_DELETED))
     counter = sa.select(threads.c.last_seq, threads.c.pruned_seq).where(*this).subquery()
     # One statement: an event that is counted in ``newest`` is on the page, if there is room for it.
@@ -159,7 +135,7 @@ def _prune(connection: sa.Connection, *, thread_id: str, most_bytes: int, most_e
     running = sa.select(sa.func.min(turns.c.first_seq)).where(turns.c.thread_id == row.id, sa.text(UNENDED))
     end = connection.scalar(running) or row.last_seq + 1
     its = (table.c.thread_id == row.id, table.c.seq < end)
-    oldest = sa.select(table.c.seq, _stored_bytes(table.c.data)).where(*its).order_by(table.c.seq).limit(_AT_ONCE)
+    oldest = sa.select(table.c.seq, stored_bytes(table.c.data)).where(*its).order_by(table.c.seq).limit(_AT_ONCE)
     too_many = row.last_seq - row.pruned_seq - most_events * _LEFT // 100
     too_big, last, count = row.events_bytes - most_bytes * _LEFT // 100, row.pruned_seq, 0
     freed = 0

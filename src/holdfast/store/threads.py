@@ -11,6 +11,7 @@ from holdfast.protocol.turn_events import TurnEvent
 from holdfast.store import thread_news, thread_removal
 from holdfast.store.database import Database
 from holdfast.store.locks import THREAD, hold
+from holdfast.store.pages import Page, read_page
 from holdfast.store.session_rows import SessionRow
 from holdfast.store.tables import sessions
 from holdfast.store.thread_guard import append, change_channel, clock, enter, enter_any, no_thread, thread_row, written
@@ -162,12 +163,12 @@ class ThreadStore:
         platform: str | None = None,
         active_since: float | None = None,
         after: tuple[float, str] | None = None,
-    ) -> list[ThreadRow]:
+    ) -> Page[ThreadRow]:
         """At most ``limit`` threads, last active first; ``after`` is (last_activity_at, id) of the last one before.
 
         Reads only: a listing wakes nothing and counts as no activity.
         """
-        query = _FOUND.order_by(table.c.last_activity_at.desc(), table.c.id.desc()).limit(limit)
+        query = _FOUND
         if owner is not None:
             query = query.where(table.c.owner == owner)
         if key_prefix:
@@ -178,7 +179,11 @@ class ThreadStore:
             query = query.where(table.c.last_activity_at >= active_since)
         if after is not None:
             query = query.where(sa.tuple_(table.c.last_activity_at, table.c.id) < sa.tuple_(*after))
-        return await self._all(query)
+        return await self._database.read(
+            lambda connection: read_page(
+                connection, query, table.c.settings, _last_active_first, limit=limit, make=ThreadRow
+            )
+        )
 
     async def on_node(
         self, node: str, *, sleep_states: Collection[str] = tuple(SleepState), session_status: str | None = None
@@ -407,6 +412,10 @@ class ThreadStore:
             return [thread_row(found) for found in connection.execute(query)]
 
         return await self._database.read(work)
+
+
+def _last_active_first(columns: sa.ColumnCollection[str, Any]) -> Sequence[sa.ColumnElement[Any]]:
+    return [columns.last_activity_at.desc(), columns.id.desc()]
 
 
 def _parts(found: sa.Row[Any], *tables: sa.Table) -> list[dict[str, Any]]:

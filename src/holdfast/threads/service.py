@@ -13,7 +13,7 @@ import structlog
 
 from holdfast.errors import BadInput, HoldfastError, ThreadNotFound, TurnNotFound
 from holdfast.store.reserve import spending
-from holdfast.store.thread_rows import MessageRow, MessageStatus, ThreadRow, TurnRow
+from holdfast.store.thread_rows import MessageStatus, ThreadRow, TurnRow
 from holdfast.store.thread_rows import NewMessage as StoredMessage
 from holdfast.store.usage import UsageBy, UsageLine
 from holdfast.store.usage_rows import UsageSum
@@ -267,11 +267,9 @@ class ThreadService:
         self, *, owner: str | None, prefix: str | None = None, limit: int = 50, cursor: str | None = None
     ) -> tuple[Sequence[ThreadView], str | None]:
         """Threads of an owner (None: of all) whose key begins so, and where the next page goes on."""
-        rows = await self._store.threads.page(
-            limit=limit + 1, owner=owner, key_prefix=prefix or "", after=_place(cursor)
-        )
-        last = rows[limit - 1] if len(rows) > limit else None
-        views = await self._views(rows[:limit])
+        page = await self._store.threads.page(limit=limit, owner=owner, key_prefix=prefix or "", after=_place(cursor))
+        last = page.rows[-1] if page.more else None
+        views = await self._views(page.rows)
         return views, None if last is None else f"{last.last_activity_at!r}:{last.id}"
 
     async def messages(
@@ -285,16 +283,10 @@ class ThreadService:
     ) -> tuple[Sequence[MessageView], str | None]:
         """Messages of users, oldest first, and where the next page goes on. ``channel`` or ``status`` None: of all."""
         row = await self._row(ref)
-        after, statuses = _number(cursor), None if status is None else [status]
-        found: list[MessageRow] = []
-        while len(found) <= limit:
-            page = await self._store.messages.page(row.id, limit=limit + 1, after=after, statuses=statuses)
-            found += [message for message in page if channel in (None, message.channel)]
-            if len(page) <= limit:
-                break
-            after = page[-1].position
-        more = str(found[limit - 1].position) if len(found) > limit else None
-        return [message_view(message) for message in found[:limit]], more
+        page = await self._store.messages.page(
+            row.id, limit=limit, after=_number(cursor), channel=channel, statuses=None if status is None else [status]
+        )
+        return [message_view(found) for found in page.rows], str(page.rows[-1].position) if page.more else None
 
     async def message(self, ref: ThreadRef, message_id: str) -> MessageView:
         """``NotFound`` if there is none."""

@@ -2,7 +2,10 @@
 
 import asyncio
 import os
+import shutil
+import socket
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from unittest import SkipTest
 
@@ -12,14 +15,16 @@ from contract.drivers.test_oci import OciHarness
 from holdfast.drivers import oci_memory
 from holdfast.drivers.base import SandboxState
 from holdfast.drivers.conformance import DriverConformance, Harness
-from holdfast.drivers.conformance.harness import PATIENCE_SECONDS, eventually
+from holdfast.drivers.conformance.harness import PATIENCE_SECONDS, eventually, read, sandbox, write
 from holdfast.drivers.conformance.isolation import NOTHING, cell
 from holdfast.drivers.conformance.limits import MEMORY_MB, PIDS, limited
 from holdfast.drivers.conformance.memory import bring_back, keeper, put_away
 from holdfast.drivers.oci_config import ID_BASE
+from holdfast.drivers.tree_copy import copy_tree
 from holdfast.errors import DriverQuota, RuntimeUnavailable, Unavailable
 from holdfast.images.store import ImageStore
 from support.call_conformance import SystemCallConformance
+from support.places import made
 from support.state_dir import open_state_dir
 
 pytestmark = pytest.mark.anyio
@@ -129,8 +134,80 @@ class TestGvisor(DriverConformance):
             assert not await bring_back(box, hub, box.driver)
             assert not half.exists()
 
+    async def test_the_log_of_the_runner_cannot_be_written_to(self, harness: OciHarness) -> None:
+        """It lies on the host's disk, without a limit; and gVisor opens to all what PID 1 has open."""
+        async with cell(harness) as box:
+            log = harness.state_dir / "oci" / box.handle / "runner.log"
+            before = log.read_bytes()
+            await box.run("for fd in {0..40}; do echo flood > /proc/1/fd/$fd; done")
+            assert log.read_bytes() == before
+
+    @pytest.mark.parametrize("writable", [False, True])
+    async def test_what_is_masked_is_not_there(self, harness: OciHarness, writable: bool) -> None:
+        """gVisor knows no masks: settings of services in the host's directories, and sockets that it would dial."""
+        layout, shown = harness.keep_dir() / "layout", made(harness.keep_dir() / "shown")
+        await asyncio.to_thread(copy_tree, harness.image.layout, layout)
+        (layout / "shown").mkdir()
+        (made(shown / "etc") / "npmrc").write_text("of the host")
+        (shown / "open").write_text("for all")
+        (shown / "link").symlink_to("open")
+        masked = [f"/shown/{name}" for name in ("etc", "door", "link", "gone/far")]
+        image = replace(harness.image, layout=layout, binds={**harness.image.binds, "/shown": shown}, masked=masked)
+        with socket.socket(socket.AF_UNIX) as door:
+            door.bind(str(shown / "door"))
+            (shown / "door").chmod(0o777)
+            door.listen()
+            async with cell(harness, image=image, writable_root=writable) as box:
+                seen = await box.run("cat /shown/etc/npmrc; echo /shown/etc/*; cat /shown/open")
+                assert seen.stdout == "/shown/etc/*\nfor all", seen
+                dial = "import socket; socket.socket(socket.AF_UNIX).connect('/shown/door')"
+                assert (await box.run(f'python3 -c "{dial}"')).exit_code != 0, "a socket of the host answers"
+
+    async def test_no_name_in_an_image_is_taken_for_a_directory_of_the_host(
+        self, harness: OciHarness, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The host's overlay takes a list of directories, and they may be relative ones."""
+        layout, near = harness.keep_dir() / "layout", made(harness.keep_dir() / "near")
+        await asyncio.to_thread(copy_tree, harness.image.layout, layout)
+        names = ("a", "a:near", "a,lowerdir=near")
+        for name in names:
+            made(layout / name)
+        (near / "file").write_text("of the host")
+        monkeypatch.chdir(near.parent)
+        async with cell(harness, image=replace(harness.image, layout=layout), writable_root=True) as box:
+            for name in names:
+                assert await read(box, f"/{name}/file") is None, name
+
+    async def test_a_link_in_its_root_leads_no_layer_to_the_host(self, harness: OciHarness) -> None:
+        """The host mounts the layers. A name that one image has and another has not is the session's own meanwhile."""
+        layout = harness.keep_dir() / "layout"
+        await asyncio.to_thread(copy_tree, harness.image.layout, layout)
+        (layout / "extra").mkdir()
+        os.chown(layout / "extra", ID_BASE, ID_BASE)
+        more, bait = replace(harness.image, name="more", layout=layout), made(harness.keep_dir() / "bait")
+        shutil.copy(shutil.which(harness.runtime) or "", bait / "runsc")
+        harness.runtime = str(bait / "runsc")
+        snapshots = [harness.keep_dir() / name for name in ("with", "without")]
+        forged = f"#!/bin/sh\ntouch {bait}.taken\nexit 1\n".encode()
+        async with cell(harness, writable_root=True, image=more) as box:
+            await write(box, "/extra/runsc", forged)
+            assert (await box.run("chmod 755 /extra/runsc")).exit_code == 0
+            await box.driver.snapshot(box.handle, snapshots[0])
+        async with sandbox(harness, snapshots[0], writable_root=True) as box:
+            assert (await box.run(f"rmdir /extra && ln -s {bait} /extra")).exit_code == 0
+            await box.driver.snapshot(box.handle, snapshots[1])
+        try:
+            async with sandbox(harness, snapshots[1], writable_root=True, image=more) as box:
+                assert await read(box, "/extra/runsc") == forged, "its layer is not where the image has it"
+        finally:
+            assert not bait.with_suffix(".taken").exists(), "the host has run a file of the sandbox's as its runtime"
+
 
 QUICK = {
+    "test_no_name_in_an_image_is_taken_for_a_directory_of_the_host",
+    "test_what_is_masked_is_not_there",
+    "test_the_log_of_the_runner_cannot_be_written_to",
+    "test_a_link_in_its_root_leads_no_layer_to_the_host",
     "test_no_signal_from_inside_ends_it",
     "test_it_cannot_be_read_changed_or_limited",
     "test_what_was_put_on_disk_goes_on",

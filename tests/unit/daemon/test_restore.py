@@ -1,8 +1,11 @@
 """Where a backup may be restored to, and what is no backup."""
 
 import json
+import os
+import shutil
 import sqlite3
 from pathlib import Path
+from typing import IO
 
 import pytest
 from pydantic import SecretStr
@@ -35,6 +38,25 @@ async def test_to_an_empty_directory_and_to_no_other(backup: Path, tmp_path: Pat
     assert (config.state_dir / "holdfast.db").stat().st_mode & 0o777 == 0o600
     with pytest.raises(Conflict, match="not empty"):
         await restore(config, backup)
+
+
+async def test_nobody_else_can_open_a_secret_while_it_is_copied(
+    backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: list[int] = []
+    copy = shutil.copyfileobj
+
+    def watched(read: IO[bytes], write: IO[bytes], length: int = 0) -> None:
+        modes.append(os.fstat(write.fileno()).st_mode & 0o777)
+        copy(read, write, length)
+
+    monkeypatch.setattr(shutil, "copyfileobj", watched)
+    before = os.umask(0)
+    try:
+        await restore(Config(state_dir=tmp_path / "state", driver="fake"), backup)
+    finally:
+        os.umask(before)
+    assert modes == [0o600, 0o600], "node_id and the database"
 
 
 async def test_what_does_not_fit_together(backup: Path, tmp_path: Path) -> None:

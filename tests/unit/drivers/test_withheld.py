@@ -1,16 +1,21 @@
 """What of the host's directories is withheld from sandboxes, and how a layer hides it."""
 
+import ctypes
 import os
 import socket
 import stat
+import tempfile
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from holdfast.drivers import withheld
 from holdfast.drivers.withheld import Entry, Withheld, hide, search, search_apart
+
+_NOBODY = 65534
 
 
 @pytest.fixture
@@ -107,6 +112,28 @@ def test_a_directory_that_a_session_changed_shows_nothing_of_below(shown: Path, 
     (upper / "closed").mkdir(parents=True)
     hide(search(shown), shown, upper, None)
     assert os.getxattr(upper / "closed", "user.overlay.opaque") == b"y"
+
+
+def test_what_a_session_has_shut_is_opened_to_hide_what_is_behind_it() -> None:
+    """As an ordinary user: a sandbox of his is the owner, and would open it again when it runs."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
+        upper = Path(place)
+        for path in (upper, upper / "bin", upper / "closed"):
+            path.mkdir(exist_ok=True)
+            os.chown(path, os.geteuid() or _NOBODY, -1)
+        (upper / "bin").chmod(0)
+        (upper / "closed").chmod(0)
+        entries = [Entry("bin/secret", stat.S_IFREG | 0o600, 0, 0), Entry("closed", stat.S_IFDIR | 0o700, 0, 0)]
+        with ThreadPoolExecutor(1, initializer=_become_ordinary) as ordinary:
+            ordinary.submit(hide, entries, Path("/usr"), upper, None).result()
+        assert (upper / "bin/secret").lstat().st_size == 0
+        assert os.getxattr(upper / "closed", "user.overlay.opaque") == b"y"
+
+
+def _become_ordinary() -> None:
+    """This thread alone may not do more than its user: the file system's rights go with the file system's user."""
+    if os.geteuid() == 0:
+        ctypes.CDLL(None).setfsuid(_NOBODY)
 
 
 def test_it_is_looked_for_once_and_again_when_it_is_old(monkeypatch: pytest.MonkeyPatch) -> None:

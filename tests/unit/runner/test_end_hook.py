@@ -66,6 +66,13 @@ def test_nothing_that_a_command_puts_there_holds_us_up(tmp_path: Path) -> None:
     assert end_hook.take(str(tmp_path)) is None
 
 
+def test_a_directory_in_its_place_costs_no_descriptor(tmp_path: Path) -> None:
+    (tmp_path / "last").mkdir()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    assert end_hook.take(str(tmp_path)) is None
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
 def test_a_function_only_where_it_is_needed() -> None:
     assert end_hook.needs_function(b"trap 'x' EXIT; exit")
     assert end_hook.needs_function(b"trap x 0")

@@ -6,6 +6,7 @@ from contract.store.threads.talk import THREAD, a_thread, a_turn, finalize, leas
 from holdfast.errors import FileMissing, IdempotencyMismatch, NotFound, WrongState
 from holdfast.protocol.turn_events import Kind, StopReason
 from holdfast.store import Store
+from holdfast.store.pages import PAGE_BYTES
 from holdfast.store.thread_rows import FileKind, MessageStatus, NewMessage, ThreadFileRow
 
 pytestmark = pytest.mark.anyio
@@ -72,9 +73,27 @@ async def test_the_queue_is_in_the_order_of_arrival(store: Store) -> None:
     assert [row.id for row in await store.messages.queued(THREAD)] == ["z", "a", "m"]
     assert [row.id for row in await store.messages.queued(THREAD, "default")] == ["z", "m"]
     first = await store.messages.page(THREAD, limit=2)
-    rest = await store.messages.page(THREAD, limit=2, after=first[-1].position)
-    assert [row.id for row in [*first, *rest]] == ["z", "a", "m"]
-    assert await store.messages.page(THREAD, limit=9, statuses=[MessageStatus.DONE]) == []
+    rest = await store.messages.page(THREAD, limit=2, after=first.rows[-1].position)
+    assert [row.id for row in [*first.rows, *rest.rows]] == ["z", "a", "m"]
+    assert (first.more, rest.more) == (True, False)
+    aside = await store.messages.page(THREAD, limit=9, channel="side")
+    assert ([row.id for row in aside.rows], aside.more) == (["a"], False)
+    done = await store.messages.page(THREAD, limit=9, statuses=[MessageStatus.DONE])
+    assert (done.rows, done.more) == ([], False)
+
+
+async def test_a_page_of_long_messages_ends_early_and_is_never_empty(store: Store) -> None:
+    await a_thread(store)
+    for id, size in [("a", 10), ("b", PAGE_BYTES), ("c", PAGE_BYTES + 1), ("d", 10)]:
+        await say(store, id, "t" * size)
+    after, pages = 0, []
+    while True:
+        page = await store.messages.page(THREAD, limit=100, after=after)
+        pages.append([row.id for row in page.rows])
+        if not page.more:
+            break
+        after = page.rows[-1].position
+    assert pages == [["a", "b"], ["c"], ["d"]]
 
 
 async def test_an_upload_is_attached_once_it_is_there(store: Store) -> None:

@@ -10,7 +10,7 @@ from contract.store.threads.talk import THREAD, a_lease, a_thread, a_turn, delta
 from holdfast.errors import StaleRow
 from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.store import Store
-from holdfast.store.thread_events import PAGE_BYTES
+from holdfast.store.pages import PAGE_BYTES
 
 pytestmark = pytest.mark.anyio
 

@@ -95,7 +95,7 @@ async def _all_of_it(store: Store) -> object:
     return (
         await store.threads.get(THREAD),
         await store.threads.channels(THREAD),
-        await store.messages.page(THREAD, limit=100),
+        (await store.messages.page(THREAD, limit=100)).rows,
         await store.turns.page(THREAD, limit=100),
         await store.thread_events.page(THREAD, after=0, limit=100),
         await store.thread_requests.open(THREAD),

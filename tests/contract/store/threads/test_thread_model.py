@@ -199,7 +199,7 @@ async def test_the_store_does_what_the_model_does(store: Store, steps: list[tupl
     for name, first, second in steps:
         await model.step(name, first, second)
     assert await kinds(store, model.thread) == model.story
-    stored = await store.messages.page(model.thread, limit=100)
+    stored = (await store.messages.page(model.thread, limit=100)).rows
     assert {row.id: row.status for row in stored} == {id: status for id, (_, status) in model.messages.items()}
     assert len(await store.turns.page(model.thread, limit=100)) == model.turns
     if not model.running:

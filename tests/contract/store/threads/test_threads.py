@@ -11,6 +11,7 @@ from contract.store.threads.talk import THREAD, a_lease, a_thread, a_turn, kinds
 from holdfast.errors import StaleRow, ThreadNotFound
 from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.store import Store, thread_tables
+from holdfast.store.pages import PAGE_BYTES
 from holdfast.store.thread_rows import (
     ChannelChange,
     ChannelRow,
@@ -125,19 +126,31 @@ async def test_pages_by_owner_prefix_platform_and_activity(store: Store) -> None
     for number, key in enumerate(keys):
         await a_thread(store, number, owner="ada" if number % 2 else "bob", key=key)
     await store.threads.touch("thr_0000")  # last active first
-    everything = await store.threads.page(limit=10)
+    everything = (await store.threads.page(limit=10)).rows
     assert _ids(everything) == ["thr_0000", *(f"thr_{n:04}" for n in (5, 4, 3, 2, 1))]
-    assert _ids(await store.threads.page(limit=10, key_prefix="slack:T1:")) == ["thr_0000", "thr_0005", "thr_0001"]
-    assert _ids(await store.threads.page(limit=10, owner="ada")) == ["thr_0005", "thr_0003", "thr_0001"]
-    assert _ids(await store.threads.page(limit=10, platform="dm")) == ["thr_0004"]
+    of_team = await store.threads.page(limit=10, key_prefix="slack:T1:")
+    assert _ids(of_team.rows) == ["thr_0000", "thr_0005", "thr_0001"]
+    assert _ids((await store.threads.page(limit=10, owner="ada")).rows) == ["thr_0005", "thr_0003", "thr_0001"]
+    assert _ids((await store.threads.page(limit=10, platform="dm")).rows) == ["thr_0004"]
     since = everything[2].last_activity_at
-    assert _ids(await store.threads.page(limit=10, active_since=since)) == ["thr_0000", "thr_0005", "thr_0004"]
+    assert _ids((await store.threads.page(limit=10, active_since=since)).rows) == ["thr_0000", "thr_0005", "thr_0004"]
     paged: list[str] = []
     after: tuple[float, str] | None = None
-    while some := await store.threads.page(limit=2, after=after):
+    while some := (await store.threads.page(limit=2, after=after)).rows:
         paged += _ids(some)
         after = (some[-1].last_activity_at, some[-1].id)
     assert paged == _ids(everything)
+
+
+async def test_a_page_of_threads_with_much_to_tell_ends_early(store: Store) -> None:
+    for n in range(4):
+        settings = {"env": {"A": "a" * (PAGE_BYTES // 2)}}
+        await store.threads.get_or_create(id=f"thr_{n}", owner="ada", key=f"k{n}", agent="fake", settings=settings)
+    first = await store.threads.page(limit=10)
+    last = first.rows[-1]
+    rest = await store.threads.page(limit=10, after=(last.last_activity_at, last.id))
+    assert (_ids(first.rows), first.more) == (["thr_3", "thr_2"], True)
+    assert (_ids(rest.rows), rest.more) == (["thr_1", "thr_0"], False)
 
 
 async def test_a_listing_changes_nothing(store: Store) -> None:
@@ -202,7 +215,7 @@ async def test_a_deleted_thread_is_gone_for_everybody_and_its_key_is_free(store:
     for call in [store.threads.get(THREAD), say(store, "late"), say(store, "queued"), store.threads.touch(THREAD)]:
         with pytest.raises(ThreadNotFound):
             await call
-    assert await store.threads.page(limit=10) == []
+    assert (await store.threads.page(limit=10)).rows == []
     assert await store.leases.abandoned(limit=10) == []
     assert (await store.messages.get(THREAD, "queued")).status == MessageStatus.CANCELED
     assert (await store.turns.get("trn_1")).state == TurnState.ENDED
@@ -260,7 +273,7 @@ async def test_a_deleted_thread_stays_until_its_sandbox_is_gone(store: Store) ->
     assert await store.threads.purge(older_than=0) == ["aa/f1"]
     assert await store.thread_files.of_thread(THREAD) == []
     assert await store.turns.page(THREAD, limit=10) == []
-    assert await store.messages.page(THREAD, limit=10) == []
+    assert (await store.messages.page(THREAD, limit=10)).rows == []
     assert await store.threads.channels(THREAD) == []
     with pytest.raises(ThreadNotFound):
         await store.threads.change(successor, {"agent": "x"})
