@@ -59,6 +59,18 @@ def ids(api: Api) -> set[str]:
     return {str(one["id"]) for one in api.sessions()}
 
 
+def test_a_link_to_a_file_ends_with_the_key_that_made_it(daemon: DaemonProcess, root: Api) -> None:
+    with having(daemon, add(root, "ada")) as ada:
+        session_id = ada.create()["id"]
+        body(ada.call("POST", f"/v1/sessions/{session_id}/exec", json={"cmd": "printf mine >/workspace/a"}), 200)
+        wish = {"path": "/workspace/a"}
+        url = str(body(ada.call("POST", f"/v1/sessions/{session_id}/fs/link", json=wish), 200)["url"])
+        assert httpx2.get(url).text == "mine"
+        assert root.call("DELETE", "/v1/keys/ada").status_code == 204
+        refused = httpx2.get(url)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "bad_link")
+
+
 def test_two_keys_see_only_their_own(daemon: DaemonProcess, root: Api) -> None:
     with having(daemon, add(root, "ada")) as ada, having(daemon, add(root, "bob")) as bob:
         adas, bobs, roots = (api.create("same-key")["id"] for api in (ada, bob, root))

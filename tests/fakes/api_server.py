@@ -45,7 +45,7 @@ def running_api(settings: ApiSettings | None = None) -> Iterator[RunningApi]:
         commands=FakeCommands(sessions),
         events=events,
         files=files,
-        links=FileLinks(b"secret", time.time),
+        links=FileLinks(b"secret", time.time, lambda _key: True),
     )
     config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)

@@ -179,7 +179,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             strays=service.strays,
             images=HostImages(images, store, node.node_id(config.state_dir), service.room),
             files=service.files,
-            links=FileLinks(node.link_key(config.state_dir), time.time),
+            links=FileLinks(node.link_key(config.state_dir), time.time, keys.has),
             threads=threads,
         )
         yield Daemon(app=app, service=service, driver=driver, events=feed, threads=threads)

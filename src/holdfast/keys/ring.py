@@ -63,7 +63,11 @@ class KeyRing:
 
     def knows(self, caller: Caller, /) -> bool:
         """Whether the caller's key is still there."""
-        return caller.key_id in self._ids
+        return self.has(caller.key_id)
+
+    def has(self, key_id: str, /) -> bool:
+        """Whether there is a key with this id."""
+        return key_id in self._ids
 
     # -- changes -----------------------------------------------------------------------------------------------------
 

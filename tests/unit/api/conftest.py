@@ -46,7 +46,7 @@ def files(sessions: FakeSessions) -> FakeFiles:
 
 @pytest.fixture
 def links() -> FileLinks:
-    return FileLinks(b"secret", time.time)
+    return FileLinks(b"secret", time.time, lambda _key: True)
 
 
 @pytest.fixture

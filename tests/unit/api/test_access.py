@@ -46,7 +46,7 @@ def whole() -> FastAPI:
         ports=Ports(_no_session, time.time),
         events=FakeEvents(),
         files=FakeFiles(sessions),
-        links=FileLinks(b"secret", time.time),
+        links=FileLinks(b"secret", time.time, lambda _key: True),
         threads=cast(ThreadService, SimpleNamespace(commands=None)),  # nothing here calls it
     )
 

@@ -180,7 +180,7 @@ async def test_links(
     assert (await stranger.head(get["url"])).headers["content-length"] == "7"
     assert code(await stranger.put(get["url"], content=b"x")) == "403 bad_link"
     assert code(await stranger.get(get["url"][:-1])) == "403 bad_link"
-    old = links.make(session_id, ODD, "GET", 1_000_000_000)
+    old = links.make(session_id, ODD, "GET", 1_000_000_000, "")
     assert code(await stranger.get(f"/v1/files/{old}")) == "403 bad_link"
     for wrong in (0, 7 * 86400 + 1, "60"):
         assert code(await fs.post("link", path=ODD, expires_seconds=wrong)) == "422 bad_input"

@@ -22,7 +22,7 @@ sessions = FakeSessions()
 asyncio.run(sessions.create(CreateRequest(), idempotency_key=None, caller=ROOT))
 events = FakeEvents(endless=False)
 events.add("created")
-links = FileLinks(b"secret", time.time)
+links = FileLinks(b"secret", time.time, lambda _key: True)
 app = create_app(
     sessions,
     keys=key_ring("key"),
@@ -35,7 +35,7 @@ app = create_app(
     files=FakeFiles(sessions),
     links=links,
 )
-TOKENS = {method: links.make("ses_00000000", "/w/file", method, 2**40) for method in ("GET", "PUT")}
+TOKENS = {method: links.make("ses_00000000", "/w/file", method, 2**40, "") for method in ("GET", "PUT")}
 schema = schemathesis.openapi.from_asgi("/openapi.json", app)
 
 

@@ -8,18 +8,19 @@ from holdfast.api.file_links import FileLinks
 from holdfast.errors import BadLink
 
 NOW = 1_700_000_000.0
-LINKS = FileLinks(b"secret", lambda: NOW)
+LINKS = FileLinks(b"secret", lambda: NOW, lambda _key: True)
 PATH = "/w/a\n\udcff b"
 
 
 def token(method: str = "GET", expires: int = int(NOW) + 1, links: FileLinks = LINKS) -> str:
-    return links.make("ses_1", PATH, method, expires)
+    return links.make("ses_1", PATH, method, expires, "key_1")
 
 
 def test_opens_what_it_was_made_for() -> None:
     assert LINKS.open(token(), "GET") == LINKS.open(token(), "HEAD") == ("ses_1", PATH)
     assert LINKS.open(token("PUT"), "PUT") == ("ses_1", PATH)
-    assert FileLinks(b"secret", lambda: NOW).open(token(), "GET") == ("ses_1", PATH), "after a restart too"
+    after_a_restart = FileLinks(b"secret", lambda: NOW, lambda _key: True)
+    assert after_a_restart.open(token(), "GET") == ("ses_1", PATH)
 
 
 @pytest.mark.parametrize(("made_for", "method"), [("GET", "PUT"), ("PUT", "GET"), ("PUT", "HEAD"), ("GET", "DELETE")])
@@ -33,9 +34,16 @@ def test_expired() -> None:
         LINKS.open(token(expires=int(NOW)), "GET")
 
 
-def test_of_another_key() -> None:
+def test_made_with_a_key_that_is_gone() -> None:
+    gone = FileLinks(b"secret", lambda: NOW, lambda key: key != "key_1")
+    with pytest.raises(BadLink, match="key that this link was made with is gone"):
+        gone.open(token(), "GET")
+    assert gone.open(gone.make("ses_1", PATH, "GET", int(NOW) + 1, "key_2"), "GET") == ("ses_1", PATH)
+
+
+def test_of_another_secret() -> None:
     with pytest.raises(BadLink, match="not valid"):
-        LINKS.open(token(links=FileLinks(b"other", lambda: NOW)), "GET")
+        LINKS.open(token(links=FileLinks(b"other", lambda: NOW, lambda _key: True)), "GET")
 
 
 @given(st.integers(0, len(token()) - 1), st.sampled_from("AZaz09-_"))

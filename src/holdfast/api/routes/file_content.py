@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
-from holdfast.api.caller import admit
+from holdfast.api.caller import CallerOf, admit
 from holdfast.api.file_links import FileLinks
 from holdfast.api.file_models import EntryOut, LinkOut, MakeLink, UnpackedOut, entry_json, json_reply
 from holdfast.api.file_part_reply import RAW
@@ -82,11 +82,12 @@ def router(files: FileService, links: FileLinks, settings: ApiSettings) -> APIRo
         return json_reply({"path": path, "files": done.files, "bytes": done.bytes})
 
     @routes.post(f"{base}/link", response_model=LinkOut, responses=_READ, summary="Make a link to a file")
-    async def link(session_id: SessionId, body: MakeLink, request: Request) -> Response:
-        """A URL that works without a key, for this file and this method, until it expires or the session ends."""
+    async def link(session_id: SessionId, body: MakeLink, request: Request, caller: CallerOf) -> Response:
+        """A URL that works without a key, for this file and this method, until it expires, the session ends, or the key
+        goes that it was made with."""
         await files.check(session_id)
         expires = int(time.time()) + body.expires_seconds
-        token = links.make(session_id, body.path, body.method, expires)
+        token = links.make(session_id, body.path, body.method, expires, caller.key_id)
         url = (settings.public_url or str(request.base_url)).rstrip("/") + LINKED.format(token=token)
         return reply(LinkOut(url=url, expires_at=timestamp(expires)))
 
