@@ -20,8 +20,9 @@ class ExecReference:
 @contextlib.asynccontextmanager
 async def exec_reference(daemon: Daemon, session_id: str) -> AsyncIterator[ExecReference]:
     if await docker.is_running():
-        async with docker.container() as container:
-            yield ExecReference("docker exec true", container.exec_true)
+        async with docker.container() as made:
+            yield ExecReference("docker exec true", made.exec_true)
     else:
         runtime = await OciRuntime.find()
-        yield ExecReference(f"{runtime.name} exec true", lambda: runtime.exec_true(daemon, session_id))
+        async with runtime.beside(daemon, session_id) as container:
+            yield ExecReference(f"{runtime.name} exec true", container.exec_true)

@@ -1,9 +1,13 @@
 """The bare OCI runtime, as what sessions are compared with: the same containers, without Holdfast."""
 
 import asyncio
+import contextlib
 import itertools
 import json
 import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.daemon import BenchError, Daemon
@@ -24,13 +28,23 @@ class OciRuntime:
     async def find(cls) -> "OciRuntime":
         return cls((await examine(None)).runtime)
 
-    async def exec_true(self, daemon: Daemon, session_id: str) -> None:
-        """``exec`` into a session's container, past Holdfast: same namespaces, same user, same seccomp."""
-        await run_program(*self.exec_argv(daemon, session_id, TRUE))
+    @contextlib.asynccontextmanager
+    async def beside(self, daemon: Daemon, session_id: str) -> AsyncIterator["Container"]:
+        """A container like a session's, to ``exec`` into past Holdfast: same namespaces, same user, same seccomp.
 
-    def exec_argv(self, daemon: Daemon, session_id: str, *argv: str) -> list[str]:
-        """The command line of such an ``exec``."""
-        return [self._path, "--root", str(daemon.runtime_root), "exec", session_id, *argv]
+        Not the session's own: its mounts are known to nobody but its start, so the runtime finds no way in.
+        """
+        bundle = make_bundle(daemon, session_id, "/bin/sleep", "infinity")
+        root, name = str(daemon.state_dir / "reference-runtime"), f"reference-{next(self._numbers)}"
+        argv = (self._path, "--root", root)
+        # Its output is a file: whatever it starts keeps that open, and a pipe would never end.
+        with (bundle / "log").open("ab") as log:
+            start = (*argv, "run", "--detach", "--bundle", str(bundle), name)
+            await asyncio.to_thread(subprocess.run, start, check=True, stdout=log, stderr=log)
+        try:
+            yield Container([*argv, "exec", name])
+        finally:
+            await run_program(*argv, "delete", "--force", name)
 
     async def run_true(self, daemon: Daemon, bundle: Path) -> None:
         """``run`` from start to end, in a runtime root of its own, so that the daemon does not take it for a stray."""
@@ -44,10 +58,20 @@ class OciRuntime:
         return int(json.loads(text)["pid"])
 
 
-def make_bundle(daemon: Daemon, session_id: str) -> Path:
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One that runs. ``argv`` lacks what to execute in it."""
+
+    argv: list[str]
+
+    async def exec_true(self) -> None:
+        await run_program(*self.argv, TRUE)
+
+
+def make_bundle(daemon: Daemon, session_id: str, *argv: str) -> Path:
     """A bundle like a session's: same root, mounts, namespaces, ids, limits and seccomp. Only what it runs differs."""
     config = json.loads((daemon.bundle(session_id) / "config.json").read_text())
-    config["process"]["args"] = [TRUE]
+    config["process"]["args"] = [*argv] or [TRUE]
     if "cgroupsPath" in config["linux"]:
         config["linux"]["cgroupsPath"] = "/holdfast/reference"
     target = daemon.state_dir / "reference-bundle"

@@ -85,13 +85,18 @@ async def _read_pipe(program: str, ages: _Ages) -> None:
 
 
 async def _rate(plan: Plan) -> Figure:
-    """In turns: through the SDK, and by the runtime's own exec in the same sandbox, into a pipe."""
+    """In turns: through the SDK, and by the runtime's own exec in a container like it, into a pipe."""
     rounds, size_mb = plan.count(8, 1), plan.count(SIZE_MB, 20)
     followed, piped = Samples(more_is_better=True), Samples(more_is_better=True)
     runtime = await OciRuntime.find()
     plan.say(f"{rounds} x ({size_mb} MB of text by the SDK, as much by {runtime.name} exec)")
-    async with daemon.running() as running, running.client() as client, client.create_session() as session:
-        argv = runtime.exec_argv(running, session.id, "/bin/bash", "-c", stream_text.command(size_mb))
+    async with (
+        daemon.running() as running,
+        running.client() as client,
+        client.create_session() as session,
+        runtime.beside(running, session.id) as container,
+    ):
+        argv = [*container.argv, "/bin/bash", "-c", stream_text.command(size_mb)]
         for _ in range(rounds):
             followed.add(size_mb / await _seconds_to_follow(session, size_mb))
             piped.add(size_mb / await asyncio.to_thread(_seconds_to_pipe, argv, size_mb))

@@ -217,7 +217,7 @@ async def test_who_asks_while_the_daemon_is_away_is_answered_by_the_next_one(tal
     inside = Path(f"/proc/{await asyncio.to_thread(init_pid, talk.daemon, talk.session.id)}")
     await asyncio.to_thread(talk.daemon.kill)
     try:
-        (inside / "root/workspace/go").touch()
+        (talk.daemon.state_dir / "oci" / talk.session.id / "disk/workspace/go").touch()
         await asyncio.to_thread(wait_for, lambda: is_calling(inside), "it has called")
     finally:
         await asyncio.to_thread(talk.daemon.start)

@@ -153,6 +153,11 @@ async def test_questions_aborts_and_modes(client: Client) -> None:
     assert reverted.reverted
 
 
+def words(events: list[ThreadEvent]) -> list[str]:
+    """All that was said; deltas that come together are one event."""
+    return "".join(event.text or "" for event in events).split()
+
+
 async def test_a_follower_sees_each_delta_once_though_the_daemon_is_killed(mortal: DaemonProcess) -> None:
     async with Client(mortal.url, mortal.key) as client, asyncio.timeout(PATIENCE):
         thread = client.thread("survivor")
@@ -162,17 +167,17 @@ async def test_a_follower_sees_each_delta_once_though_the_daemon_is_killed(morta
         reply = thread.send("count 20\nwait-for /workspace/go\ncount 20")
         async for event in reply:
             events.append(event)
-            if deaths == 0 and len([one for one in events if one.text]) == 20:
+            if deaths == 0 and len(words(events)) == 20:
                 deaths += 1
                 await asyncio.to_thread(mortal.restart)
                 await (await client.get_session(session_id)).exec("touch /workspace/go")
         numbers = [event.seq for event in events]
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-        texts = [event.text for event in events if event.text]
-        assert (deaths, len(texts)) == (1, 40), texts
-        assert texts[:20] == texts[20:]
+        said = words(events)
+        assert (deaths, len(said)) == (1, 40), said
+        assert said[:20] == said[20:]
         result = await reply.result()
-        assert (result.text.split(), result.reason) == ([text.strip() for text in texts], "end_turn")
+        assert (result.text.split(), result.reason) == (said, "end_turn")
 
 
 async def test_a_hundred_followers_see_the_same(client: Client) -> None:

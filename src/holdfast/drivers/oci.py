@@ -33,7 +33,7 @@ from holdfast.drivers.oci_home import SandboxHome
 from holdfast.drivers.oci_machine import examine
 from holdfast.drivers.oci_memory import MemoryImage
 from holdfast.drivers.oci_observer import RUNTIME_SECONDS, OciObserver
-from holdfast.drivers.oci_process import init_process, kill_init, last_words
+from holdfast.drivers.oci_process import init_process, kill_init, last_words, pid_file_in
 from holdfast.drivers.oci_stage import Ability, Stage, find_out, place
 from holdfast.drivers.process_limits import process_limits
 from holdfast.drivers.slirp import Slirp
@@ -203,7 +203,7 @@ class OciDriver(OciObserver):
         stage = await asyncio.to_thread(self._stage, directory)
         with await asyncio.to_thread((directory / "runner.log").open, "ab") as output:
             bundle = str(stage.bundle if stage else directory)
-            where = ("--bundle", bundle, "--pid-file", str(directory / "init.pid"))
+            where = ("--bundle", bundle, "--pid-file", str(pid_file_in(directory)))
             call = run(
                 *(stage.prefix if stage else ()),
                 *command,

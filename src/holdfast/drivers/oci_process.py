@@ -14,10 +14,15 @@ _END_SECONDS = 20.0
 _END_BYTES = 4096
 
 
+def pid_file_in(directory: Path) -> Path:
+    """Which the runtime writes. A runtime that is starting this sandbox has it among the words of its command line."""
+    return directory / "init.pid"
+
+
 def init_process(directory: Path) -> ProcessId | None:
     """The sandbox's first process, if it is still the one that the runtime has written down."""
     try:
-        pid_file = directory / "init.pid"
+        pid_file = pid_file_in(directory)
         pid, written = int(pid_file.read_text()), pid_file.stat().st_mtime
     except (OSError, ValueError):
         return None
@@ -33,7 +38,7 @@ def kill_init(directory: Path, frozen_as: str | None) -> None:
     """
     init = init_process(directory)
     if init is None:
-        kill_until_gone(lambda: mentioning(str(directory)), time.monotonic() + _END_SECONDS)
+        kill_until_gone(lambda: mentioning(str(pid_file_in(directory))), time.monotonic() + _END_SECONDS)
         return
     init.send(signal.SIGKILL)
     if frozen_as is not None:
