@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from holdfast.broker.git.hosts import GitHost, GitSettings
 from holdfast.daemon.provider_config import KeyConfig, is_here
 from holdfast.daemon.setting_types import Name
+from holdfast.keys.types import ROOT_NAME
 
 _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?")
 
@@ -27,11 +28,17 @@ class Access(BaseModel):
     push: bool = True
 
 
+class ThreadAccess(Access):
+    """For threads of one owner only: whoever has a key names threads as they like."""
+
+    owner: Name = ROOT_NAME
+
+
 class GitCredential(Access):
     """One server. Some owners and threads may have another access than the rest."""
 
     owners: Mapping[Name, Access] = Field(default_factory=dict)
-    threads: Mapping[Name, Access] = Field(default_factory=dict)
+    threads: Mapping[Name, ThreadAccess] = Field(default_factory=dict)
     url: str = ""
     ca_file: str = ""
 
@@ -92,5 +99,5 @@ def _host(name: str, entry: GitCredential) -> GitHost:
         return GitHost(name, key, access.username, access.paths, access.push, entry.url, entry.ca_file)
 
     owners = {owner: seen_by(access) for owner, access in entry.owners.items()}
-    threads = {pattern: seen_by(access) for pattern, access in entry.threads.items()}
+    threads = {(access.owner, pattern): seen_by(access) for pattern, access in entry.threads.items()}
     return replace(seen_by(entry), owners=owners, threads=threads)

@@ -39,7 +39,7 @@ async def test_owners_and_threads_have_their_own(monkeypatch: pytest.MonkeyPatch
         "key": {"env": "ALL"},
         "url": "https://real.example",
         "owners": {"ada": {"key": {"env": "ADA"}, "push": False}},
-        "threads": {"slack:T1:*": {"key": {"env": "BOT"}, "paths": ["bots/*"]}, "dm:*": {}},
+        "threads": {"slack:T1:*": {"owner": "bot", "key": {"env": "BOT"}, "paths": ["bots/*"]}, "dm:*": {}},
     }
     config = Config.model_validate({"git_credentials": {"github.com": entry}})
     host = git_settings(config.git_credentials, "", "").hosts["github.com"]
@@ -50,10 +50,13 @@ async def test_owners_and_threads_have_their_own(monkeypatch: pytest.MonkeyPatch
 
     assert await token("bob", "web:1") == "token-of-ALL"
     assert await token("ada", "web:1") == "token-of-ADA"
-    assert await token("ada", "slack:T1:C1") == "token-of-BOT"
-    assert await token("ada", "dm:U1") is None
+    assert await token("bot", "slack:T1:C1") == "token-of-BOT"
+    assert await token("ada", "slack:T1:C1") == "token-of-ADA", "who names a thread so has no right to its token"
+    assert await token("bob", "slack:T1:C1") == "token-of-ALL"
+    assert await token("root", "dm:U1") is None
+    assert await token("ada", "dm:U1") == "token-of-ADA"
     assert not host.for_thread("ada", "x").push and host.for_thread("bob", "x").push
-    assert not host.for_thread("bob", "slack:T1:x").allows("acme/tool")
+    assert not host.for_thread("bot", "slack:T1:x").allows("acme/tool")
     assert host.for_thread("ada", "x").base_url == "https://real.example"
 
 

@@ -24,13 +24,18 @@ class GitHost:
     """Certificates in PEM that vouch for it, beside those that this machine trusts anyway."""
     owners: Mapping[str, "GitHost"] = field(default_factory=dict)
     """The same server, as it is for threads of these owners."""
-    threads: Mapping[str, "GitHost"] = field(default_factory=dict)
-    """And for threads whose key is like one of these patterns; the first counts, and before the owner."""
+    threads: Mapping[tuple[str, str], "GitHost"] = field(default_factory=dict)
+    """And for threads of an owner whose key is like a pattern; the first counts, and before the owner alone.
+
+    Never by the pattern alone: whoever has a key names threads as they like.
+    """
 
     def for_thread(self, owner: str, key: str) -> "GitHost":
         """The server as this thread is to see it."""
-        named = next((host for pattern, host in self.threads.items() if fnmatchcase(key, pattern)), None)
-        return named or self.owners.get(owner, self)
+        for (whose, pattern), host in self.threads.items():
+            if whose == owner and fnmatchcase(key, pattern):
+                return host
+        return self.owners.get(owner, self)
 
     @property
     def base_url(self) -> str:

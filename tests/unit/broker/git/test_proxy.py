@@ -106,13 +106,14 @@ async def test_a_thread_uses_the_token_of_its_owner_or_its_own(
     server: GitServer, host: GitHost, tmp_path: Path
 ) -> None:
     wrong = replace(host, key=FixedKey("ghp_wrong"))
+    threads = {("root", "dm:*"): wrong, ("ada", "web:*"): wrong, ("root", "web:*"): host}
     for name, changed in (
         ("owner", replace(wrong, owners={"root": host, "ada": wrong})),
-        ("thread", replace(wrong, owners={"root": wrong}, threads={"dm:*": wrong, "web:*": host})),
+        ("thread", replace(wrong, owners={"root": wrong}, threads=threads)),
     ):
         async with broker(changed) as here:
             await run("clone", "-q", f"{here.url}/{HOST}/acme/tool.git", str(tmp_path / name))
-    narrow = replace(host, threads={"web:1": replace(host, paths=("other/*",))})
+    narrow = replace(host, threads={("root", "web:1"): replace(host, paths=("other/*",))})
     async with broker(narrow) as here:
         said = await complaint("clone", f"{here.url}/{HOST}/acme/tool.git", str(tmp_path / "refused"))
         assert "not among the paths" in said
