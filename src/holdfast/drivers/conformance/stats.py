@@ -54,6 +54,7 @@ class StatsConformance:
     async def test_what_a_command_uses_is_seen(self, harness: Harness) -> None:
         need_shell(harness)
         async with sandbox(harness) as box:
+            await box.run("true")  # a shell that starts has children of its own for a moment
             before = await box.driver.stats(box.handle)
             held = 24 * MIB
             await box.run(f"held=$(head -c {held} /dev/zero | tr '\\0' x); for _ in 1 2 3; do sleep 1000 & done")
