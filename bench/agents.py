@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiohttp import web
 
@@ -112,31 +112,47 @@ def _before(seen: Seen) -> float:
     return seen.asked - seen.sent
 
 
+@dataclass(frozen=True, slots=True)
+class _Phases:
+    """From a message to a new thread to its first token."""
+
+    whole: Samples = field(default_factory=Samples)
+    made: Samples = field(default_factory=Samples)
+    ready: Samples = field(default_factory=Samples)
+    asked: Samples = field(default_factory=Samples)
+    shown: Samples = field(default_factory=Samples)
+
+    def add(self, thread: Thread, seen: Seen) -> None:
+        if seen.made is None:
+            raise BenchError(f"{thread.key} was not new")
+        self.whole.add((seen.shown - seen.sent) * 1000)
+        self.made.add((seen.made - seen.sent) * 1000)
+        self.ready.add((seen.ready - seen.made) * 1000)
+        self.asked.add((seen.asked - seen.ready) * 1000)
+        self.shown.add((seen.shown - seen.asked) * 1000)
+
+
 async def _cold(plan: Plan, running: Daemon, client: Client, model: Model) -> list[Figure]:
     """Each time with a thread that has never been spoken in."""
     rounds = plan.count(8, 1)
     plan.say(f"{rounds} threads from nothing to their first token")
-    whole, made, ready, asked, shown, sandbox = (Samples() for _ in range(6))
+    phases, sandbox = _Phases(), Samples()
     for number in range(rounds):
         with sandbox.timed_ms():
             session = await client.create_session()
         await session.destroy()
         thread = client.thread(f"cold:{number}")
         seen = await _turn(thread, model)
-        if seen.made is None:
-            raise BenchError(f"{thread.key} was not new")
-        whole.add((seen.shown - seen.sent) * 1000)
-        made.add((seen.made - seen.sent) * 1000)
-        ready.add((seen.ready - seen.made) * 1000)
-        asked.add((seen.asked - seen.ready) * 1000)
-        shown.add((seen.shown - seen.asked) * 1000)
+        phases.add(thread, seen)
         await thread.delete()
     return [
-        Figure(NAME, f"{AGENT}, cold: first token", "ms", whole, reference=Reference("create of a sandbox", sandbox)),
-        Figure(NAME, "  phase: the sandbox is made", "ms", made),
-        Figure(NAME, "  phase: the agent is started, and takes the prompt", "ms", ready),
-        Figure(NAME, "  phase: from there to the model's being asked", "ms", asked),
-        Figure(NAME, "  phase: from there to the first token on the screen", "ms", shown),
+        Figure(
+            NAME, f"{AGENT}, cold: first token", "ms", phases.whole, reference=Reference("create of a sandbox", sandbox)
+        ),
+        Figure(NAME, "  phase: the sandbox is made", "ms", phases.made),
+        Figure(NAME, "  phase: the agent is started, and takes the prompt", "ms", phases.ready),
+        Figure(NAME, "  phase: from there to the model's being asked", "ms", phases.asked),
+        Figure(NAME, "  phase: from there to the first token on the screen", "ms", phases.shown),
     ]
 
 
@@ -144,28 +160,22 @@ async def _pooled(plan: Plan, running: Daemon, client: Client, model: Model) -> 
     """The same, with sandboxes that wait for threads; each time from a full pool, and not beside a refill."""
     rounds = plan.count(20, 2)
     plan.say(f"{rounds} threads from the pool to their first token")
-    whole, made, ready, asked, shown = (Samples() for _ in range(5))
+    phases = _Phases()
     for number in range(rounds):
         await full(running, "threads", POOL_SIZE)
         thread = client.thread(f"pooled:{number}")
         seen = await _turn(thread, model)
-        if seen.made is None:
-            raise BenchError(f"{thread.key} was not new")
-        whole.add((seen.shown - seen.sent) * 1000)
-        made.add((seen.made - seen.sent) * 1000)
-        ready.add((seen.ready - seen.made) * 1000)
-        asked.add((seen.asked - seen.ready) * 1000)
-        shown.add((seen.shown - seen.asked) * 1000)
+        phases.add(thread, seen)
         await thread.delete()
     hits = await metric(running, 'holdfast_pool_creates_total{result="hit"}')
     if hits != rounds:
         raise BenchError(f"{hits} of {rounds} threads came from the pool")
     return [
-        Figure(NAME, f"{AGENT}, a new thread from the pool: first token", "ms", whole, POOLED),
-        Figure(NAME, "  phase: the sandbox is given out", "ms", made),
-        Figure(NAME, "  phase: the agent takes the prompt", "ms", ready),
-        Figure(NAME, "  phase: from there to the model's being asked", "ms", asked),
-        Figure(NAME, "  phase: from there to the first token on the screen", "ms", shown),
+        Figure(NAME, f"{AGENT}, a new thread from the pool: first token", "ms", phases.whole, POOLED),
+        Figure(NAME, "  phase: the sandbox is given out", "ms", phases.made),
+        Figure(NAME, "  phase: the agent takes the prompt", "ms", phases.ready),
+        Figure(NAME, "  phase: from there to the model's being asked", "ms", phases.asked),
+        Figure(NAME, "  phase: from there to the first token on the screen", "ms", phases.shown),
     ]
 
 
