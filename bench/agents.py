@@ -19,8 +19,8 @@ from bench.plan import Plan
 from bench.pool import full, metric
 from bench.samples import Samples
 from holdfast.broker import demo
-from holdfast.protocol.turn_events import Kind
 from holdfast.sdk import Client, Thread
+from holdfast.vocabulary.turn_events import Kind
 
 NAME = "agents"
 AGENT = "pi"

@@ -17,8 +17,8 @@ from bench.daemon import BenchError, Daemon
 from bench.figure import Figure, Reference, Target
 from bench.plan import Plan
 from bench.samples import Samples
-from holdfast.protocol.models import url_of
 from holdfast.sdk import Client, Session
+from holdfast.vocabulary.models import url_of
 
 NAME = "models"
 FIRST_BYTE = Target(3.0)

@@ -15,9 +15,9 @@ from anyio.from_thread import start_blocking_portal
 
 from holdfast.agents.known import KNOWN
 from holdfast.errors import ThreadNotFound
-from holdfast.protocol.turn_events import Kind
 from holdfast.sdk import Client, Reply, Thread
 from holdfast.store.usage import CUT
+from holdfast.vocabulary.turn_events import Kind
 from support.daemon import DaemonProcess, unusable_driver
 from support.git_server import GitServer, git_server
 from support.installed import need_agent

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.broker.demo import wire_of
-from holdfast.protocol.models import PORT, ROOT, Wire, placeholder
 from holdfast.sdk import Client, Session, Thread
+from holdfast.vocabulary.models import PORT, ROOT, Wire, placeholder
 from support.daemon import DaemonProcess, unusable_driver, wait_for
 from support.installed import need_agent
 from support.machine import init_pid, processes_of

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import RepoFailed
-from holdfast.protocol.turn_events import Kind
 from holdfast.sdk import Client
+from holdfast.vocabulary.turn_events import Kind
 from support.daemon import DaemonProcess, unusable_driver
 from support.git_server import GitServer, git, git_server
 from support.waiting import until

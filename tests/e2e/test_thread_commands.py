@@ -8,8 +8,8 @@ import aiohttp
 import pytest
 
 from holdfast.errors import BadInput, WrongState
-from holdfast.protocol.turn_events import Kind
 from holdfast.sdk import Client, SyncClient
+from holdfast.vocabulary.turn_events import Kind
 from support.daemon import DaemonProcess, unusable_driver
 
 pytestmark = pytest.mark.anyio

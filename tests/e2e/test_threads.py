@@ -14,8 +14,8 @@ import httpx2
 import pytest
 
 from holdfast.errors import BadInput, Forbidden, IdempotencyMismatch, NotFound, ThreadNotFound, TurnNotFound
-from holdfast.protocol.turn_events import Kind
 from holdfast.sdk import Client, SyncClient, ThreadEvent
+from holdfast.vocabulary.turn_events import Kind
 from support.api import body, code
 from support.daemon import DaemonProcess, unusable_driver
 

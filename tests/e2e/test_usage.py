@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import BadInput, Forbidden, RepoFailed
-from holdfast.protocol.models import channel_tag, placeholder, url_of
-from holdfast.protocol.turn_events import Kind
 from holdfast.sdk import Client, SyncClient, ThreadEvent
+from holdfast.vocabulary.models import channel_tag, placeholder, url_of
+from holdfast.vocabulary.turn_events import Kind
 from support.daemon import DaemonProcess, unusable_driver
 
 pytestmark = pytest.mark.anyio

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.protocol.turn_events import Kind
 from holdfast.sessions.machine import Status
 from holdfast.sessions.sleep import PausedAs
 from holdfast.threads.warm import POOL
+from holdfast.vocabulary.turn_events import Kind
 from support.crash_points import CuttingFuse
 from support.doomed import doomed
 from support.house import DEFAULTS

@@ -17,13 +17,13 @@ import sqlalchemy as sa
 import support
 from holdfast.errors import Unavailable
 from holdfast.keys.types import ROOT
-from holdfast.protocol.turn_events import Kind
 from holdfast.store import Store
 from holdfast.store.engine import parse_url, postgres_engine
 from holdfast.store.tables import sessions
 from holdfast.store.thread_tables import threads
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.types import How, Mode
+from holdfast.vocabulary.turn_events import Kind
 from support.hosts import Host, ran, sandboxes
 from support.postgres import MISSING, Postgres, running_postgres
 from support.real_threads import REAL, RealDesk, Town, forgotten, only, open_town, opened, remembers, sandbox_of

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, DiskFull, HoldfastError
-from holdfast.protocol.turn_events import Kind
+from holdfast.vocabulary.turn_events import Kind
 from support.full_disk import small_disk
 from support.postgres import MISSING, Postgres, running_postgres
 from support.threads import REF, STEADY, Desk, Street, open_street, pieces, refusals, text_of

@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 
 from holdfast.errors import DiskFull
-from holdfast.protocol.turn_events import Kind
 from holdfast.store import Store
+from holdfast.vocabulary.turn_events import Kind
 from support.full_disk import small_disk
 from support.real_threads import Town, forgotten, opened, remembers, said, sandbox_of, there
 from support.threads import REF, pieces, refusals, text_of

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import support
-from holdfast.protocol.turn_events import Kind
 from holdfast.sessions.sleep import PausedAs
+from holdfast.vocabulary.turn_events import Kind
 from support.real_threads import RealDesk, Town, forgotten, opened, sandbox_of
 from support.threads import REF, text_of
 

@@ -27,11 +27,11 @@ from holdfast.drivers.oci_config import ID_BASE
 from holdfast.errors import FileMissing, HoldfastError, RuntimeUnavailable
 from holdfast.images.store import ImageStore
 from holdfast.keys.types import ROOT
-from holdfast.protocol.models import Model, Wire
 from holdfast.sessions.file_types import Search
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.sleep import PausedAs
 from holdfast.sessions.types import CreateRequest
+from holdfast.vocabulary.models import Model, Wire
 from support.installed import need_agent
 from support.model_server import ModelServer
 from support.scripted_harness import SETTINGS, open_service

@@ -26,10 +26,10 @@ from holdfast.broker.models.settings import ProxySettings
 from holdfast.drivers.base import Limits
 from holdfast.link.link import Link
 from holdfast.network.outside import Outside
-from holdfast.protocol.models import Model, Wire, placeholder
-from holdfast.protocol.turn_events import TurnEvent
 from holdfast.sessions.network import NetworkPolicy
 from holdfast.sessions.spec import SessionSpec
+from holdfast.vocabulary.models import Model, Wire, placeholder
+from holdfast.vocabulary.turn_events import TurnEvent
 from support.model_server import ModelServer
 
 SESSION = "ses_1"

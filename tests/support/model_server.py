@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from holdfast.broker.demo import PROVIDER, Piece, Reply, failure, reply, wire_of
-from holdfast.protocol.models import Wire
+from holdfast.vocabulary.models import Wire
 
 MESSAGES = {
     400: "Your request was malformed or missing a required parameter.",

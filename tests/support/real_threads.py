@@ -28,7 +28,6 @@ from holdfast.drivers.oci_config import ID_BASE
 from holdfast.errors import HoldfastError
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import SOCKET_NAME, LinkHub
-from holdfast.protocol.models import Model
 from holdfast.sessions.kept import Kept
 from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.saved_shells import SavedShells
@@ -41,6 +40,7 @@ from holdfast.threads.preview import Previews
 from holdfast.threads.service import ThreadService
 from holdfast.threads.settings import ThreadSettings
 from holdfast.threads.tools import Tools
+from holdfast.vocabulary.models import Model
 from support.daemon import DaemonProcess
 from support.house import NODE
 from support.machine import containers, delete_container, init_pid, runtime

@@ -15,9 +15,9 @@ from collections import Counter
 from pathlib import Path
 
 from holdfast.errors import HoldfastError
-from holdfast.protocol.turn_events import Kind
 from holdfast.sessions.sleep import PausedAs
 from holdfast.threads.keys import ThreadRef
+from holdfast.vocabulary.turn_events import Kind
 from support.real_threads import RealDesk, Town, open_town
 from support.soak_journal import Journal
 from support.threads import text_of

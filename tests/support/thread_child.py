@@ -13,9 +13,9 @@ from pathlib import Path
 sys.path.pop(0)  # this directory: what is in it must not stand for modules of the standard library
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from holdfast.protocol.turn_events import Kind
 from holdfast.store import Store
 from holdfast.threads.settings import ThreadSettings
+from holdfast.vocabulary.turn_events import Kind
 from support.hosts import Host
 from support.machine import runtime
 from support.real_threads import REAL, Town

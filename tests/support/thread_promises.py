@@ -13,8 +13,6 @@ from typing import Any
 import sqlalchemy as sa
 
 from holdfast.agents.base import AgentSessionId
-from holdfast.protocol.thread_files import DISPLAY, upload_path
-from holdfast.protocol.turn_events import Kind
 from holdfast.sessions.machine import Status
 from holdfast.store import thread_tables as tables
 from holdfast.store import transcript
@@ -23,6 +21,8 @@ from holdfast.store.tables import sessions
 from holdfast.store.thread_rows import Line, MessageRow, MessageStatus, Mode, ThreadEventRow, ThreadRow, TurnRow
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.sandboxes import made_for
+from holdfast.vocabulary.thread_files import DISPLAY, upload_path
+from holdfast.vocabulary.turn_events import Kind
 from support.threads import Street
 
 CHANNELS = ("default", "review")

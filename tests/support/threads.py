@@ -14,8 +14,6 @@ from holdfast.broker.models.accounts import Account
 from holdfast.drivers.fake import FakeDriver
 from holdfast.errors import HoldfastError
 from holdfast.keys.types import ROOT
-from holdfast.protocol.models import Model
-from holdfast.protocol.turn_events import Kind
 from holdfast.sessions.service import SessionService
 from holdfast.store import Store
 from holdfast.threads.books import ThreadBooks
@@ -28,6 +26,8 @@ from holdfast.threads.settings import ThreadSettings
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import EventView, MessageView, Mode, NewMessage, TurnView
 from holdfast.threads.voice import NoTranscriber, Transcriber
+from holdfast.vocabulary.models import Model
+from holdfast.vocabulary.turn_events import Kind
 from support.house import DEFAULTS, NODE, House
 from support.waiting import PATIENCE as PATIENCE
 from support.waiting import until

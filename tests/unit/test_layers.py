@@ -56,12 +56,16 @@ def test_folders_use_the_standard_library_only() -> None:
     assert foreign("folders", "holdfast.errors") == []
 
 
+def test_the_vocabulary_uses_the_standard_library_only() -> None:
+    assert foreign("vocabulary", "holdfast.errors") == []
+
+
 def test_what_the_scripted_agent_runs_inside_uses_the_standard_library_only() -> None:
     assert foreign("agents/scripted/inside", "holdfast.protocol.compact_json", "holdfast.protocol") == []
 
 
-def test_the_sdk_knows_only_the_protocol_folders_and_the_errors() -> None:
-    found = foreign("sdk", "holdfast.protocol", "holdfast.folders", "holdfast.errors")
+def test_the_sdk_knows_only_what_it_shares_with_the_daemon() -> None:
+    found = foreign("sdk", "holdfast.protocol", "holdfast.vocabulary", "holdfast.folders", "holdfast.errors")
     assert [line for line in found if ": holdfast" in line] == []
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from holdfast.agents.base import Place, Prompt
 from holdfast.errors import FileMissing
-from holdfast.protocol.models import Model
+from holdfast.vocabulary.models import Model
 
 MOST_IMAGE_BYTES: Final = 3_750_000
 """Five million in base64, as much as the strictest of the large providers takes. A larger one is told by its path."""

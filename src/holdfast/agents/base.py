@@ -15,11 +15,11 @@ from typing import ClassVar, NewType, Protocol
 
 from holdfast.agents.permissions import Rule
 from holdfast.errors import AgentUnsupported
-from holdfast.protocol.models import Model
-from holdfast.protocol.turn_events import TurnEvent
 from holdfast.sessions.files import SessionFiles
 from holdfast.sessions.ports import Ports
 from holdfast.sessions.processes import Processes
+from holdfast.vocabulary.models import Model
+from holdfast.vocabulary.turn_events import TurnEvent
 
 AgentSessionId = NewType("AgentSessionId", str)
 """The agent's own name for a conversation; opaque to everybody but its adapter."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from holdfast.agents.base import Told
-from holdfast.protocol.turn_events import Kind
+from holdfast.vocabulary.turn_events import Kind
 
 MAX_TEXT = 20_000
 """A longer text is left as it is: nobody's error is so long."""

@@ -16,7 +16,7 @@ from holdfast.agents.base import Abilities, Agent, AgentSessionId, Command, Curs
 from holdfast.agents.fake_world import FakeAgentSession, FakeAgentWorld, FakeHome, FakeTurn
 from holdfast.drivers.fake_faults import Faulty
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing
-from holdfast.protocol.turn_events import Kind
+from holdfast.vocabulary.turn_events import Kind
 
 _METHODS = frozenset(name for name, what in vars(Agent).items() if callable(what) and not name.startswith("_"))
 

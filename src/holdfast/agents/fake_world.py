@@ -12,7 +12,7 @@ from holdfast.agents.scripted.inside import script
 from holdfast.drivers.fake import FakeSandbox, FakeWorld
 from holdfast.drivers.fake_runner import HOME, FakeRunner, interpret
 from holdfast.errors import DiskFull
-from holdfast.protocol.turn_events import Kind, TurnEvent, check
+from holdfast.vocabulary.turn_events import Kind, TurnEvent, check
 
 _POLL_SECONDS = 0.005
 

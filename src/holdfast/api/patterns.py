@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from holdfast.protocol.thread_keys import KEY_PATTERN
 from holdfast.sessions.names import PATTERN as KEPT_PATTERN
+from holdfast.vocabulary.thread_keys import KEY_PATTERN
 
 KEY_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$"
 KEPT_NAME: Final = f"^{KEPT_PATTERN}$"

@@ -12,7 +12,6 @@ from holdfast.api.sse import Event
 from holdfast.api.text import Name, Text, Timestamp, timestamp
 from holdfast.api.thread_option_models import OptionsIn, OptionsOut
 from holdfast.api.usage_models import UsageOut
-from holdfast.protocol.turn_events import StopReason
 from holdfast.threads.keys import DEFAULT_CHANNEL, MAX_CHANNEL, MAX_MESSAGE_ID
 from holdfast.threads.service import MAX_TEXT
 from holdfast.threads.types import (
@@ -31,6 +30,7 @@ from holdfast.threads.types import (
     TurnState,
     TurnView,
 )
+from holdfast.vocabulary.turn_events import StopReason
 
 IN_STREAM = "thread"
 """One name for all events in a stream: ``error`` is what a stream that breaks off ends with."""

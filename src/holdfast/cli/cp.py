@@ -16,7 +16,7 @@ from holdfast.cli.common import ask, connection, one_line, show_json, wants_json
 from holdfast.cli.lookup import find_session
 from holdfast.cli.progress import bar
 from holdfast.errors import FileMissing
-from holdfast.protocol.thread_keys import KEY_PATTERN
+from holdfast.vocabulary.thread_keys import KEY_PATTERN
 
 if TYPE_CHECKING:
     from holdfast.sdk import Client, Files

@@ -17,9 +17,9 @@ from holdfast.cli.named_files import Named, named_files
 from holdfast.cli.thread_screen import Screen, chosen, dimmed, live_area, to_stdout
 from holdfast.cli.typed_lines import TypedLines
 from holdfast.errors import BadInput, HoldfastError, NotFound, ThreadNotFound, WrongState
-from holdfast.protocol.thread_files import upload_path
-from holdfast.protocol.turn_events import Kind, StopReason
 from holdfast.sdk import Models, Reply, Thread, ThreadEvent, ThreadFile, TurnResult
+from holdfast.vocabulary.thread_files import upload_path
+from holdfast.vocabulary.turn_events import Kind, StopReason
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ import click
 from holdfast.cli.common import harmless
 from holdfast.cli.live_area import Live, LiveArea
 from holdfast.cli.tool_lines import Tool
-from holdfast.protocol.turn_events import AgentStatus, Kind, StopReason
+from holdfast.vocabulary.turn_events import AgentStatus, Kind, StopReason
 
 if TYPE_CHECKING:
     from holdfast.sdk import ThreadEvent

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.protocol.turn_events import ToolState
+from holdfast.vocabulary.turn_events import ToolState
 
 OUTPUT_LINES = 12
 """How much of a tool's output is shown when it has ended: the end of it."""

@@ -28,7 +28,7 @@ from holdfast.daemon.git_setting import git_settings
 from holdfast.daemon.provider_config import KeyConfig, ModelConfig, PriceConfig, ProviderConfig
 from holdfast.drivers.base import Driver
 from holdfast.network.outside import Outside
-from holdfast.protocol.models import Model, Wire
+from holdfast.vocabulary.models import Model, Wire
 
 log = structlog.get_logger(__name__)
 

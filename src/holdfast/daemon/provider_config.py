@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from holdfast.broker.models.keys import CommandKey, EnvKey, FileKey, Key
 from holdfast.broker.models.providers import Kind
 from holdfast.daemon.setting_types import Float, Int, Name, json_such_as, split
-from holdfast.protocol.models import Wire
+from holdfast.vocabulary.models import Wire
 
 _Frozen = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 _Usd = Annotated[Float, Field(ge=0)]

@@ -10,7 +10,6 @@
 Failures are raised as the classes of ``holdfast.errors``, the same ones that the daemon uses.
 """
 
-from holdfast.protocol import thread_keys
 from holdfast.sdk.client import Client
 from holdfast.sdk.exec_stream import ExecStream
 from holdfast.sdk.file_results import FileChange, FileEntry, FileLink, FolderCopy
@@ -58,6 +57,7 @@ from holdfast.sdk.thread_results import (
 from holdfast.sdk.threads import Thread
 from holdfast.sdk.transport import request_id
 from holdfast.sdk.webhook import verify_webhook
+from holdfast.vocabulary import thread_keys
 
 __all__ = [
     "Chunk",

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from holdfast.errors import BadInput, ConfigError, Unauthorized
-from holdfast.protocol.places import find_config_file
+from holdfast.vocabulary.places import find_config_file
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 SYSTEM_STATE = Path("/var/lib/holdfast")

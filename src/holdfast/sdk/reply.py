@@ -6,8 +6,8 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from holdfast.errors import Unavailable, WrongState
-from holdfast.protocol.turn_events import Kind, StopReason
 from holdfast.sdk.thread_results import MessageInfo, ThreadEvent, TurnInfo, TurnResult
+from holdfast.vocabulary.turn_events import Kind, StopReason
 
 if TYPE_CHECKING:
     from holdfast.sdk.threads import Thread

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from holdfast.protocol.turn_events import Kind, StopReason
 from holdfast.sdk.results import of_wire
+from holdfast.vocabulary.turn_events import Kind, StopReason
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from holdfast.protocol.thread_keys import check_key
 from holdfast.sdk.following import Answers
 from holdfast.sdk.local_files import read_file, write_file
 from holdfast.sdk.reply import Reply
@@ -29,6 +28,7 @@ from holdfast.sdk.thread_results import (
     turn_of_wire,
 )
 from holdfast.sdk.transport import Body, Transport, to_json
+from holdfast.vocabulary.thread_keys import check_key
 
 DEFAULT_CHANNEL = "default"
 RESOLVE_SECONDS = 180.0

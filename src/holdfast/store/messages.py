@@ -8,7 +8,6 @@ from itertools import groupby
 import sqlalchemy as sa
 
 from holdfast.errors import FileMissing, IdempotencyMismatch, NotFound, WrongState
-from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.store.database import Database
 from holdfast.store.pages import Page, read_page
 from holdfast.store.thread_guard import Entered, append, clock, ensure_channel, enter_any, thread_row, written
@@ -16,6 +15,7 @@ from holdfast.store.thread_rows import FileKind, MessageRow, MessageStatus, NewM
 from holdfast.store.thread_tables import NOT_DELETED, QUEUED, thread_files, threads
 from holdfast.store.thread_tables import messages as table
 from holdfast.store.thread_watch import ThreadWatch
+from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 
 class MessageStore:

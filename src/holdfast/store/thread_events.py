@@ -10,7 +10,6 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from holdfast.protocol.turn_events import TurnEvent
 from holdfast.store.database import Database
 from holdfast.store.pages import PAGE_BYTES, stored_bytes, weighed
 from holdfast.store.thread_guard import EVENT_BYTES, append, enter, enter_any, no_thread, written
@@ -18,6 +17,7 @@ from holdfast.store.thread_rows import DEFAULT_CHANNEL, Lease, ThreadEventPage, 
 from holdfast.store.thread_tables import NOT_DELETED, UNENDED, threads, turns
 from holdfast.store.thread_tables import thread_events as table
 from holdfast.store.thread_watch import ThreadWatch
+from holdfast.vocabulary.turn_events import TurnEvent
 
 _AT_ONCE = 2000
 _LEFT: Final = 90

@@ -13,7 +13,6 @@ from typing import Final, NoReturn, TypeVar
 import sqlalchemy as sa
 
 from holdfast.errors import StaleRow, ThreadNotFound
-from holdfast.protocol.turn_events import Kind, TurnEvent, check
 from holdfast.store import thread_news
 from holdfast.store.database import Database, Work
 from holdfast.store.tables import sessions
@@ -23,6 +22,7 @@ from holdfast.store.thread_tables import thread_channels as channels
 from holdfast.store.thread_tables import thread_events as log
 from holdfast.store.thread_tables import threads as table
 from holdfast.store.thread_watch import ThreadWatch
+from holdfast.vocabulary.turn_events import Kind, TurnEvent, check
 
 T = TypeVar("T")
 

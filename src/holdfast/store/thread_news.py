@@ -9,12 +9,12 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from holdfast.protocol.turn_events import Kind as Told
-from holdfast.protocol.turn_events import TurnEvent
 from holdfast.store import events as log
 from holdfast.store.tables import session_events as table
 from holdfast.store.thread_rows import ThreadRow
 from holdfast.store.thread_tables import messages
+from holdfast.vocabulary.turn_events import Kind as Told
+from holdfast.vocabulary.turn_events import TurnEvent
 
 
 class ThreadKind(StrEnum):

@@ -2,7 +2,6 @@
 
 import sqlalchemy as sa
 
-from holdfast.protocol.turn_events import Kind, StopReason, TurnEvent
 from holdfast.store import thread_news
 from holdfast.store.thread_guard import at_home, clock, enter, lease_free, thread_row
 from holdfast.store.thread_news import ThreadKind
@@ -20,6 +19,7 @@ from holdfast.store.thread_tables import (
 )
 from holdfast.store.thread_tables import threads as table
 from holdfast.store.turn_end import end_turn
+from holdfast.vocabulary.turn_events import Kind, StopReason, TurnEvent
 
 _AT_ONCE = 100
 """Threads that one call of ``purge`` forgets at most: a transaction must not hold others up."""

@@ -6,8 +6,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from holdfast.protocol.thread_keys import platform_of
-from holdfast.protocol.turn_events import TurnEvent
 from holdfast.store import thread_news, thread_removal
 from holdfast.store.database import Database
 from holdfast.store.locks import THREAD, hold
@@ -31,6 +29,8 @@ from holdfast.store.thread_tables import NOT_DELETED, UNENDED, turns
 from holdfast.store.thread_tables import thread_channels as channels
 from holdfast.store.thread_tables import threads as table
 from holdfast.store.thread_watch import ThreadWatch
+from holdfast.vocabulary.thread_keys import platform_of
+from holdfast.vocabulary.turn_events import TurnEvent
 
 _FOUND = sa.select(table).where(sa.text(NOT_DELETED))
 _STANDING = (

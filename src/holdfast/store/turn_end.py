@@ -6,7 +6,6 @@ from typing import Final
 import sqlalchemy as sa
 
 from holdfast.errors import TurnNotFound
-from holdfast.protocol.turn_events import AgentStatus, Kind, StopReason, TurnEvent
 from holdfast.store.thread_guard import Entered, append, change_channel
 from holdfast.store.thread_rows import MessageStatus, TurnRow, TurnState
 from holdfast.store.thread_tables import messages
@@ -15,6 +14,7 @@ from holdfast.store.thread_tables import thread_events as log
 from holdfast.store.thread_tables import threads as thread_table
 from holdfast.store.thread_tables import turns as table
 from holdfast.store.usage_rows import of_turn
+from holdfast.vocabulary.turn_events import AgentStatus, Kind, StopReason, TurnEvent
 
 MOST_ANSWER: Final = 1_000_000
 """Characters of a turn's answer that are kept."""

@@ -11,7 +11,6 @@ from typing import TypeVar
 import sqlalchemy as sa
 
 from holdfast.errors import BadInput, StaleRow, WrongState
-from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.store import transcript
 from holdfast.store.database import Database, Work
 from holdfast.store.thread_guard import Entered, append, change_channel, clock, enter, give_back, written
@@ -20,6 +19,7 @@ from holdfast.store.thread_tables import QUEUED, UNENDED, messages, thread_files
 from holdfast.store.thread_tables import turns as table
 from holdfast.store.thread_watch import ThreadWatch
 from holdfast.store.turn_end import change_turn, end_turn, kept_of, no_turn, turn_of
+from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 T = TypeVar("T")
 

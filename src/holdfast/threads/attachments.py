@@ -8,13 +8,13 @@ from pathlib import Path
 import structlog
 
 from holdfast.errors import FileMissing, NotTranscribed
-from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.store.thread_rows import Lease
 from holdfast.threads.files import ThreadFileService
 from holdfast.threads.patience import patiently
 from holdfast.threads.tools import Tools
 from holdfast.threads.turn_end import error_event
 from holdfast.threads.voice import is_audio, spoken, unheard
+from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 log = structlog.get_logger(__name__)
 

@@ -11,8 +11,6 @@ import structlog
 
 from holdfast.broker.models.accounts import Account, Call, Spent
 from holdfast.errors import HoldfastError, StaleRow, TurnNotFound, WrongState
-from holdfast.protocol.models import channel_tag
-from holdfast.protocol.turn_events import TurnEvent
 from holdfast.sessions.live import Clock
 from holdfast.store import Store
 from holdfast.store.thread_rows import Lease
@@ -23,6 +21,8 @@ from holdfast.threads.patience import patiently
 from holdfast.threads.policy import account_of
 from holdfast.threads.settings import AgentDefaults
 from holdfast.threads.tools import new_id
+from holdfast.vocabulary.models import channel_tag
+from holdfast.vocabulary.turn_events import TurnEvent
 
 log = structlog.get_logger(__name__)
 

@@ -20,7 +20,6 @@ from holdfast.broker.models.accounts import Account
 from holdfast.errors import BadInput, ConfigError
 from holdfast.images.layout import PATH
 from holdfast.images.names import canonical
-from holdfast.protocol.models import Model
 from holdfast.store.thread_rows import ThreadRow
 from holdfast.threads import options as kept
 from holdfast.threads.keys import DEFAULT_CHANNEL
@@ -29,6 +28,7 @@ from holdfast.threads.repos import WORKSPACE, check_repo, directory_of, shown
 from holdfast.threads.settings import AgentDefaults
 from holdfast.threads.types import Repo, ThreadOptions
 from holdfast.threads.workspaces import workdir_of
+from holdfast.vocabulary.models import Model
 
 MOST_PROMPT: Final = 100_000
 """Characters of a thread's own rules, and of each file."""

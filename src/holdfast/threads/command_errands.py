@@ -8,13 +8,13 @@ import structlog
 
 from holdfast.agents.base import Brief, Place
 from holdfast.errors import AgentFailed, AgentUnsupported, BadInput, TurnNotFound, WrongState
-from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.sessions.machine import Status
 from holdfast.store.thread_rows import SleepState, ThreadChange, ThreadRow, TurnRow
 from holdfast.threads.git_diff import Diff, cut, git_diff
 from holdfast.threads.sandboxes import GONE
 from holdfast.threads.tools import Tools
 from holdfast.threads.workspaces import workdir_of
+from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 if TYPE_CHECKING:
     from holdfast.threads.mailbox import Mailbox

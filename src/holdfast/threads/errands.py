@@ -29,7 +29,6 @@ from holdfast.errors import (
     WrongState,
     by_code,
 )
-from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.sessions.sleep import PausedAs
 from holdfast.store.reserve import spending
 from holdfast.store.thread_rows import RequestRow, SleepState, ThreadChange, ThreadRow, TurnRow, TurnState
@@ -41,6 +40,7 @@ from holdfast.threads.sandboxes import GONE
 from holdfast.threads.sleeps import slept
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import IdlePolicy
+from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 if TYPE_CHECKING:
     from holdfast.threads.mailbox import Mailbox

@@ -14,10 +14,10 @@ from itertools import islice
 import structlog
 
 from holdfast.errors import BadInput, HoldfastError, ThreadNotFound
-from holdfast.protocol.turn_events import characters
 from holdfast.store import Store
 from holdfast.store.thread_rows import ThreadEventRow
 from holdfast.threads.types import EventsPage, EventView
+from holdfast.vocabulary.turn_events import characters
 
 log = structlog.get_logger(__name__)
 

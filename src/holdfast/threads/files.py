@@ -31,11 +31,11 @@ from holdfast.errors import (
     TooLarge,
     Unavailable,
 )
-from holdfast.protocol.thread_files import DISPLAY, upload_path
 from holdfast.sessions.file_types import Entry, Kind, Search
 from holdfast.store.thread_rows import FileKind, ThreadFileRow, TurnRow
 from holdfast.threads.tools import Tools, new_id
 from holdfast.threads.types import FileView
+from holdfast.vocabulary.thread_files import DISPLAY, upload_path
 
 log = structlog.get_logger(__name__)
 

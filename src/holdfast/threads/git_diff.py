@@ -12,8 +12,8 @@ from typing import Final
 from holdfast.agents.base import Place
 from holdfast.errors import ProcessNotFound, Unavailable, WrongState
 from holdfast.protocol.messages import STDOUT
-from holdfast.protocol.thread_files import UPLOAD_ID, UPLOADS
 from holdfast.sessions.processes import ProcessRequest, ProcessView
+from holdfast.vocabulary.thread_files import UPLOAD_ID, UPLOADS
 
 MAX_BYTES = 1_000_000
 """Of a diff; what is longer is cut."""

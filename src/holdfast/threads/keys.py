@@ -7,7 +7,7 @@ from typing import Final
 from holdfast.errors import BadInput, ThreadNotFound
 from holdfast.keys.ceilings import NO_CEILINGS, Ceilings
 from holdfast.keys.types import Caller
-from holdfast.protocol.thread_keys import KEY_PATTERN, check_key
+from holdfast.vocabulary.thread_keys import KEY_PATTERN, check_key
 
 MAX_CHANNEL: Final = 128
 MAX_MESSAGE_ID: Final = 200

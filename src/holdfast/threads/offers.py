@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from holdfast.agents.registry import AgentRegistry
 from holdfast.errors import BadInput
-from holdfast.protocol.models import Model
 from holdfast.store.thread_rows import ThreadRow
 from holdfast.threads import options
 from holdfast.threads.briefs import Briefs
+from holdfast.vocabulary.models import Model
 
 _MOST_NAMED = 20
 

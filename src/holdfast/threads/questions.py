@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 import structlog
 
 from holdfast.errors import HoldfastError
-from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.sessions.live import Clock
+from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 log = structlog.get_logger(__name__)
 

@@ -13,8 +13,8 @@ import structlog
 
 from holdfast.agents.base import Told
 from holdfast.errors import AgentFailed
-from holdfast.protocol.turn_events import characters
 from holdfast.threads.tools import Tools
+from holdfast.vocabulary.turn_events import characters
 
 log = structlog.get_logger(__name__)
 

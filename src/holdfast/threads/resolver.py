@@ -33,7 +33,6 @@ from holdfast.errors import (
     StaleRow,
     ThreadNotFound,
 )
-from holdfast.protocol.turn_events import TurnEvent
 from holdfast.store.thread_rows import ChannelChange, ChannelRow, Lease, SleepState, ThreadChange, ThreadRow
 from holdfast.threads.briefs import Briefs
 from holdfast.threads.preview import PreviewKeeper
@@ -44,6 +43,7 @@ from holdfast.threads.tools import Tools
 from holdfast.threads.transcript import history
 from holdfast.threads.types import How
 from holdfast.threads.workspaces import Workspaces
+from holdfast.vocabulary.turn_events import TurnEvent
 
 log = structlog.get_logger(__name__)
 

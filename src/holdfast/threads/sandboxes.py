@@ -29,7 +29,6 @@ from holdfast.errors import (
     WrongState,
 )
 from holdfast.keys.types import Caller, Scope
-from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.sessions.machine import Status
 from holdfast.sessions.spec import KEPT_SECONDS
 from holdfast.sessions.types import SessionView
@@ -41,6 +40,7 @@ from holdfast.threads.keys import DEFAULT_CHANNEL
 from holdfast.threads.resolve_time import ResolveTime
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import How
+from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 log = structlog.get_logger(__name__)
 

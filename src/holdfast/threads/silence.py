@@ -11,11 +11,11 @@ import structlog
 
 from holdfast.agents.base import Cursor
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, HoldfastError
-from holdfast.protocol.turn_events import Kind, StopReason
 from holdfast.store.thread_rows import TurnRow, TurnState
 from holdfast.threads.patience import patiently
 from holdfast.threads.resolver import Attached
 from holdfast.threads.tools import Tools
+from holdfast.vocabulary.turn_events import Kind, StopReason
 
 log = structlog.get_logger(__name__)
 

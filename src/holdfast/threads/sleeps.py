@@ -1,7 +1,7 @@
 """How it is told that a thread's sandbox sleeps, or wakes: an event, in the transaction of the change."""
 
-from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.store.thread_rows import SleepState
+from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 
 def slept(state: SleepState) -> TurnEvent:

@@ -15,7 +15,6 @@ import structlog
 
 from holdfast.agents.base import Prompt
 from holdfast.errors import AgentFailed, BadInput, FileMissing, HoldfastError, IdempotencyMismatch
-from holdfast.protocol.turn_events import TurnEvent
 from holdfast.store.thread_rows import MessageRow, Mode, NewMessage, TurnRow
 from holdfast.threads.attachments import Attachments
 from holdfast.threads.keys import MAX_MESSAGE_ID
@@ -23,6 +22,7 @@ from holdfast.threads.patience import patiently
 from holdfast.threads.resolver import Attached
 from holdfast.threads.tools import Tools
 from holdfast.threads.turn_end import error_event
+from holdfast.vocabulary.turn_events import TurnEvent
 
 log = structlog.get_logger(__name__)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from holdfast.agents.base import Told
-from holdfast.protocol.turn_events import Kind, ToolState, TurnEvent
+from holdfast.vocabulary.turn_events import Kind, ToolState, TurnEvent
 
 SECONDS: Final = 0.5
 MOST_JOINED: Final = 4000

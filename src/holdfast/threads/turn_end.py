@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from holdfast.errors import HoldfastError
-from holdfast.protocol.turn_events import Kind, StopReason, TurnEvent
 from holdfast.store.thread_rows import Lease, TurnRow
 from holdfast.threads.patience import patiently
 from holdfast.threads.tools import Tools
+from holdfast.vocabulary.turn_events import Kind, StopReason, TurnEvent
 
 
 class TurnEnd:

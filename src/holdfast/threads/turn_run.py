@@ -28,7 +28,6 @@ from holdfast.errors import (
     StaleRow,
     ThreadNotFound,
 )
-from holdfast.protocol.turn_events import Kind, StopReason
 from holdfast.store.thread_rows import Lease, MessageRow, TurnRow, TurnState
 from holdfast.threads import options, tool_pace
 from holdfast.threads.attachments import Attachments
@@ -44,6 +43,7 @@ from holdfast.threads.tools import Tools
 from holdfast.threads.turn_end import TurnEnd, error_event
 from holdfast.threads.types import IdlePolicy
 from holdfast.threads.until_aborted import Aborted, UntilAborted, hurry
+from holdfast.vocabulary.turn_events import Kind, StopReason
 
 log = structlog.get_logger(__name__)
 

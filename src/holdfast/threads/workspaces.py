@@ -11,13 +11,13 @@ import structlog
 
 from holdfast.agents.base import Place
 from holdfast.errors import FileMissing, RepoFailed
-from holdfast.protocol.thread_files import DISPLAY
 from holdfast.store.thread_rows import Lease, ThreadRow
 from holdfast.threads import options as kept
 from holdfast.threads import repos
 from holdfast.threads.sandboxes import Ready
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import Repo
+from holdfast.vocabulary.thread_files import DISPLAY
 
 log = structlog.get_logger(__name__)
 

@@ -16,8 +16,8 @@ from holdfast.agents.permissions import parse
 from holdfast.agents.supervisor import Patience
 from holdfast.drivers.process import ProcessDriver
 from holdfast.errors import AgentDown
-from holdfast.protocol.models import Model, Wire
-from holdfast.protocol.turn_events import Kind, StopReason
+from holdfast.vocabulary.models import Model, Wire
+from holdfast.vocabulary.turn_events import Kind, StopReason
 from support.house import new
 from support.scripted_harness import scripted_harness
 

@@ -10,9 +10,9 @@ from holdfast.agents.base import Prompt
 from holdfast.agents.conformance import AgentConformance
 from holdfast.agents.conformance.harness import reason_of, talk, text_of
 from holdfast.agents.supervisor import Supervisor
-from holdfast.protocol.models import channel_tag, placeholder
-from holdfast.protocol.turn_events import Kind, StopReason
 from holdfast.sessions.file_types import Search
+from holdfast.vocabulary.models import channel_tag, placeholder
+from holdfast.vocabulary.turn_events import Kind, StopReason
 from support.agent_harness import DEMO, OTHER
 from support.model_server import Status
 from support.opencode_harness import OpenCodeHarness, opencode_harness

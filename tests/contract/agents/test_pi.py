@@ -10,7 +10,7 @@ from holdfast.agents.conformance import AgentConformance
 from holdfast.agents.conformance.harness import raises, reason_of, talk, text_of
 from holdfast.agents.pi.adapter import PiAgent
 from holdfast.errors import AgentDown, AgentFailed
-from holdfast.protocol.turn_events import Kind, StopReason
+from holdfast.vocabulary.turn_events import Kind, StopReason
 from support.agent_harness import AgentHarness, real_agent
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,7 @@ from holdfast.agents.conformance.harness import eventually, talk, text_of
 from holdfast.agents.conformance.permissions import PermissionConformance
 from holdfast.agents.conformance.process import ProcessConformance
 from holdfast.agents.sandbox_agent.adapter import SandboxAgent, SandboxAgentPi
-from holdfast.protocol.turn_events import Kind
+from holdfast.vocabulary.turn_events import Kind
 from support.agent_harness import AgentHarness, real_agent
 
 pytestmark = pytest.mark.anyio

@@ -18,8 +18,8 @@ from holdfast.agents.scripted.log import TurnLog
 from holdfast.agents.supervisor import home, supervisor
 from holdfast.drivers.process import ProcessDriver
 from holdfast.errors import AgentDown, AgentFailed
-from holdfast.protocol.models import channel_tag
-from holdfast.protocol.turn_events import Kind, StopReason
+from holdfast.vocabulary.models import channel_tag
+from holdfast.vocabulary.turn_events import Kind, StopReason
 from support.scripted_harness import ScriptedHarness, scripted_harness
 
 pytestmark = pytest.mark.anyio

@@ -19,8 +19,8 @@ from holdfast.drivers.oci import OciDriver
 from holdfast.drivers.oci_config import ID_BASE
 from holdfast.errors import RuntimeUnavailable
 from holdfast.images.store import ImageStore
-from holdfast.protocol.turn_events import Kind, StopReason
 from holdfast.sessions.file_types import Search
+from holdfast.vocabulary.turn_events import Kind, StopReason
 from support.house import new
 from support.scripted_harness import SETTINGS, open_service, scripted_harness
 from support.state_dir import open_state_dir

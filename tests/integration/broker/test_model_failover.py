@@ -13,8 +13,8 @@ from holdfast.broker.models.breaker import BreakerSettings
 from holdfast.broker.models.keys import FixedKey
 from holdfast.broker.models.providers import Kind, Provider
 from holdfast.broker.models.settings import ProxySettings
-from holdfast.protocol.models import Wire
-from holdfast.protocol.turn_events import Kind as Told
+from holdfast.vocabulary.models import Wire
+from holdfast.vocabulary.turn_events import Kind as Told
 from support.house import until
 from support.model_door import ACCOUNT, Door, MemoryBooks, key_of, model_door
 from support.model_server import Cut, Fault, Garbage, Silent, Status, events_of, model_server

@@ -16,7 +16,7 @@ from holdfast.broker.models.keys import FileKey
 from holdfast.broker.models.prices import FREE
 from holdfast.broker.models.providers import Kind, Offer, Provider
 from holdfast.errors import Unavailable
-from holdfast.protocol.models import Model, Wire, placeholder
+from holdfast.vocabulary.models import Model, Wire, placeholder
 from support.house import until
 from support.model_door import ACCOUNT, MemoryBooks, key_of, model_door
 from support.model_server import Garbage, Gated, Huge, Silent, Status, events_of, model_server

@@ -18,7 +18,7 @@ from holdfast.broker.wires import TONGUES
 from holdfast.broker.wires.deltas import Delta, Reason, gathered
 from holdfast.broker.wires.talk import Call, Image, Message, Result, Role, Talk, Text, Thought, Tool, merged
 from holdfast.broker.wires.target import Target
-from holdfast.protocol.models import Wire
+from holdfast.vocabulary.models import Wire
 from support.house import until
 from support.model_door import ACCOUNT, PRICE, Door, MemoryBooks, Said, key_of, model_door, provider_at
 from support.model_server import Cut, Gated, ModelServer, Silent, Status, model_server

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.broker.models.keys import FixedKey
 from holdfast.broker.models.providers import Kind, Provider
-from holdfast.protocol.models import Wire
+from holdfast.vocabulary.models import Wire
 from support.model_door import ACCOUNT, MemoryBooks, key_of, model_door
 from support.model_server import Garbage, Status, model_server
 

@@ -13,10 +13,10 @@ from holdfast.broker.models.broker import LISTENER, ModelBroker
 from holdfast.broker.models.visit import Visit
 from holdfast.drivers.fake_runner import FakeRunner
 from holdfast.keys.types import ROOT
-from holdfast.protocol.models import PORT
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.sleep import PausedAs
 from holdfast.sessions.types import CreateRequest, ForkRequest
+from holdfast.vocabulary.models import PORT
 from support.house import DEFAULTS, House, new, open_house, until
 
 pytestmark = pytest.mark.anyio

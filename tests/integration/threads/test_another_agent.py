@@ -7,8 +7,8 @@ import pytest
 from holdfast.agents.fake import FakeAgent
 from holdfast.agents.fake_world import FakeAgentWorld
 from holdfast.errors import AgentFailed, WrongState
-from holdfast.protocol.turn_events import Kind
 from holdfast.threads.types import ThreadOptions
+from holdfast.vocabulary.turn_events import Kind
 from support.house import until
 from support.threads import REF, Desk, Street
 

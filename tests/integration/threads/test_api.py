@@ -10,7 +10,7 @@ import pytest
 from fakes.api_server import KEY
 from fakes.key_store import key_ring
 from holdfast.api import ApiSettings, create_app
-from holdfast.protocol.turn_events import Kind
+from holdfast.vocabulary.turn_events import Kind
 from support.threads import Desk, Street
 
 pytestmark = pytest.mark.anyio

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import AgentDown, NotTranscribed
-from holdfast.protocol.turn_events import Kind
 from holdfast.threads.types import Mode
+from holdfast.vocabulary.turn_events import Kind
 from support.house import until
 from support.threads import REF, Desk, Street
 from support.waiting import linger

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from holdfast.broker.models.accounts import Account, Books, Call, Limits, Spent, Tokens
-from holdfast.protocol.models import channel_tag
-from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.store.usage_rows import UsageSum
 from holdfast.threads.settings import AgentDefaults
 from holdfast.threads.types import ThreadOptions
+from holdfast.vocabulary.models import channel_tag
+from holdfast.vocabulary.turn_events import Kind, TurnEvent
 from support.threads import REF, Desk, Street
 
 pytestmark = pytest.mark.anyio

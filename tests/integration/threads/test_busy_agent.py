@@ -4,9 +4,9 @@ import pytest
 
 from holdfast.agents.base import Abilities, Command
 from holdfast.errors import AgentFailed
-from holdfast.protocol.models import Model, Wire
-from holdfast.protocol.turn_events import Kind
 from holdfast.threads.types import ThreadOptions
+from holdfast.vocabulary.models import Model, Wire
+from holdfast.vocabulary.turn_events import Kind
 from support.house import until
 from support.threads import REF, Desk, Street
 

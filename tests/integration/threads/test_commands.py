@@ -17,13 +17,13 @@ from holdfast.errors import (
     TurnNotFound,
     WrongState,
 )
-from holdfast.protocol.models import Model, Wire
-from holdfast.protocol.turn_events import Kind
 from holdfast.store.thread_rows import fresh_after
 from holdfast.threads import command_errands
 from holdfast.threads.git_diff import Diff
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.types import IdlePolicy, MessageView, NewMessage, ThreadOptions
+from holdfast.vocabulary.models import Model, Wire
+from holdfast.vocabulary.turn_events import Kind
 from support.house import until
 from support.threads import QUICK, REF, Desk, Street, text_of
 

@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, HoldfastError, SandboxLost, Unavailable
-from holdfast.protocol.turn_events import Kind
 from holdfast.threads.resolver import Resolver
+from holdfast.vocabulary.turn_events import Kind
 from support.house import until
 from support.threads import REF, Desk, Street, text_of
 from support.waiting import linger

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast.errors import BadInput, FileMissing, SandboxLost, TooLarge
-from holdfast.protocol.turn_events import Kind
 from holdfast.threads import files
 from holdfast.threads.keys import ThreadRef
+from holdfast.vocabulary.turn_events import Kind
 from support.house import until
 from support.threads import REF, Desk, Street
 from support.waiting import linger

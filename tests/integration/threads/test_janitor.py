@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from holdfast.errors import DriverTransient, ThreadNotFound, Unavailable
-from holdfast.protocol.turn_events import Kind
 from holdfast.sessions.machine import Status
 from holdfast.store.thread_rows import SleepState
 from holdfast.threads import janitor
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.types import EventView, How, IdlePolicy, NewMessage, ThreadOptions
+from holdfast.vocabulary.turn_events import Kind
 from support.house import until
 from support.threads import QUICK, REF, Desk, Street
 from support.waiting import linger

@@ -6,10 +6,10 @@ import pytest
 import structlog
 
 from holdfast.errors import Conflict, HoldfastError, ThreadNotFound, Unavailable, WrongState
-from holdfast.protocol.turn_events import Kind
 from holdfast.threads.errands import Errands, raised
 from holdfast.threads.turn_run import TurnRun
 from holdfast.threads.types import Mode
+from holdfast.vocabulary.turn_events import Kind
 from support.house import until
 from support.threads import REF, Desk, Street
 from support.waiting import linger

@@ -19,11 +19,11 @@ from holdfast.errors import (
     Unavailable,
     WrongState,
 )
-from holdfast.protocol.turn_events import Kind
 from holdfast.store.thread_rows import MessageRow
 from holdfast.threads.keys import MAX_MESSAGE_ID, check_message_id
 from holdfast.threads.steering import id_again
 from holdfast.threads.types import MessageStatus, Mode
+from holdfast.vocabulary.turn_events import Kind
 from support.house import until
 from support.threads import REF, Desk, Street, text_of
 from support.waiting import linger

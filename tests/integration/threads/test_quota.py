@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.errors import TooLarge
-from holdfast.protocol.turn_events import Kind
+from holdfast.vocabulary.turn_events import Kind
 from support.threads import REF, STEADY, Street, pieces, text_of
 
 pytestmark = pytest.mark.anyio

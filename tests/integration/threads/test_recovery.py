@@ -20,11 +20,11 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.keys.types import ROOT
-from holdfast.protocol.turn_events import Kind
 from holdfast.sessions.machine import Status
 from holdfast.sessions.sleep import PausedAs
 from holdfast.threads import repos
 from holdfast.threads.types import How, Repo, ThreadOptions
+from holdfast.vocabulary.turn_events import Kind
 from support.house import until
 from support.threads import PATIENCE, REF, Desk, Street
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from holdfast.errors import RepoFailed
-from holdfast.protocol.turn_events import Kind
 from holdfast.sessions.processes import ProcessRequest
 from holdfast.sessions.types import ExecRequest
 from holdfast.threads import repos
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.types import EventView, How, Repo, ThreadOptions
+from holdfast.vocabulary.turn_events import Kind
 from support.daemon import unusable_driver
 from support.real_threads import REAL, RealDesk, Town, open_town
 from support.threads import REF

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.errors import AgentDown, AgentFailed, SandboxLost
-from holdfast.protocol.turn_events import Kind
+from holdfast.vocabulary.turn_events import Kind
 from support.house import until
 from support.threads import REF, Desk, Street
 

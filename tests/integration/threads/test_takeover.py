@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.protocol.turn_events import Kind
 from holdfast.threads.types import EventView
+from holdfast.vocabulary.turn_events import Kind
 from support.house import until
 from support.threads import REF, Street, text_of
 from support.waiting import linger

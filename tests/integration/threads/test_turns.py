@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.errors import IdempotencyMismatch
-from holdfast.protocol.turn_events import Kind
+from holdfast.vocabulary.turn_events import Kind
 from support.threads import REF, Street, text_of
 
 pytestmark = pytest.mark.anyio

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.keys.types import ROOT
-from holdfast.protocol.turn_events import Kind
 from holdfast.sessions.machine import Status
 from holdfast.sessions.sleep import PausedAs
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.types import How
+from holdfast.vocabulary.turn_events import Kind
 from support.hosts import Host, ran, sandboxes
 from support.house import until
 from support.postgres import MISSING, Postgres, running_postgres

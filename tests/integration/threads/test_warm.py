@@ -13,13 +13,13 @@ from holdfast.agents.fake import FakeAgent
 from holdfast.errors import AgentDown, HoldfastError, TooManySessions
 from holdfast.keys.ceilings import Ceilings
 from holdfast.keys.types import ROOT
-from holdfast.protocol.models import Model, Wire
 from holdfast.sessions.network import NetworkPolicy
 from holdfast.sessions.types import CreateRequest
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.settings import AgentDefaults
 from holdfast.threads.types import How, ThreadOptions
 from holdfast.threads.warm import POOL
+from holdfast.vocabulary.models import Model, Wire
 from support.house import DEFAULTS, tick
 from support.threads import QUICK, REF, Desk, Shelf, Street
 from support.waiting import until

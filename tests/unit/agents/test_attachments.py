@@ -11,7 +11,7 @@ from holdfast.agents import attachments
 from holdfast.agents.attachments import Image, images, mime_of, paths_told
 from holdfast.agents.base import Place, Prompt, Sandbox
 from holdfast.errors import FileMissing
-from holdfast.protocol.models import Model, Wire
+from holdfast.vocabulary.models import Model, Wire
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.agents.base import Cursor, Told
 from holdfast.agents.error_words import in_words, plain
-from holdfast.protocol.turn_events import Kind, TurnEvent
+from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 WORDS = "one has answered with HTTP 401: it does not accept the key that the daemon has for it"
 ANTHROPIC = f'401 {{"type":"error","error":{{"type":"provider_refused","message":"{WORDS}"}},"request_id":null}}'

@@ -17,9 +17,9 @@ from holdfast.errors import (
     SessionGone,
     WrongState,
 )
-from holdfast.protocol.turn_events import Kind
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.sleep import PausedAs
+from holdfast.vocabulary.turn_events import Kind
 from support.house import House, new, open_house, until
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.agents.opencode.mapper import REPLIES, Mapper, decision, wishes
 from holdfast.agents.permissions import Action, parse
-from holdfast.protocol.turn_events import Kind, TurnEvent, check
+from holdfast.vocabulary.turn_events import Kind, TurnEvent, check
 
 Json = Mapping[str, object]
 PROMPT = {"type": "prompt", "message": "msg_1"}

@@ -11,7 +11,7 @@ from holdfast.agents.opencode.settings import config, launch, model_fields
 from holdfast.agents.opencode.tools import permissions
 from holdfast.agents.permissions import parse
 from holdfast.errors import AgentFailed, AgentWithoutModel
-from holdfast.protocol.models import Model, Wire, channel_tag, placeholder
+from holdfast.vocabulary.models import Model, Wire, channel_tag, placeholder
 
 CLAUDE = Model("anthropic", "claude-x", (Wire.CHAT, Wire.MESSAGES))
 OTHER = Model("local", "a/b", (Wire.CHAT,))

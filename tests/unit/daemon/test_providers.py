@@ -13,7 +13,7 @@ from holdfast.broker.models.known import KNOWN
 from holdfast.broker.models.providers import Catalogue, Kind
 from holdfast.daemon.config import Config
 from holdfast.daemon.model_wiring import make_catalogue
-from holdfast.protocol.models import Wire
+from holdfast.vocabulary.models import Wire
 
 
 def catalogue(providers: object = None, **environment: str) -> Catalogue:

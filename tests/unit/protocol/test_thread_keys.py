@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import BadInput
-from holdfast.protocol import thread_keys
-from holdfast.protocol.thread_keys import check_key, platform_of
+from holdfast.vocabulary import thread_keys
+from holdfast.vocabulary.thread_keys import check_key, platform_of
 
 IDS = st.text(min_size=1, max_size=20)
 

@@ -9,13 +9,13 @@ from holdfast.agents.permissions import parse
 from holdfast.broker.models.accounts import Account
 from holdfast.errors import BadInput, ConfigError
 from holdfast.images.layout import PATH
-from holdfast.protocol.models import Model, Wire
 from holdfast.store.thread_rows import ThreadRow
 from holdfast.threads import briefs, options
 from holdfast.threads.briefs import Briefs
 from holdfast.threads.repos import directory_of
 from holdfast.threads.settings import AgentDefaults
 from holdfast.threads.types import Repo, ThreadOptions
+from holdfast.vocabulary.models import Model, Wire
 
 pytestmark = pytest.mark.anyio
 

@@ -1,8 +1,8 @@
 """How much of a thread's newest events is held in memory."""
 
-from holdfast.protocol.turn_events import Kind
 from holdfast.threads.feed import _KEPT, _KEPT_CHARS, _Tail
 from holdfast.threads.types import EventView
+from holdfast.vocabulary.turn_events import Kind
 
 
 def event(seq: int, size: int) -> EventView:

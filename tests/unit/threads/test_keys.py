@@ -2,8 +2,8 @@ import pytest
 
 from holdfast.errors import BadInput, ThreadNotFound
 from holdfast.keys.types import ROOT, Caller, Scope
-from holdfast.protocol.thread_keys import check_key, platform_of
 from holdfast.threads.keys import ThreadRef, check_channel, check_message_id
+from holdfast.vocabulary.thread_keys import check_key, platform_of
 
 ANN = Caller("key_1", "ann", Scope.USE, "ann", 3)
 

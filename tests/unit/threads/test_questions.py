@@ -3,8 +3,8 @@ import asyncio
 import pytest
 
 from holdfast.errors import AgentDown
-from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.threads.questions import Questions
+from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 pytestmark = pytest.mark.anyio
 

@@ -1,8 +1,8 @@
 """Of a tool's output that is told again and again, the last of what has come together."""
 
 from holdfast.agents.base import Cursor, Told
-from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.threads.tool_pace import condensed
+from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 
 def tool(number: int, name: str, state: str) -> Told:

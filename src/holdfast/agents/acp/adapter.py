@@ -28,7 +28,7 @@ from holdfast.agents.supervisor.journal import Delivery
 from holdfast.agents.supervisor.offers import Offers
 from holdfast.agents.supervisor.preamble import preamble
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing
-from holdfast.protocol.models import Model, channel_tag
+from holdfast.vocabulary.models import Model, channel_tag
 
 _HOME = "home"
 """Of the agent itself, below its own directory; beside it are our notes."""

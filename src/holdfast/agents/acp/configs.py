@@ -10,7 +10,7 @@ from holdfast.agents.acp.setting import Setting
 from holdfast.agents.opencode.settings import modalities
 from holdfast.agents.opencode.tools import permissions
 from holdfast.agents.pi.config import RETRY
-from holdfast.protocol.models import Model, Wire, url_of
+from holdfast.vocabulary.models import Model, Wire, url_of
 
 Environment = Mapping[str, str]
 Files = Mapping[str, bytes]

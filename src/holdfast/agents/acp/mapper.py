@@ -12,7 +12,7 @@ from holdfast.agents.acp.tool import Tool, shown
 from holdfast.agents.acp.words import Id, canceled_request, explain, is_answer, request_of, update_of
 from holdfast.agents.supervisor.lines import BROKE, CUT, WENT_ON, Json
 from holdfast.agents.supervisor.offers import offer_events
-from holdfast.protocol.turn_events import AgentStatus, Kind, StopReason, ToolState, TurnEvent
+from holdfast.vocabulary.turn_events import AgentStatus, Kind, StopReason, ToolState, TurnEvent
 
 _MOST_COMMANDS = 200
 _MOST_RUNNING_OUTPUT = 4000

@@ -10,7 +10,7 @@ from holdfast.agents.acp.mapper import Quirks
 from holdfast.agents.acp.setting import Setting
 from holdfast.agents.base import Place
 from holdfast.agents.permissions import KINDS
-from holdfast.protocol.models import Model, Wire
+from holdfast.vocabulary.models import Model, Wire
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from holdfast.agents.supervisor.output import Said, let_go
 from holdfast.agents.supervisor.record import Recording
 from holdfast.concurrency import seen
 from holdfast.errors import AgentDown, HoldfastError
-from holdfast.protocol.turn_events import Kind, StopReason, TurnEvent
 from holdfast.sessions.processes import ProcessView
+from holdfast.vocabulary.turn_events import Kind, StopReason, TurnEvent
 
 
 class Answered:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from holdfast.agents.base import Brief
 from holdfast.agents.permissions import Action
 from holdfast.errors import AgentWithoutModel
-from holdfast.protocol.models import Model, Wire, placeholder, url_of
+from holdfast.vocabulary.models import Model, Wire, placeholder, url_of
 
 
 @dataclass(frozen=True, slots=True)

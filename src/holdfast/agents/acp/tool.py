@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.agents.supervisor.lines import Json
-from holdfast.protocol.turn_events import ToolState
+from holdfast.vocabulary.turn_events import ToolState
 
 MOST_OUTPUT: Final = 64 << 10
 """The newest characters of a tool's output that are told."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from holdfast.agents.base import Prompt, Told
 from holdfast.agents.conformance.harness import Harness, need, raises, reason_of, script, talk, text_of
 from holdfast.errors import AgentFailed, AgentUnsupported
-from holdfast.protocol.turn_events import Kind, StopReason
+from holdfast.vocabulary.turn_events import Kind, StopReason
 
 _SQUARE = 32
 

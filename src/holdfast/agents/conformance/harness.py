@@ -10,7 +10,7 @@ from unittest import SkipTest
 
 from holdfast.agents.base import START, Agent, AgentSessionId, Cursor, Place, Prompt, Told
 from holdfast.errors import AgentSessionMissing, HoldfastError
-from holdfast.protocol.turn_events import Kind, StopReason
+from holdfast.vocabulary.turn_events import Kind, StopReason
 
 PATIENCE_SECONDS = 60.0
 """How long a test waits for something that must happen. Only a failure takes that long."""

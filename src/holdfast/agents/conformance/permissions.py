@@ -1,7 +1,7 @@
 """Tools that are asked for: what is allowed, asked and denied as the brief says."""
 
 from holdfast.agents.conformance.harness import Harness, Talk, need, reason_of, talk
-from holdfast.protocol.turn_events import Kind, StopReason, ToolState
+from holdfast.vocabulary.turn_events import Kind, StopReason, ToolState
 
 RULES = ("ask bash:*may-i*", "ask bash:*for-good*", "deny bash:*never-ever*")
 """What the brief of a harness says, if its agent has ``abilities.permissions``."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from holdfast.agents.conformance.harness import Harness, raises, reason_of, talk
 from holdfast.errors import AgentDown
-from holdfast.protocol.turn_events import Kind, StopReason
+from holdfast.vocabulary.turn_events import Kind, StopReason
 
 HEALTH_SECONDS = 8.0
 """Five, and the way there and back on a busy machine."""

@@ -2,7 +2,7 @@
 
 from holdfast.agents.conformance.harness import Harness, need_wish, raises, reason_of, talk, text_of
 from holdfast.errors import AgentFailed
-from holdfast.protocol.turn_events import Kind, StopReason
+from holdfast.vocabulary.turn_events import Kind, StopReason
 
 
 class QuestionConformance:

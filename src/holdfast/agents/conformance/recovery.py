@@ -5,7 +5,7 @@ import asyncio
 from holdfast.agents.base import AgentSessionId, Prompt, Said
 from holdfast.agents.conformance.harness import Harness, eventually, need, raises, reason_of, script, talk, text_of
 from holdfast.errors import AgentDown, AgentSessionMissing
-from holdfast.protocol.turn_events import Kind, StopReason
+from holdfast.vocabulary.turn_events import Kind, StopReason
 
 
 class RecoveryConformance:

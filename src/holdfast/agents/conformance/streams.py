@@ -5,7 +5,7 @@ import contextlib
 
 from holdfast.agents.base import START, Told
 from holdfast.agents.conformance.harness import PATIENCE_SECONDS, Harness, reason_of, talk, text_of
-from holdfast.protocol.turn_events import StopReason
+from holdfast.vocabulary.turn_events import StopReason
 
 
 class StreamConformance:

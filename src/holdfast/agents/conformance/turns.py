@@ -17,7 +17,7 @@ from holdfast.agents.conformance.harness import (
     text_of,
 )
 from holdfast.errors import AgentFailed, AgentSessionMissing
-from holdfast.protocol.turn_events import Kind, StopReason, ToolState, check
+from holdfast.vocabulary.turn_events import Kind, StopReason, ToolState, check
 
 
 class TurnConformance:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from holdfast.agents.opencode.tools import kind_of
 from holdfast.agents.permissions import Action, Rule, decide, find, shown
 from holdfast.agents.supervisor.offers import offer_events
-from holdfast.protocol.turn_events import AgentStatus, Kind, StopReason, ToolState, TurnEvent
+from holdfast.vocabulary.turn_events import AgentStatus, Kind, StopReason, ToolState, TurnEvent
 
 Json = Mapping[str, object]
 

@@ -14,7 +14,7 @@ from holdfast.agents.base import Brief, Place
 from holdfast.agents.opencode.tools import permissions
 from holdfast.agents.supervisor import Launch
 from holdfast.errors import AgentFailed, AgentWithoutModel
-from holdfast.protocol.models import Model, Wire, channel_tag, placeholder, url_of
+from holdfast.vocabulary.models import Model, Wire, channel_tag, placeholder, url_of
 
 NAME: Final = "opencode"
 USER: Final = "opencode"

@@ -8,7 +8,7 @@ from holdfast.agents.opencode.mapper import Mapper
 from holdfast.agents.supervisor import Json, parse
 from holdfast.agents.supervisor.home import read_file
 from holdfast.errors import AgentFailed, FileMissing
-from holdfast.protocol.turn_events import check
+from holdfast.vocabulary.turn_events import check
 
 _CURSOR = re.compile(r"([0-9]{1,15})\.([0-9]{1,6})")
 

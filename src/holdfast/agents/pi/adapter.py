@@ -26,8 +26,8 @@ from holdfast.agents.supervisor import Delivery, Found, Launch, Patience, Superv
 from holdfast.agents.supervisor.home import write_file
 from holdfast.agents.supervisor.offers import Offers
 from holdfast.errors import AgentFailed, AgentSessionMissing, FileMissing
-from holdfast.protocol.models import Model, channel_tag
-from holdfast.protocol.turn_events import Kind
+from holdfast.vocabulary.models import Model, channel_tag
+from holdfast.vocabulary.turn_events import Kind
 
 _HOME = "home"
 """Pi's own directory, below the one that we have for it; beside it are our notes."""

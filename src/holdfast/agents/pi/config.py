@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from holdfast.agents.base import Brief
 from holdfast.agents.pi import extension
 from holdfast.errors import AgentWithoutModel
-from holdfast.protocol.models import Model, Wire, placeholder, url_of
+from holdfast.vocabulary.models import Model, Wire, placeholder, url_of
 
 MODELS = "models.json"
 SETTINGS = "settings.json"

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from holdfast.agents.supervisor.offers import offer_events
-from holdfast.protocol.turn_events import AgentStatus, Kind, StopReason, ToolState, TurnEvent
+from holdfast.vocabulary.turn_events import AgentStatus, Kind, StopReason, ToolState, TurnEvent
 
 Json = Mapping[str, object]
 

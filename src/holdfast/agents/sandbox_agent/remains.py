@@ -6,7 +6,7 @@ from holdfast.agents.acp.permission import CANCELED
 from holdfast.agents.acp.position import Position, position_of
 from holdfast.agents.base import Cursor, Told
 from holdfast.agents.sandbox_agent.wire import LAST
-from holdfast.protocol.turn_events import Kind, StopReason, ToolState, TurnEvent
+from holdfast.vocabulary.turn_events import Kind, StopReason, ToolState, TurnEvent
 
 
 def _order(cursor: Cursor) -> tuple[int, int, int]:

@@ -22,9 +22,9 @@ from holdfast.agents.supervisor.lines import Json, Lines, parse
 from holdfast.agents.supervisor.output import complaint, or_silence
 from holdfast.agents.supervisor.supervisor import end
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, FileMissing
-from holdfast.protocol.models import channel_tag
 from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.processes import ProcessView
+from holdfast.vocabulary.models import channel_tag
 
 _SESSION = re.compile(r"scr_[0-9a-f]{32}")
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")

@@ -4,7 +4,7 @@ from holdfast.agents.base import Cursor, Place, Told
 from holdfast.agents.supervisor.home import read_file
 from holdfast.agents.supervisor.lines import Json, parse
 from holdfast.errors import AgentFailed, FileMissing
-from holdfast.protocol.turn_events import Kind, TurnEvent, check
+from holdfast.vocabulary.turn_events import Kind, TurnEvent, check
 
 
 class TurnLog:

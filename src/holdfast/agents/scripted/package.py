@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 import holdfast
-from holdfast.protocol.models import channel_tag
+from holdfast.vocabulary.models import channel_tag
 
 _PACKAGE = Path(holdfast.__file__).parent
 _INSIDE = "agents/scripted/inside"

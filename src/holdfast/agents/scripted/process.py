@@ -25,9 +25,9 @@ from holdfast.errors import (
     ProcessNotFound,
     ShellUnavailable,
 )
-from holdfast.protocol.models import channel_tag
 from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.processes import ProcessRequest, ProcessView
+from holdfast.vocabulary.models import channel_tag
 
 START_SECONDS = 20.0
 

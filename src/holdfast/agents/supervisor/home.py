@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 from holdfast.agents.base import Place
 from holdfast.errors import AgentDown, AgentFailed, FileMissing
-from holdfast.protocol.models import channel_tag
 from holdfast.sessions.processes import ProcessRequest, ProcessView
+from holdfast.vocabulary.models import channel_tag
 
 PROBE_MS = 10_000
 PROBE = 'printf %s "$HOME"'

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from holdfast.agents.base import Place
 from holdfast.agents.supervisor.home import find_file, write_file
 from holdfast.agents.supervisor.lines import parse
-from holdfast.protocol.models import Model
-from holdfast.protocol.turn_events import Kind, TurnEvent
+from holdfast.vocabulary.models import Model
+from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 _REMEMBERED = 10_000
 

@@ -26,9 +26,9 @@ from holdfast.errors import (
     ProcessNotFound,
     ShellUnavailable,
 )
-from holdfast.protocol.models import channel_tag
 from holdfast.sessions.follow import Attached
 from holdfast.sessions.processes import ProcessRequest, ProcessView
+from holdfast.vocabulary.models import channel_tag
 
 TERM_MS = 5000
 KILL_MS = 5000

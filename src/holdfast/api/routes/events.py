@@ -16,10 +16,10 @@ from holdfast.api.routes.common import failures, reply
 from holdfast.api.settings import ApiSettings
 from holdfast.api.sse import Event, EventStream
 from holdfast.errors import BadInput
-from holdfast.protocol.thread_keys import MAX_KEY
 from holdfast.sessions.event_kinds import Kind
 from holdfast.sessions.events import Filter
 from holdfast.store import EventRow, ThreadKind
+from holdfast.vocabulary.thread_keys import MAX_KEY
 
 MAX_SEQ = 10**18
 KINDS = [*map(str, Kind), *map(str, ThreadKind)]

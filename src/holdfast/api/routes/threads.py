@@ -33,10 +33,10 @@ from holdfast.api.thread_models import (
     TurnOut,
 )
 from holdfast.errors import Forbidden
-from holdfast.protocol.turn_events import Kind
 from holdfast.threads.keys import DEFAULT_CHANNEL, ThreadRef
 from holdfast.threads.service import ThreadService
 from holdfast.threads.types import MessageStatus, MessageView
+from holdfast.vocabulary.turn_events import Kind
 
 MAX_WAIT_SECONDS = 600.0
 

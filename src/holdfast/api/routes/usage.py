@@ -13,9 +13,9 @@ from holdfast.api.routes.thread_common import Owner
 from holdfast.api.settings import ApiSettings
 from holdfast.api.usage_models import UsageReport
 from holdfast.errors import Forbidden
-from holdfast.protocol.thread_keys import MAX_KEY
 from holdfast.store.usage import UsageBy
 from holdfast.threads.service import ThreadService
+from holdfast.vocabulary.thread_keys import MAX_KEY
 
 _Key = Annotated[
     str | None,

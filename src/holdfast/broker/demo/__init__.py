@@ -1,6 +1,6 @@
 """The demo model: what answers where there is no key for a real one, and in the tests. It has no intelligence at all.
 
-It speaks the four dialects of ``protocol.models.Wire``, streamed or not, and does what the last message of the user
+It speaks the four dialects of ``vocabulary.models.Wire``, streamed or not, and does what the last message of the user
 says line by line (``script.py``), with the tools that the agent offers it. Pure: a request goes in, a ``Reply`` comes
 out, and whoever serves it sends the bytes.
 """

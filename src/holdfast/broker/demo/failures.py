@@ -2,7 +2,7 @@
 
 from holdfast.broker.wires.answer import event
 from holdfast.broker.wires.shape import Json
-from holdfast.protocol.models import Wire
+from holdfast.vocabulary.models import Wire
 
 _OPENAI = {
     400: ("invalid_request_error", None),

@@ -14,7 +14,7 @@ from holdfast.broker.demo.reading import read
 from holdfast.broker.demo.voice import Answer, Piece
 from holdfast.broker.wires.answer import Head
 from holdfast.broker.wires.shape import Json
-from holdfast.protocol.models import Model, Wire
+from holdfast.vocabulary.models import Model, Wire
 
 PROVIDER = "demo"
 MODEL = Model(PROVIDER, "demo-1", tuple(Wire))

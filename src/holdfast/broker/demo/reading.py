@@ -4,7 +4,7 @@ from holdfast.broker.demo.conversation import Conversation, Part, Role, Tool
 from holdfast.broker.wires import TONGUES
 from holdfast.broker.wires import talk as told
 from holdfast.broker.wires.shape import Json
-from holdfast.protocol.models import Wire
+from holdfast.vocabulary.models import Wire
 
 _ROLES = {told.Role.SYSTEM: Role.SYSTEM, told.Role.USER: Role.USER, told.Role.MODEL: Role.MODEL}
 

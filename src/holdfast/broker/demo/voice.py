@@ -21,7 +21,7 @@ from holdfast.broker.wires.deltas import (
     gathered,
 )
 from holdfast.broker.wires.shape import Json
-from holdfast.protocol.models import Wire
+from holdfast.vocabulary.models import Wire
 
 
 class Piece(NamedTuple):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from holdfast.broker.git.hosts import GitSettings
-from holdfast.protocol.models import ROOT
+from holdfast.vocabulary.models import ROOT
 
 PART = "git"
 """The first part of paths at the broker that are for git."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from holdfast.protocol.turn_events import TurnEvent
+from holdfast.vocabulary.turn_events import TurnEvent
 
 
 @dataclass(frozen=True, slots=True)

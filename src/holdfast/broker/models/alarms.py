@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from holdfast.broker.models.accounts import Account, Spent
 from holdfast.broker.models.windows import Windows
-from holdfast.protocol.turn_events import Kind, TurnEvent
+from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 SHARES = (0.8, 1.0)
 """Of a budget."""

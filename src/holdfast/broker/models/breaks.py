@@ -19,7 +19,7 @@ from holdfast.broker.models.question import Question
 from holdfast.broker.wires.shape import written
 from holdfast.errors import HoldfastError
 from holdfast.protocol.messages import BROKE, CUT, WENT_ON
-from holdfast.protocol.models import channel_tag
+from holdfast.vocabulary.models import channel_tag
 
 log = structlog.get_logger(__name__)
 

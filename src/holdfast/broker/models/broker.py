@@ -12,9 +12,9 @@ from aiohttp import web
 
 from holdfast.broker.models.visit import Handler, Visit, json_error
 from holdfast.link.link import Link
-from holdfast.protocol.models import PORT
 from holdfast.sessions.network import NetworkPolicy
 from holdfast.sessions.spec import SessionSpec
+from holdfast.vocabulary.models import PORT
 
 log = structlog.get_logger(__name__)
 

@@ -9,7 +9,7 @@ from holdfast.broker.models.prices import Price
 from holdfast.broker.models.providers import Catalogue, Provider
 from holdfast.broker.models.question import Question
 from holdfast.broker.models.reading import guessed
-from holdfast.protocol.models import Model, Wire
+from holdfast.vocabulary.models import Model, Wire
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from enum import Enum
 from urllib.parse import quote, unquote
 
 from holdfast.broker.models.providers import Kind, Provider, in_order
-from holdfast.protocol.models import Wire
+from holdfast.vocabulary.models import Wire
 
 
 class Operation(Enum):

@@ -6,7 +6,7 @@ So no key of the sandbox's reaches a provider, and nothing that says whose accou
 from collections.abc import Iterable, Mapping
 
 from holdfast.broker.models.providers import Kind
-from holdfast.protocol.models import channel_tag_of
+from holdfast.vocabulary.models import channel_tag_of
 
 _ASKED = frozenset(
     {

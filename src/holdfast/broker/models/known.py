@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from holdfast.broker.models.prices import FREE, Price
 from holdfast.broker.models.providers import DEMO, WIRES, Kind, Offer
-from holdfast.protocol.models import Model, Wire
+from holdfast.vocabulary.models import Model, Wire
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from holdfast.broker.models.alarms import Alarms
 from holdfast.broker.models.gate import Gate, Refusal, has_budget
 from holdfast.broker.models.holds import Hold
 from holdfast.broker.models.metrics import ModelMetrics
-from holdfast.protocol.turn_events import Kind, TurnEvent
+from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 log = structlog.get_logger(__name__)
 

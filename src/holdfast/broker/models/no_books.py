@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from holdfast.broker.models.accounts import Account, Call, Spent
-from holdfast.protocol.turn_events import TurnEvent
+from holdfast.vocabulary.turn_events import TurnEvent
 
 
 class NoBooks:

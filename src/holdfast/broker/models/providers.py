@@ -8,7 +8,7 @@ from enum import StrEnum
 from holdfast.broker.models.accounts import Account
 from holdfast.broker.models.keys import Key
 from holdfast.broker.models.prices import Price
-from holdfast.protocol.models import Model, Wire
+from holdfast.vocabulary.models import Model, Wire
 
 _DATE = re.compile(r"[-@]([0-9]{8}|[0-9]{4}-[0-9]{2}-[0-9]{2}|latest)$")
 """Of a model as it was on some day: it costs what the model costs."""

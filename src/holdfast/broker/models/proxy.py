@@ -44,8 +44,8 @@ from holdfast.broker.models.upstream import Upstream
 from holdfast.broker.models.visit import Visit
 from holdfast.broker.wires.lacks import CannotCarry
 from holdfast.errors import HoldfastError
-from holdfast.protocol.models import Model, Wire
-from holdfast.protocol.turn_events import Kind, TurnEvent
+from holdfast.vocabulary.models import Model, Wire
+from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 log = structlog.get_logger(__name__)
 

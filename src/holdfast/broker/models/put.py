@@ -16,7 +16,7 @@ from holdfast.broker.wires.lacks import CannotCarry
 from holdfast.broker.wires.shape import written
 from holdfast.broker.wires.talk import Role, Talk
 from holdfast.broker.wires.target import Target
-from holdfast.protocol.models import Wire
+from holdfast.vocabulary.models import Wire
 
 _BIG_BYTES = 256 << 10
 """More is translated in a thread."""

@@ -16,7 +16,7 @@ from holdfast.broker.wires import TONGUES
 from holdfast.broker.wires.foreign import has_foreign, without_foreign
 from holdfast.broker.wires.shape import written
 from holdfast.broker.wires.talk import Talk
-from holdfast.protocol.models import Wire
+from holdfast.vocabulary.models import Wire
 
 _OTHERS = ("models", "fallbacks")
 """Where routers are told whom else to ask: they would answer with models that this thread may not use."""

@@ -10,7 +10,7 @@ from holdfast.broker.models.dialects import DIALECTS
 from holdfast.broker.models.failed import Failed
 from holdfast.broker.models.gate import Refusal
 from holdfast.broker.models.words import with_more, words_of
-from holdfast.protocol.models import Wire
+from holdfast.vocabulary.models import Wire
 
 _KEY = "it does not accept the key that the daemon has for it; look at its configuration (providers, key)"
 _ABOUT_THE_ACCOUNT = {

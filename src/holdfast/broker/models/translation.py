@@ -13,7 +13,7 @@ from holdfast.broker.wires import TONGUES
 from holdfast.broker.wires.answer import CannotTell, Head
 from holdfast.broker.wires.deltas import Delta, Reason, Usage, gathered
 from holdfast.broker.wires.shape import Json, written
-from holdfast.protocol.models import Wire
+from holdfast.vocabulary.models import Wire
 
 
 @dataclass(frozen=True, slots=True)

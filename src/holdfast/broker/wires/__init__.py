@@ -28,7 +28,7 @@ from holdfast.broker.wires.responses import question_writer as responses_questio
 from holdfast.broker.wires.shape import Json
 from holdfast.broker.wires.talk import Talk
 from holdfast.broker.wires.target import Target
-from holdfast.protocol.models import Wire
+from holdfast.vocabulary.models import Wire
 
 
 @dataclass(frozen=True, slots=True)

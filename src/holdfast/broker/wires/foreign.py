@@ -2,7 +2,7 @@
 
 from holdfast.broker.wires.answer import FOREIGN
 from holdfast.broker.wires.shape import Json, items, table
-from holdfast.protocol.models import Wire
+from holdfast.vocabulary.models import Wire
 
 _MARK = FOREIGN.encode()
 

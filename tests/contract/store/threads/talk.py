@@ -1,8 +1,8 @@
 """Threads to test with: made, leased, spoken to."""
 
-from holdfast.protocol.turn_events import Kind, StopReason, TurnEvent
 from holdfast.store import Store
 from holdfast.store.thread_rows import Lease, NewMessage, ThreadRow, TurnRow
+from holdfast.vocabulary.turn_events import Kind, StopReason, TurnEvent
 
 THREAD = "thr_0001"
 

@@ -8,9 +8,9 @@ import pytest
 
 from contract.store.threads.talk import THREAD, a_lease, a_thread, a_turn, delta, finalize, kinds, leased, say
 from holdfast.errors import StaleRow
-from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.store import Store
 from holdfast.store.pages import PAGE_BYTES
+from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 pytestmark = pytest.mark.anyio
 

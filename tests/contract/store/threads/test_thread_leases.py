@@ -6,10 +6,10 @@ import pytest
 
 from contract.store.threads.talk import THREAD, a_lease, a_thread, a_turn, delta, finalize, leased, say
 from holdfast.errors import Conflict, StaleRow
-from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.store import Store
 from holdfast.store.thread_leases import Idle
 from holdfast.store.thread_rows import Lease, SleepState
+from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 pytestmark = pytest.mark.anyio
 

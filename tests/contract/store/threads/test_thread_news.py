@@ -6,10 +6,10 @@ import pytest
 
 from contract.store.threads.talk import THREAD, a_lease, a_thread, a_turn, delta, finalize, leased
 from holdfast.errors import StaleRow
-from holdfast.protocol.turn_events import Kind, StopReason, TurnEvent
 from holdfast.store import EventRow, Store, ThreadKind
 from holdfast.store.thread_news import MOST_PER_HOUR
 from holdfast.store.thread_rows import Lease
+from holdfast.vocabulary.turn_events import Kind, StopReason, TurnEvent
 
 pytestmark = pytest.mark.anyio
 

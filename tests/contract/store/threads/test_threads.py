@@ -9,7 +9,6 @@ import sqlalchemy as sa
 from contract.store.rows import a_row
 from contract.store.threads.talk import THREAD, a_lease, a_thread, a_turn, kinds, leased, say
 from holdfast.errors import StaleRow, ThreadNotFound
-from holdfast.protocol.turn_events import Kind, TurnEvent
 from holdfast.store import Store, thread_tables
 from holdfast.store.pages import PAGE_BYTES
 from holdfast.store.thread_rows import (
@@ -30,6 +29,7 @@ from holdfast.store.thread_rows import (
     TurnState,
     fresh_after,
 )
+from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 pytestmark = pytest.mark.anyio
 

@@ -7,10 +7,10 @@ import pytest
 import sqlalchemy as sa
 
 from contract.store.threads.talk import THREAD, a_turn, finalize, leased
-from holdfast.protocol.turn_events import Kind
 from holdfast.store import Store
 from holdfast.store.usage import CUT, UsageBy, UsageLine, day_of
 from holdfast.store.usage_rows import UsageRow, UsageSum
+from holdfast.vocabulary.turn_events import Kind
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from holdfast.agents.acp.mapper import Ended, Mapper, Quirks, Refuse, Step
 from holdfast.agents.acp.permission import Asked
 from holdfast.agents.acp.presets import PRESETS
 from holdfast.agents.supervisor.lines import BROKE, CUT, WENT_ON, Json
-from holdfast.protocol.turn_events import Kind, StopReason, TurnEvent, check
+from holdfast.vocabulary.turn_events import Kind, StopReason, TurnEvent, check
 
 SESSION = "ses_1"
 REQUEST = "holdfast-p1"

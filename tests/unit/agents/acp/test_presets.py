@@ -13,7 +13,7 @@ from holdfast.agents.known import KNOWN
 from holdfast.agents.permissions import parse
 from holdfast.agents.registry import AgentRegistry
 from holdfast.errors import AgentWithoutModel
-from holdfast.protocol.models import Model, Wire
+from holdfast.vocabulary.models import Model, Wire
 
 CHAT = Model("local", "small", (Wire.CHAT,))
 FULL = Model("demo", "demo-1", tuple(Wire))

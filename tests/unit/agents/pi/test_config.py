@@ -8,7 +8,7 @@ from holdfast.agents.base import Brief
 from holdfast.agents.permissions import parse
 from holdfast.agents.pi.config import EXTENSION, MODELS, SYSTEM, config
 from holdfast.errors import AgentWithoutModel
-from holdfast.protocol.models import Model, Wire
+from holdfast.vocabulary.models import Model, Wire
 
 CLAUDE = Model("anthropic", "claude", (Wire.MESSAGES,), 200_000, 64_000)
 MIXED = Model("demo", "a", (Wire.GEMINI, Wire.CHAT))

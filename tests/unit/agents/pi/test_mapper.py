@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from holdfast.agents.pi.mapper import OUTPUT_CHARACTERS, PiMapper
-from holdfast.protocol.turn_events import Kind, TurnEvent, check
+from holdfast.vocabulary.turn_events import Kind, TurnEvent, check
 
 Record = Mapping[str, object]
 

@@ -3,7 +3,7 @@
 from holdfast.agents.acp.position import Position
 from holdfast.agents.base import START, Told
 from holdfast.agents.sandbox_agent.remains import after, ending
-from holdfast.protocol.turn_events import Kind, StopReason, TurnEvent
+from holdfast.vocabulary.turn_events import Kind, StopReason, TurnEvent
 
 BEGUN = Told(Position(-1, 1).cursor, TurnEvent(Kind.MESSAGE_CREATE, {"message_id": "m", "role": "agent"}))
 TEXT = Told(Position(5, 1).cursor, TurnEvent(Kind.TEXT_DELTA, {"message_id": "m", "part_id": "1", "text": "a"}))

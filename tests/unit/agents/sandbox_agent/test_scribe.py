@@ -10,7 +10,7 @@ from holdfast.agents.acp.position import Position
 from holdfast.agents.base import START, Place, Sandbox, Told
 from holdfast.agents.sandbox_agent.scribe import Scribe
 from holdfast.errors import AgentDown, HoldfastError
-from holdfast.protocol.turn_events import Kind, TurnEvent
+from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 pytestmark = pytest.mark.anyio
 

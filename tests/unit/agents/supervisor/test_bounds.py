@@ -11,7 +11,7 @@ from holdfast.agents.base import Cursor, Place, Sandbox, Told
 from holdfast.agents.supervisor import record
 from holdfast.agents.supervisor.home import MOST_LOG_BYTES, MOST_NOTE_BYTES, find_file, read_file
 from holdfast.errors import AgentFailed
-from holdfast.protocol.turn_events import Kind, TurnEvent
+from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 pytestmark = pytest.mark.anyio
 

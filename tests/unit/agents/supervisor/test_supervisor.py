@@ -10,8 +10,8 @@ from holdfast.agents.base import Place, Sandbox
 from holdfast.agents.supervisor.launch import Launch
 from holdfast.agents.supervisor.supervisor import Found, Supervisor
 from holdfast.errors import AgentDown
-from holdfast.protocol.models import channel_tag
 from holdfast.sessions.processes import ProcessView
+from holdfast.vocabulary.models import channel_tag
 
 pytestmark = pytest.mark.anyio
 

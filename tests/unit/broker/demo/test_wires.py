@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.broker.demo import MODEL, Reply, reply, wire_of
-from holdfast.protocol.models import Wire
+from holdfast.vocabulary.models import Wire
 from support.model_server import events_of
 
 Json = dict[str, Any]  # documents of others, looked into at every depth

@@ -11,7 +11,7 @@ from holdfast.broker.models.endpoints import Endpoint, Operation
 from holdfast.broker.models.question import Question
 from holdfast.errors import ProtocolError
 from holdfast.protocol.messages import BROKE, CUT, WENT_ON
-from holdfast.protocol.models import Wire, channel_tag
+from holdfast.vocabulary.models import Wire, channel_tag
 
 pytestmark = pytest.mark.anyio
 

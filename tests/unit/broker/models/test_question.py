@@ -8,7 +8,7 @@ from holdfast.broker.models import endpoints
 from holdfast.broker.models.endpoints import Operation
 from holdfast.broker.models.providers import WIRES, Kind, Provider
 from holdfast.broker.models.question import BadQuestion, Question
-from holdfast.protocol.models import Wire
+from holdfast.vocabulary.models import Wire
 
 
 def provider(kind: Kind) -> Provider:

@@ -7,7 +7,7 @@ import pytest
 from holdfast.broker.models.accounts import Tokens
 from holdfast.broker.models.dialects import DIALECTS
 from holdfast.broker.models.reading import Reading
-from holdfast.protocol.models import Wire
+from holdfast.vocabulary.models import Wire
 
 
 def read(wire: Wire, *events: object) -> Reading:

@@ -29,7 +29,7 @@ from holdfast.broker.wires.foreign import has_foreign, without_foreign
 from holdfast.broker.wires.sequence import Sequence
 from holdfast.broker.wires.shape import dumped, written
 from holdfast.broker.wires.talk import Call, Text, Thought
-from holdfast.protocol.models import Wire
+from holdfast.vocabulary.models import Wire
 
 HEAD = Head("0123456789abcdef", "m", 1)
 USAGE = Usage(input=30, cached=10, output=7)

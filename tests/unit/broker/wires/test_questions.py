@@ -30,7 +30,7 @@ from holdfast.broker.wires.talk import (
     merged,
 )
 from holdfast.broker.wires.target import Target
-from holdfast.protocol.models import Wire
+from holdfast.vocabulary.models import Wire
 
 TARGET = Target("m", 100_000)
 OPENAI = (Wire.CHAT, Wire.RESPONSES)

@@ -7,7 +7,7 @@ from holdfast.broker.models.dialects.chat import Chat
 from holdfast.broker.models.dialects.gemini import Gemini
 from holdfast.broker.models.dialects.messages import Messages
 from holdfast.broker.models.dialects.responses import Responses
-from holdfast.protocol.models import Wire
+from holdfast.vocabulary.models import Wire
 
 DIALECTS: Mapping[Wire, Dialect] = {
     Wire.CHAT: Chat(),
