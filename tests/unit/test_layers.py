@@ -45,15 +45,15 @@ def test_contracts_of_import_linter() -> None:
 
 
 def test_the_runner_uses_the_standard_library_only() -> None:
-    assert foreign("runner", "holdfast.protocol", "holdfast.folders", "holdfast.errors") == []
+    assert foreign("runner", "holdfast.protocol", "holdfast.archives", "holdfast.errors") == []
 
 
 def test_the_protocol_uses_the_standard_library_only() -> None:
     assert foreign("protocol", "holdfast.errors") == []
 
 
-def test_folders_use_the_standard_library_only() -> None:
-    assert foreign("folders", "holdfast.errors") == []
+def test_archives_use_the_standard_library_only() -> None:
+    assert foreign("archives", "holdfast.errors") == []
 
 
 def test_the_vocabulary_uses_the_standard_library_only() -> None:
@@ -65,7 +65,7 @@ def test_what_the_scripted_agent_runs_inside_uses_the_standard_library_only() ->
 
 
 def test_the_sdk_knows_only_what_it_shares_with_the_daemon() -> None:
-    found = foreign("sdk", "holdfast.protocol", "holdfast.vocabulary", "holdfast.folders", "holdfast.errors")
+    found = foreign("sdk", "holdfast.protocol", "holdfast.vocabulary", "holdfast.archives", "holdfast.errors")
     assert [line for line in found if ": holdfast" in line] == []
 
 

@@ -34,7 +34,7 @@ MOUNT_POINT = "/.holdfast"
 LINK_DIR = f"{MOUNT_POINT}/link"
 RUN_DIR = f"{MOUNT_POINT}/run"
 _RUNNER = ("holdfast.runner.__main__", "encodings.ascii", "encodings.latin_1")
-_PACKAGES = ("protocol", "folders", "runner")
+_PACKAGES = ("protocol", "archives", "runner")
 # Not by naming the archive: that would go through runpy, which imports as much as all the rest.
 _START = (
     f"import sys; sys.path.insert(0, '{MOUNT_POINT}/runner.zip'); from holdfast.runner.__main__ import main; main()"

@@ -7,8 +7,8 @@ import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
 
-from holdfast.folders.pack import pack
-from holdfast.folders.unpack import Unpacker
+from holdfast.archives.pack import pack
+from holdfast.archives.unpack import Unpacker
 from holdfast.sdk.file_results import FolderCopy
 
 CHUNK = 1 << 20

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.archives.pack import pack
+from holdfast.archives.unpack import Unpacker, stays_inside
 from holdfast.errors import BadInput, Conflict
-from holdfast.folders.pack import pack
-from holdfast.folders.unpack import Unpacker, stays_inside
 
 
 def packed(folder: Path, *, compress: bool = False) -> bytes:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from holdfast.folders.pack import pack
-from holdfast.folders.unpack import Unpacker
+from holdfast.archives.pack import pack
+from holdfast.archives.unpack import Unpacker
 from holdfast.protocol import fields
 from holdfast.runner.files import FileError
 
