@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from fakes.session_service import FakeSessions
+from holdfast.callers.types import Caller
 from holdfast.errors import Conflict, SnapshotNotFound, StrayNotFound, WorkspaceNotFound
-from holdfast.keys.types import Caller
 from holdfast.sessions.machine import Status
 from holdfast.sessions.types import SnapshotKind, SnapshotStatus, SnapshotView, StrayKind, StrayView, WorkspaceView
 

@@ -4,8 +4,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from holdfast.callers.ring import KeyRing
 from holdfast.errors import Conflict, KeyNotFound
-from holdfast.keys.ring import KeyRing
 from holdfast.store import KeyRow, KeyStore
 
 

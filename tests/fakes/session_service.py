@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 
+from holdfast.callers.types import Caller
 from holdfast.drivers.base import Limits
 from holdfast.errors import (
     BadInput,
@@ -22,7 +23,6 @@ from holdfast.errors import (
     TooManySessions,
     UnknownImage,
 )
-from holdfast.keys.types import Caller
 from holdfast.protocol.messages import STDERR, STDOUT
 from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.machine import LIVE, Reason, Status

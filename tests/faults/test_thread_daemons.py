@@ -15,8 +15,8 @@ import pytest
 import sqlalchemy as sa
 
 import support
+from holdfast.callers.types import ROOT
 from holdfast.errors import Unavailable
-from holdfast.keys.types import ROOT
 from holdfast.store import Store
 from holdfast.store.engine import parse_url, postgres_engine
 from holdfast.store.tables import sessions

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.agents.base import Place
-from holdfast.keys.types import ROOT
+from holdfast.callers.types import ROOT
 from holdfast.sessions.sleep import PausedAs
 from holdfast.threads.types import How, IdlePolicy
 from support.house import NODE

@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from holdfast.api.access import NEEDS
-from holdfast.keys.types import Scope
+from holdfast.callers.types import Scope
 from support.daemon import DaemonProcess, wait_for
 
 CANARY = "canary-6f1d2c"

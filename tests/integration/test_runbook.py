@@ -10,9 +10,9 @@ import structlog
 
 from fakes.key_store import FakeKeyStore
 from holdfast.agents.fake import FakeAgent
+from holdfast.callers.ring import KeyRing
+from holdfast.callers.types import Scope
 from holdfast.errors import AgentDown, DriverTransient, HoldfastError, Unavailable
-from holdfast.keys.ring import KeyRing
-from holdfast.keys.types import Scope
 from holdfast.sessions.machine import Reason, Status
 from holdfast.sessions.sleep import PausedAs
 from holdfast.threads.warm import POOL
@@ -95,7 +95,7 @@ async def _lose_the_row(house: House, session_id: str) -> None:
 
 
 async def test_keys_and_a_database_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.keys.ring.REFRESH_SECONDS", 0.01)
+    monkeypatch.setattr("holdfast.callers.ring.REFRESH_SECONDS", 0.01)
     store = FakeKeyStore()
     ring = KeyRing(store, "the-root-key", clock=lambda: 0.0)
     with structlog.testing.capture_logs() as log:

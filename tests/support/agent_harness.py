@@ -21,12 +21,12 @@ from holdfast.agents.permissions import parse
 from holdfast.agents.supervisor import Patience, Supervisor, breaker, supervisor
 from holdfast.broker.models.broker import ModelBroker
 from holdfast.broker.models.visit import Visit
+from holdfast.callers.types import ROOT
 from holdfast.drivers.base import Limits
 from holdfast.drivers.oci import OciDriver
 from holdfast.drivers.oci_config import ID_BASE
 from holdfast.errors import FileMissing, HoldfastError, RuntimeUnavailable
 from holdfast.images.store import ImageStore
-from holdfast.keys.types import ROOT
 from holdfast.sessions.file_types import Search
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.sleep import PausedAs

@@ -10,11 +10,11 @@ from typing import cast
 
 from prometheus_client import CollectorRegistry
 
+from holdfast.callers.types import ROOT, Caller
 from holdfast.drivers.base import ImageRoot, Limits
 from holdfast.drivers.fake import FakeDriver, FakeWorld
 from holdfast.errors import SessionNotFound, UnknownImage
 from holdfast.images.store import ImageStore
-from holdfast.keys.types import ROOT, Caller
 from holdfast.link.hub import LinkHub
 from holdfast.sessions.kept import Kept
 from holdfast.sessions.machine import Status

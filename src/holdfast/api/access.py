@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 from starlette.routing import Route, WebSocketRoute, compile_path
 
-from holdfast.keys.types import Scope
+from holdfast.callers.types import Scope
 
 NEEDS: Final[Mapping[str, Scope]] = {
     "GET /v1/sessions": Scope.READ,

@@ -11,8 +11,8 @@ from holdfast.api.failures import NO_UPGRADE, refuse
 from holdfast.api.lockout import while_known
 from holdfast.api.ports import KeyService, SessionService
 from holdfast.api.routes.common import checked_session_id
+from holdfast.callers.types import ROOT, Caller
 from holdfast.errors import Forbidden, HoldfastError, NotFound, Unauthorized, UpgradeRequired
-from holdfast.keys.types import ROOT, Caller
 
 SIGNED = "/v1/files/"
 """Links that carry their own proof, which their route checks; a key is neither needed nor looked at."""

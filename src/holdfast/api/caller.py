@@ -7,8 +7,8 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
+from holdfast.callers.types import Caller
 from holdfast.errors import Unauthorized
-from holdfast.keys.types import Caller
 
 _CALLER = "holdfast.caller"
 _ADMITTED = "holdfast.admitted"

@@ -7,8 +7,8 @@ from pydantic import BaseModel, Field
 from holdfast.api.patterns import KEY_NAME
 from holdfast.api.request_model import Request
 from holdfast.api.text import Timestamp, timestamp
-from holdfast.keys.ceilings import Ceilings
-from holdfast.keys.types import KeyView, Scope
+from holdfast.callers.ceilings import Ceilings
+from holdfast.callers.types import KeyView, Scope
 
 _MOST = 2**53
 _Ceiling = Annotated[int, Field(strict=True, gt=0, le=_MOST)]

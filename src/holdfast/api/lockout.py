@@ -7,7 +7,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
 from holdfast.api.ports import KeyService
-from holdfast.keys.types import Caller
+from holdfast.callers.types import Caller
 
 _CLOSE: Message = {"type": "websocket.close", "code": 1008, "reason": "unauthorized"}
 _LEFT: Message = {"type": "websocket.disconnect", "code": 1008, "reason": "unauthorized"}

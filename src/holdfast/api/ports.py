@@ -3,8 +3,8 @@
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
-from holdfast.keys.ceilings import Ceilings
-from holdfast.keys.types import Caller, KeyView, Scope
+from holdfast.callers.ceilings import Ceilings
+from holdfast.callers.types import Caller, KeyView, Scope
 from holdfast.sessions.events import Filter, Gap
 from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.machine import Status

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from holdfast.broker.git.hosts import GitHost, GitSettings
+from holdfast.callers.types import ROOT_NAME
 from holdfast.daemon.provider_config import KeyConfig, is_here
 from holdfast.daemon.setting_types import Name
-from holdfast.keys.types import ROOT_NAME
 
 _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?")
 

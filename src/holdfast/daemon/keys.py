@@ -9,9 +9,9 @@ import stat
 import tempfile
 from pathlib import Path
 
+from holdfast.callers.ring import new_key
 from holdfast.daemon.config import Config, weak_key
 from holdfast.errors import ConfigError
-from holdfast.keys.ring import new_key
 
 KEY_FILE = "api_key"
 

@@ -18,6 +18,8 @@ from holdfast.broker.addresses import PrivateHosts
 from holdfast.broker.egress import EgressBroker
 from holdfast.broker.metrics import EgressMetrics
 from holdfast.broker.models.breaks import Breaks
+from holdfast.callers.ceilings import Ceilings
+from holdfast.callers.ring import KeyRing
 from holdfast.daemon import node
 from holdfast.daemon.config import Config
 from holdfast.daemon.keys import load_or_create_key
@@ -29,8 +31,6 @@ from holdfast.drivers.linux.machine import machine_limits
 from holdfast.errors import BadInput, ConfigError
 from holdfast.images.layers import REGISTRY
 from holdfast.images.store import ImageInfo, ImageStore
-from holdfast.keys.ceilings import Ceilings
-from holdfast.keys.ring import KeyRing
 from holdfast.link.hub import LinkHub
 from holdfast.network.outside import Outside
 from holdfast.network.proxies import Proxies

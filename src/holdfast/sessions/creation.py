@@ -1,7 +1,7 @@
 """New sessions: from an empty disk, out of the pool, from a snapshot, or as a copy of another session."""
 
+from holdfast.callers.types import Caller
 from holdfast.errors import CreateFailed
-from holdfast.keys.types import Caller
 from holdfast.sessions.captures import USABLE, Captures
 from holdfast.sessions.event_kinds import Kind
 from holdfast.sessions.lifecycle import Lifecycle

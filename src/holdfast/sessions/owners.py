@@ -1,6 +1,6 @@
 """Whose session is it? Asked on every call of a key that sees only its own, so the answer is kept in memory."""
 
-from holdfast.keys.types import Caller
+from holdfast.callers.types import Caller
 from holdfast.store import SessionStore
 from holdfast.store.session_rows import no_session
 

@@ -5,11 +5,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
+from holdfast.callers.ceilings import NO_CEILINGS, Ceilings
+from holdfast.callers.types import ROOT
 from holdfast.drivers.base import Driver, Limits
 from holdfast.errors import BadInput, DriverUnsupported
 from holdfast.images.store import ImageStore
-from holdfast.keys.ceilings import NO_CEILINGS, Ceilings
-from holdfast.keys.types import ROOT
 from holdfast.sessions.captures import Captures
 from holdfast.sessions.ids import new_session_id, new_workspace_id
 from holdfast.sessions.limits import choose_limits

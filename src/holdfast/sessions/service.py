@@ -7,11 +7,11 @@ from pathlib import Path
 
 import structlog
 
+from holdfast.callers.ceilings import Ceilings
+from holdfast.callers.types import Caller
 from holdfast.drivers.base import Driver
 from holdfast.errors import BadInput, HoldfastError, TooLarge
 from holdfast.images.store import ImageStore
-from holdfast.keys.ceilings import Ceilings
-from holdfast.keys.types import Caller
 from holdfast.link.hub import LinkHub
 from holdfast.sessions import calls
 from holdfast.sessions.captures import Captures

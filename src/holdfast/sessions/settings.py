@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from holdfast.callers.ceilings import NO_CEILINGS, Ceilings
 from holdfast.drivers.base import Limits
-from holdfast.keys.ceilings import NO_CEILINGS, Ceilings
 from holdfast.sessions.network import NetworkPolicy
 from holdfast.sessions.types import SleepPolicy
 

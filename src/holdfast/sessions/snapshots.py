@@ -11,9 +11,9 @@ from functools import partial
 
 import structlog
 
+from holdfast.callers.types import Caller
 from holdfast.drivers.base import Driver
 from holdfast.errors import HoldfastError, SnapshotNotFound, Unavailable
-from holdfast.keys.types import Caller
 from holdfast.sessions.captures import USABLE, Captures
 from holdfast.sessions.event_kinds import Kind
 from holdfast.sessions.ids import fork_id_for, new_snapshot_id, session_of_fork

@@ -4,10 +4,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
+from holdfast.callers.ceilings import NO_CEILINGS, Ceilings
 from holdfast.drivers.base import Capabilities, Limits
 from holdfast.errors import BadInput, UnknownImage
 from holdfast.images.names import canonical
-from holdfast.keys.ceilings import NO_CEILINGS, Ceilings
 from holdfast.sessions.limits import choose_limits
 from holdfast.sessions.network import NetworkPolicy
 from holdfast.sessions.settings import SessionSettings

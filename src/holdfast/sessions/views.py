@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from holdfast.keys.types import Caller
+from holdfast.callers.types import Caller
 from holdfast.sessions.live import LiveSessions
 from holdfast.sessions.machine import LIVE, Status
 from holdfast.sessions.refusals import unusable

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import structlog
 
+from holdfast.callers.types import Caller
 from holdfast.drivers.base import Driver
-from holdfast.keys.types import Caller
 from holdfast.sessions.marks import Marks
 from holdfast.sessions.operations import Operations, reporting
 from holdfast.sessions.strays import Strays, mark_of_workspace

@@ -4,9 +4,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
+from holdfast.callers.ceilings import NO_CEILINGS, Ceilings
+from holdfast.callers.types import Caller
 from holdfast.errors import BadInput, ThreadNotFound
-from holdfast.keys.ceilings import NO_CEILINGS, Ceilings
-from holdfast.keys.types import Caller
 from holdfast.vocabulary.thread_keys import KEY_PATTERN, check_key
 
 MAX_CHANNEL: Final = 128

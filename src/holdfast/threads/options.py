@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 
 from holdfast.broker.models.accounts import Limits
-from holdfast.keys.ceilings import Ceilings
+from holdfast.callers.ceilings import Ceilings
 from holdfast.sessions.network import NetworkPolicy
 from holdfast.sessions.types import CreateRequest, SleepPolicy
 from holdfast.threads.types import IdlePolicy, Repo, ThreadOptions

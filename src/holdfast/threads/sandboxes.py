@@ -14,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from holdfast.callers.types import Caller, Scope
 from holdfast.errors import (
     BadInput,
     CreateFailed,
@@ -28,7 +29,6 @@ from holdfast.errors import (
     Unavailable,
     WrongState,
 )
-from holdfast.keys.types import Caller, Scope
 from holdfast.sessions.machine import Status
 from holdfast.sessions.spec import KEPT_SECONDS
 from holdfast.sessions.types import SessionView

@@ -17,10 +17,10 @@ from holdfast.broker.models.accounts import Account
 from holdfast.broker.models.broker import ModelBroker
 from holdfast.broker.models.keys import FileKey
 from holdfast.broker.models.no_books import NoBooks
+from holdfast.callers.types import ROOT
 from holdfast.drivers.oci import OciDriver
 from holdfast.drivers.oci_config import ID_BASE
 from holdfast.images.store import ImageStore
-from holdfast.keys.types import ROOT
 from holdfast.network.outside import Outside
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from holdfast.callers.types import ROOT
 from holdfast.drivers.fake_faults import Moment
 from holdfast.errors import (
     BadInput,
@@ -20,7 +21,6 @@ from holdfast.errors import (
     Unavailable,
     UnknownImage,
 )
-from holdfast.keys.types import ROOT
 from holdfast.sessions.machine import Event, Reason, Status
 from holdfast.sessions.types import CreateRequest
 from holdfast.store import Note, SessionChange, SessionRow

@@ -6,8 +6,8 @@ from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
+from holdfast.callers.types import ROOT
 from holdfast.errors import BadInput, DriverTransient
-from holdfast.keys.types import ROOT
 from holdfast.sessions.event_kinds import Kind
 from holdfast.sessions.events import PAGE, EventFeed, Filter, Gap
 from holdfast.sessions.machine import Status

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from holdfast.callers.types import ROOT, Caller, Scope
 from holdfast.drivers.base import SandboxSpec
 from holdfast.errors import (
     DriverTransient,
@@ -14,7 +15,6 @@ from holdfast.errors import (
     TooManySessions,
     WrongState,
 )
-from holdfast.keys.types import ROOT, Caller, Scope
 from holdfast.sessions.ids import fork_id_for
 from holdfast.sessions.machine import Status
 from holdfast.sessions.network import NetworkPolicy

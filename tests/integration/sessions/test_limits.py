@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from holdfast.callers.ceilings import Ceilings
+from holdfast.callers.types import ROOT, Caller, Scope
 from holdfast.drivers.base import Limits
 from holdfast.errors import LimitOutOfRange
-from holdfast.keys.ceilings import Ceilings
-from holdfast.keys.types import ROOT, Caller, Scope
 from holdfast.sessions.types import CreateRequest, ForkRequest
 from integration.sessions.test_snapshots import start, take
 from support.house import DEFAULTS, House, new

@@ -11,8 +11,8 @@ from aiohttp import web
 
 from holdfast.broker.models.broker import LISTENER, ModelBroker
 from holdfast.broker.models.visit import Visit
+from holdfast.callers.types import ROOT
 from holdfast.drivers.fake_runner import FakeRunner
-from holdfast.keys.types import ROOT
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.sleep import PausedAs
 from holdfast.sessions.types import CreateRequest, ForkRequest

@@ -14,10 +14,10 @@ from holdfast.broker import egress as egresses
 from holdfast.broker.addresses import PrivateHosts
 from holdfast.broker.egress import LISTENER, PORT, EgressBroker
 from holdfast.broker.metrics import EgressMetrics
+from holdfast.callers.types import ROOT
 from holdfast.drivers.base import Capabilities, Network
 from holdfast.drivers.fake_runner import FakeRunner
 from holdfast.errors import BadInput
-from holdfast.keys.types import ROOT
 from holdfast.sessions.host_pattern import Address
 from holdfast.sessions.network import NetworkPolicy
 from holdfast.sessions.service import SessionService

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from holdfast.callers.types import ROOT, Caller, Scope
 from holdfast.errors import IdempotencyMismatch, SessionNotFound, TooManySessions
-from holdfast.keys.types import ROOT, Caller, Scope
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.types import CreateRequest
 from holdfast.store import SessionStore

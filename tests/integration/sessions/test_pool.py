@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.callers.types import ROOT
 from holdfast.errors import DriverTransient, IdempotencyMismatch, TooManySessions, Unavailable
-from holdfast.keys.types import ROOT
 from holdfast.sessions.machine import Status
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.settings import SessionSettings

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from holdfast.callers.types import ROOT
 from holdfast.drivers.fake_runner import FakeRunner
 from holdfast.errors import DriverTransient, SandboxLost, WrongState
-from holdfast.keys.types import ROOT
 from holdfast.sessions.machine import Reason, Status
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.sleep import PausedAs

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.callers.types import ROOT, Caller, Scope
 from holdfast.drivers.base import Capabilities, Limits
 from holdfast.errors import (
     BadInput,
@@ -21,7 +22,6 @@ from holdfast.errors import (
     Unavailable,
     WrongState,
 )
-from holdfast.keys.types import ROOT, Caller, Scope
 from holdfast.sessions.machine import Status
 from holdfast.sessions.network import NetworkPolicy
 from holdfast.sessions.service import SessionService

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
+from holdfast.callers.types import ROOT
 from holdfast.drivers.base import Capabilities, Network, SandboxStats
 from holdfast.drivers.fake import FakeDriver
 from holdfast.errors import DriverTransient, SandboxNotFound, SessionGone, SessionNotFound, WrongState
-from holdfast.keys.types import ROOT
 from holdfast.sessions.machine import Status
 from support.house import House, new, run, tick, until
 

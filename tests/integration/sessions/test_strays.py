@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.callers.types import ROOT
 from holdfast.drivers.base import SandboxState
 from holdfast.errors import Conflict, DriverTransient, SessionNotFound, StrayNotFound, WrongState
-from holdfast.keys.types import ROOT
 from holdfast.sessions.machine import Status
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.types import CreateRequest, StrayKind

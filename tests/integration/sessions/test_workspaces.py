@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from holdfast.callers.types import ROOT, Caller, Scope
 from holdfast.errors import BadInput, Conflict, DriverTransient, WorkspaceNotFound
-from holdfast.keys.types import ROOT, Caller, Scope
 from holdfast.sessions.machine import Status
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.sleep import PausedAs

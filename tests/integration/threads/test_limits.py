@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from holdfast.callers.ceilings import Ceilings
 from holdfast.errors import LimitOutOfRange, ThreadNotFound
-from holdfast.keys.ceilings import Ceilings
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.types import NewMessage, ThreadOptions
 from support.threads import Street

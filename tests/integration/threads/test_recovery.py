@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.agents.base import AgentSessionId, Place
+from holdfast.callers.types import ROOT
 from holdfast.errors import (
     AgentDown,
     AgentFailed,
@@ -19,7 +20,6 @@ from holdfast.errors import (
     SnapshotBroken,
     Unavailable,
 )
-from holdfast.keys.types import ROOT
 from holdfast.sessions.machine import Status
 from holdfast.sessions.sleep import PausedAs
 from holdfast.threads import repos

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.keys.types import ROOT
+from holdfast.callers.types import ROOT
 from holdfast.sessions.machine import Status
 from holdfast.sessions.sleep import PausedAs
 from holdfast.threads.keys import ThreadRef

@@ -5,7 +5,7 @@ import pytest
 
 from fakes.key_store import key_ring
 from holdfast.api import ApiSettings, create_app
-from holdfast.keys.types import Scope
+from holdfast.callers.types import Scope
 from holdfast.store.usage import day_of
 from holdfast.store.usage_rows import UsageRow
 from support.threads import Street

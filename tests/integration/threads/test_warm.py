@@ -10,9 +10,9 @@ import pytest
 
 from holdfast.agents.base import Place
 from holdfast.agents.fake import FakeAgent
+from holdfast.callers.ceilings import Ceilings
+from holdfast.callers.types import ROOT
 from holdfast.errors import AgentDown, HoldfastError, TooManySessions
-from holdfast.keys.ceilings import Ceilings
-from holdfast.keys.types import ROOT
 from holdfast.sessions.network import NetworkPolicy
 from holdfast.sessions.types import CreateRequest
 from holdfast.threads.keys import ThreadRef

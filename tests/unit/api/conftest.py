@@ -16,7 +16,7 @@ from fakes.key_store import key_ring
 from fakes.session_service import FakeCommands, FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
 from holdfast.api.file_links import FileLinks
-from holdfast.keys.ring import KeyRing
+from holdfast.callers.ring import KeyRing
 
 
 @pytest.fixture

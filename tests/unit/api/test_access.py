@@ -21,9 +21,9 @@ from fakes.session_service import FakeCommands, FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
 from holdfast.api.access import NEEDS, OPEN, check_complete, need_of, routes_of
 from holdfast.api.file_links import FileLinks
+from holdfast.callers.ring import KeyRing
+from holdfast.callers.types import Scope
 from holdfast.errors import SessionNotFound
-from holdfast.keys.ring import KeyRing
-from holdfast.keys.types import Scope
 from holdfast.sessions.live import LiveSession
 from holdfast.sessions.ports import Ports
 from holdfast.sessions.processes import Processes

@@ -15,7 +15,7 @@ from fakes.key_store import key_ring
 from fakes.session_service import FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
 from holdfast.api.file_links import FileLinks
-from holdfast.keys.types import ROOT
+from holdfast.callers.types import ROOT
 from holdfast.sessions.types import CreateRequest
 
 sessions = FakeSessions()

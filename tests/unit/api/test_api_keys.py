@@ -10,9 +10,9 @@ from fastapi import FastAPI
 
 from fakes.session_service import FakeSessions
 from holdfast.api.access import NEEDS
+from holdfast.callers.ring import KeyRing
+from holdfast.callers.types import Scope
 from holdfast.errors import Unavailable
-from holdfast.keys.ring import KeyRing
-from holdfast.keys.types import Scope
 
 pytestmark = pytest.mark.anyio
 

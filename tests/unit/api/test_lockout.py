@@ -15,9 +15,9 @@ from fakes.api_server import KEY
 from fakes.key_store import key_ring
 from fakes.session_service import FakeSessions
 from holdfast.api.auth import Guard
-from holdfast.keys.ring import KeyRing
-from holdfast.keys.types import ROOT, Caller
-from holdfast.keys.types import Scope as KeyScope
+from holdfast.callers.ring import KeyRing
+from holdfast.callers.types import ROOT, Caller
+from holdfast.callers.types import Scope as KeyScope
 from holdfast.sessions.types import CreateRequest
 from support.house import until
 

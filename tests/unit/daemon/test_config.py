@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from holdfast.callers.ceilings import Ceilings
 from holdfast.daemon.config import Config, default_state_dir, env_name, load_config
 from holdfast.daemon.wiring import session_ceilings, session_settings
 from holdfast.errors import ConfigError
-from holdfast.keys.ceilings import Ceilings
 from holdfast.sessions.network import NetworkPolicy
 from holdfast.threads.warm import POOL
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.key_store import FakeKeyStore
+from holdfast.callers.ring import KeyRing, new_key
+from holdfast.callers.types import ROOT, Caller, Scope
 from holdfast.errors import BadInput, Conflict, KeyNotFound, Unavailable
-from holdfast.keys.ring import KeyRing, new_key
-from holdfast.keys.types import ROOT, Caller, Scope
 from holdfast.store import KeyRow
 from support.house import until
 
@@ -147,7 +147,7 @@ async def test_what_another_daemon_changes_is_seen_at_the_next_refresh(ring: Key
 async def test_a_running_ring_follows_changes_by_itself(
     ring: KeyRing, store: FakeKeyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.keys.ring.REFRESH_SECONDS", 0.001)
+    monkeypatch.setattr("holdfast.callers.ring.REFRESH_SECONDS", 0.001)
     other = KeyRing(store, "the-root-key", clock=Moments())
     early = await add(other, "early")
     async with ring.running():

@@ -1,7 +1,7 @@
 import pytest
 
+from holdfast.callers.types import ROOT, Caller, Scope
 from holdfast.errors import BadInput, ThreadNotFound
-from holdfast.keys.types import ROOT, Caller, Scope
 from holdfast.threads.keys import ThreadRef, check_channel, check_message_id
 from holdfast.vocabulary.thread_keys import check_key, platform_of
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from holdfast.keys.ceilings import NO_CEILINGS, Ceilings
+from holdfast.callers.ceilings import NO_CEILINGS, Ceilings
 
 ROOT_NAME = "root"
 """The name of the key from the configuration or the state directory. It is in no table and cannot be removed."""

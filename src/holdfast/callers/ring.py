@@ -15,9 +15,9 @@ from collections.abc import AsyncIterator, Callable
 
 import structlog
 
+from holdfast.callers.ceilings import NO_CEILINGS, Ceilings
+from holdfast.callers.types import ROOT, ROOT_NAME, Caller, KeyView, Scope
 from holdfast.errors import BadInput, HoldfastError
-from holdfast.keys.ceilings import NO_CEILINGS, Ceilings
-from holdfast.keys.types import ROOT, ROOT_NAME, Caller, KeyView, Scope
 from holdfast.store import KeyRow, KeyStore
 
 log = structlog.get_logger(__name__)

@@ -1,1 +1,0 @@
-"""Keys: who is calling, what they may do, and whose sessions they see."""
