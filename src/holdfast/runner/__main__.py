@@ -12,17 +12,17 @@ import os
 
 from holdfast.protocol import compact_json
 from holdfast.runner import linux
-from holdfast.runner.bulk import Bulk
-from holdfast.runner.control import Control
-from holdfast.runner.dial import Dialer
 from holdfast.runner.lean import signals
-from holdfast.runner.listeners import Listeners
+from holdfast.runner.line.bulk import Bulk
+from holdfast.runner.line.control import Control
+from holdfast.runner.line.dial import Dialer
+from holdfast.runner.line.listeners import Listeners
+from holdfast.runner.line.ports import Ports
+from holdfast.runner.line.quiet import Quiet
+from holdfast.runner.line.witness import Witness
 from holdfast.runner.loop import Loop
-from holdfast.runner.ports import Ports
-from holdfast.runner.process_table import ProcessTable
-from holdfast.runner.quiet import Quiet
+from holdfast.runner.processes.table import ProcessTable
 from holdfast.runner.service import Service
-from holdfast.runner.witness import Witness
 
 NAME = "holdfast-init"
 CAPABILITIES = ["exec", "files", "processes", "listen", "dial"]

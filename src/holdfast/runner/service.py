@@ -6,19 +6,20 @@ import os
 
 from holdfast.protocol import fields, frames
 from holdfast.protocol.messages import INLINE_FILE_BYTES
-from holdfast.runner import files, saved_shells
-from holdfast.runner.bulk import Bulk
-from holdfast.runner.execs import Exec, Execs
+from holdfast.runner import files
 from holdfast.runner.feed import Feed
+from holdfast.runner.line.bulk import Bulk
 from holdfast.runner.loop import Loop
 from holdfast.runner.private_dir import repair
-from holdfast.runner.shell import Shell
+from holdfast.runner.shell import saved_shells
+from holdfast.runner.shell.execs import Exec, Execs
+from holdfast.runner.shell.shell import Shell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from holdfast.runner.dial import Dialer
+    from holdfast.runner.line.dial import Dialer
 
     Reply = Callable[..., None]
     """``reply(header, body=b"")``"""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.runner.bash_text import STATE_SECTIONS, State, quote
+from holdfast.runner.shell.bash_text import STATE_SECTIONS, State, quote
 
 BASH = shutil.which("bash") or "/bin/bash"
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40)

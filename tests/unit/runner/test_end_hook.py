@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runner import end_hook
-from holdfast.runner.bash_text import STATE_SECTIONS, State
+from holdfast.runner.shell import end_hook
+from holdfast.runner.shell.bash_text import STATE_SECTIONS, State
 
 DUMP = b"variables\0functions\0aliases\0shopts\0options\ntraps\0"
 

@@ -1,6 +1,6 @@
 """Which results are kept, and which are forgotten."""
 
-from holdfast.runner.execs import KEEP_BYTES, KEEP_RESULTS, Exec, Execs
+from holdfast.runner.shell.execs import KEEP_BYTES, KEEP_RESULTS, Exec, Execs
 
 OPTIONS: dict[str, object] = {"timeout_ms": 1000, "limit": KEEP_BYTES}
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.runner.input import KEEP_NAMES, Input
+from holdfast.runner.processes.input import KEEP_NAMES, Input
 
 
 class Pipe:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.runner.interleave import Held, merge, pieces
+from holdfast.runner.shell.interleave import Held, merge, pieces
 
 TEXT = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"line\n"]), max_size=12).map(b"".join)
 RUNS = st.lists(st.sampled_from([0, 1]), max_size=12)

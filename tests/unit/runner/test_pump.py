@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.runner import pump as pumps
-from holdfast.runner import witness as witnesses
+from holdfast.runner.line import pump as pumps
+from holdfast.runner.line import witness as witnesses
+from holdfast.runner.line.pump import BUFFER, Pump
+from holdfast.runner.line.witness import Witness
 from holdfast.runner.loop import Loop
-from holdfast.runner.pump import BUFFER, Pump
-from holdfast.runner.witness import Witness
 from support.waiting import wait_for
 
 

@@ -4,9 +4,9 @@ import subprocess
 
 import pytest
 
-from holdfast.runner import saved_shells
-from holdfast.runner.bash_text import State
-from holdfast.runner.shell import Shell
+from holdfast.runner.shell import saved_shells
+from holdfast.runner.shell.bash_text import State
+from holdfast.runner.shell.shell import Shell
 
 DUMP = b'declare -- A="1"\ndeclare -x B="2"\n\0\0\0\0\n\0'
 

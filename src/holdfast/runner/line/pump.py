@@ -20,8 +20,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.runner.line.witness import Ask
     from holdfast.runner.loop import Loop, Timer
-    from holdfast.runner.witness import Ask
 
 BUFFER = 1 << 16
 LINGER_SECONDS = 2.0

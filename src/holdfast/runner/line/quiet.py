@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.protocol.frames import Header
-    from holdfast.runner.bulk import Bulk
-    from holdfast.runner.control import Control
-    from holdfast.runner.dial import Dialer
+    from holdfast.runner.line.bulk import Bulk
+    from holdfast.runner.line.control import Control
+    from holdfast.runner.line.dial import Dialer
     from holdfast.runner.loop import Loop
     from holdfast.runner.service import Service
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 
-from holdfast.runner.bash_text import STATE_SECTIONS, State, quote
+from holdfast.runner.shell.bash_text import STATE_SECTIONS, State, quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.protocol.frames import Header
-    from holdfast.runner.shell import Shell
+    from holdfast.runner.shell.shell import Shell
 
 
 def pack(shells: dict[str, Shell]) -> tuple[Header, bytes]:

@@ -11,17 +11,17 @@ import os
 
 from holdfast.protocol import fields
 from holdfast.runner.lean import sockets
+from holdfast.runner.line.pump import Pump, close
 from holdfast.runner.loop import READ
-from holdfast.runner.pump import Pump, close
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.protocol.frames import Header
-    from holdfast.runner.dial import Dialer
+    from holdfast.runner.line.dial import Dialer
+    from holdfast.runner.line.witness import Ask, Witness
     from holdfast.runner.loop import Loop
-    from holdfast.runner.witness import Ask, Witness
 
 MAX_LISTENERS = 8
 MAX_CONNECTIONS = 128

@@ -12,10 +12,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.runner.dial import Dialer
     from holdfast.runner.lean import sockets
+    from holdfast.runner.line.dial import Dialer
+    from holdfast.runner.line.witness import Witness
     from holdfast.runner.loop import Loop
-    from holdfast.runner.witness import Witness
 
     Serve = Callable[[frames.Header, bytes, Callable[..., None]], None]
 

@@ -8,18 +8,18 @@ import os
 from holdfast.protocol import fields
 from holdfast.runner.files import FileError
 from holdfast.runner.lean import sockets
+from holdfast.runner.line.pump import Pump, close
 from holdfast.runner.loop import WRITE
-from holdfast.runner.pump import Pump, close
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.protocol.frames import Header
-    from holdfast.runner.dial import Dialer
-    from holdfast.runner.listeners import Listeners
+    from holdfast.runner.line.dial import Dialer
+    from holdfast.runner.line.listeners import Listeners
+    from holdfast.runner.line.witness import Witness
     from holdfast.runner.loop import Loop
-    from holdfast.runner.witness import Witness
 
     Reply = Callable[..., None]
 

@@ -7,18 +7,18 @@ import select
 import time
 
 from holdfast.protocol.messages import STDERR, STDOUT
-from holdfast.runner import bash_text
-from holdfast.runner.interleave import Held
 from holdfast.runner.loop import HANG_UP, Loop
-from holdfast.runner.pipes import Pipes, read
+from holdfast.runner.shell import bash_text
+from holdfast.runner.shell.interleave import Held
+from holdfast.runner.shell.pipes import Pipes, read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.runner.execs import Exec
     from holdfast.runner.loop import Timer
-    from holdfast.runner.write_order import WriteOrder
+    from holdfast.runner.shell.execs import Exec
+    from holdfast.runner.shell.write_order import WriteOrder
 
 CHUNK = 1 << 18
 STATE_LIMIT = 16 << 20

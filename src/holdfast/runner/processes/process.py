@@ -7,10 +7,10 @@ import os
 import time
 
 from holdfast.protocol.messages import STDERR, STDOUT
-from holdfast.runner import processes, terminal
-from holdfast.runner.input import Input
 from holdfast.runner.loop import READ, WRITE
 from holdfast.runner.output import Output
+from holdfast.runner.processes import children, terminal
+from holdfast.runner.processes.input import Input
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Process:
             os.set_blocking(self._input_fd, False)
             theirs.append(stdin)
         else:
-            theirs.append(os.open(processes.NULL_DEVICE, os.O_RDONLY | os.O_CLOEXEC))
+            theirs.append(os.open(children.NULL_DEVICE, os.O_RDONLY | os.O_CLOEXEC))
         if self._input_fd >= 0:
             self.input = Input(self._input_fd, self._watch_input)
         if wish.size is None:
@@ -196,13 +196,13 @@ class Process:
         """
         if not self.running:
             return
-        below = processes.halted(self.pid) if signum == processes.KILL and not self.has_terminal else set()
+        below = children.halted(self.pid) if signum == children.KILL and not self.has_terminal else set()
         try:
             os.killpg(self.pid, signum)
         except (ProcessLookupError, PermissionError):
-            processes.send_signal(self.pid, signum)  # it does not lead its group yet
+            children.send_signal(self.pid, signum)  # it does not lead its group yet
         for pid in below:
-            processes.send_signal(pid, signum)
+            children.send_signal(pid, signum)
 
     def when_ended(self, waiter: Callable[[], None]) -> None:
         if self.running:
@@ -252,7 +252,7 @@ class Process:
 
     def discard(self) -> None:
         """Kill it and let go of everything."""
-        self.signal(processes.KILL)
+        self.signal(children.KILL)
         for fd in list(self._outputs):
             self._close_output(fd)
         self._close_input_pipe()
@@ -268,8 +268,8 @@ def _become(loop: Loop, wish: Wish, theirs: list[int]) -> None:
         if wish.size is not None:
             terminal.control(0)
         os.closerange(TELL + 1, 4096)
-        processes.reset_signals()
-        processes.become_expendable()
+        children.reset_signals()
+        children.become_expendable()
         os.chdir(wish.cwd)
         os.write(TELL, str(_execute(wish.argv, wish.env)).encode())
     except OSError as error:

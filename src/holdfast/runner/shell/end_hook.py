@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 
-from holdfast.runner.bash_text import DUMP, STATE_SECTIONS
+from holdfast.runner.shell.bash_text import DUMP, STATE_SECTIONS
 
 NAMES = ("end", "tell", "keep", "trap", "last")
 LIMIT = 16 << 20

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
-from holdfast.runner import linux, processes
+from holdfast.runner import linux
 from holdfast.runner.loop import Loop
+from holdfast.runner.processes import children
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,12 +67,12 @@ def _become_bash(loop: Loop, argv: list[str], env: dict[str, str], cwd: str, rea
         loop.forget()
         os.setsid()
         linux.adopt_orphans()
-        null = os.open(processes.NULL_DEVICE, os.O_RDWR)
+        null = os.open(children.NULL_DEVICE, os.O_RDWR)
         for fd, source in ((0, read_end), (1, null), (2, null)):
             os.dup2(source, fd)
         os.closerange(3, 4096)
-        processes.reset_signals()
-        processes.become_expendable()
+        children.reset_signals()
+        children.become_expendable()
         _change_directory(cwd, env.get("HOME", "/"))
         os.execve(argv[0], argv[1:], env)  # noqa: S606 - this is how a shell starts
     finally:

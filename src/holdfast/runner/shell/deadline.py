@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 
-from holdfast.runner import processes
 from holdfast.runner.lean import signals
+from holdfast.runner.processes import children
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,12 +93,12 @@ class Deadline:
         return len(STAGES)
 
     def _find_victims(self) -> set[int]:
-        roots = [pid for pid in self._victims if processes.is_alive(pid)]
+        roots = [pid for pid in self._victims if children.is_alive(pid)]
         if self._shell:
-            roots += [pid for pid in processes.children_of(self._shell) if pid not in self._earlier]
-        spared = processes.descendants_of(self._earlier)
-        found = processes.descendants_of(roots) - spared
-        self._victims = {pid for pid in found if processes.is_alive(pid)}
+            roots += [pid for pid in children.children_of(self._shell) if pid not in self._earlier]
+        spared = children.descendants_of(self._earlier)
+        found = children.descendants_of(roots) - spared
+        self._victims = {pid for pid in found if children.is_alive(pid)}
         return self._victims
 
     def _signal_victims(self) -> None:
@@ -106,18 +106,18 @@ class Deadline:
         for pid in self._find_victims():
             if self._signalled.get(pid) != signum:
                 self._signalled[pid] = signum
-                processes.send_signal(pid, signum)
-                processes.send_signal(pid, signals.SIGCONT)
+                children.send_signal(pid, signum)
+                children.send_signal(pid, signals.SIGCONT)
 
     def _signal_shell(self) -> None:
         """Make the shell give up the rest of the command; kill it only if it cannot be brought to that."""
         if not self._shell:
             return
         if self._stage >= len(STAGES):
-            processes.send_signal(self._shell, signals.SIGKILL)
+            children.send_signal(self._shell, signals.SIGKILL)
         elif self._is_past_command():
             return  # it has given up the command already; another interrupt would hit its report
         elif self._signalled.get(self._shell) != self._stage:
             self._signalled[self._shell] = self._stage
-            processes.send_signal(self._shell, ABORT_SIGNAL)
-            processes.send_signal(self._shell, signals.SIGCONT)
+            children.send_signal(self._shell, ABORT_SIGNAL)
+            children.send_signal(self._shell, signals.SIGCONT)

@@ -15,8 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.runner.dial import Dialer
     from holdfast.runner.lean import sockets
+    from holdfast.runner.line.dial import Dialer
     from holdfast.runner.loop import Loop
 
 CHUNK = 1 << 20

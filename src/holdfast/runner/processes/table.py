@@ -10,13 +10,13 @@ from holdfast.protocol.messages import CUT, MOST_PIECES, MOST_WORD, STDERR
 from holdfast.runner.feed import Feed
 from holdfast.runner.files import FileError, explain
 from holdfast.runner.lean import signals
-from holdfast.runner.process import Process, Wish
+from holdfast.runner.processes.process import Process, Wish
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.runner.dial import Dialer
+    from holdfast.runner.line.dial import Dialer
     from holdfast.runner.loop import Loop
 
     Reply = Callable[..., None]

@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.runner.write_order import WriteOrder
+    from holdfast.runner.shell.write_order import WriteOrder
 
 NAMES = ("cmd", "begun", "line", "status", "in", "out", "err", "result", "state")
 _LASTING = ("cmd", "begun", "out", "err", "result", "state")

@@ -10,21 +10,22 @@ from __future__ import annotations
 import os
 import time
 
-from holdfast.runner import bash_text, end_hook, processes
-from holdfast.runner.bash import Bash
-from holdfast.runner.bash_text import State
-from holdfast.runner.command import Command
-from holdfast.runner.deadline import Deadline
 from holdfast.runner.lean import deque
-from holdfast.runner.pipes import Pipes
-from holdfast.runner.write_order import WriteOrder
+from holdfast.runner.processes import children
+from holdfast.runner.shell import bash_text, end_hook
+from holdfast.runner.shell.bash import Bash
+from holdfast.runner.shell.bash_text import State
+from holdfast.runner.shell.command import Command
+from holdfast.runner.shell.deadline import Deadline
+from holdfast.runner.shell.pipes import Pipes
+from holdfast.runner.shell.write_order import WriteOrder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.runner.execs import Exec
     from holdfast.runner.loop import Loop, Timer
+    from holdfast.runner.shell.execs import Exec
 
 BEGIN_SECONDS = 5.0
 HOOK_SECONDS = 1.0
@@ -153,7 +154,7 @@ class Shell:
             self._next_soon()
             return
         self._command = command
-        self._earlier = processes.children_of(bash.pid)
+        self._earlier = children.children_of(bash.pid)
         self._deadline = Deadline(
             self._loop, bash.pid, self._earlier, job.timeout, self._is_past_command, self._on_deadline_tick
         )
@@ -303,9 +304,9 @@ class Shell:
 
     def _is_busy(self, bash: Bash) -> bool:
         """Whether the shell computes, or has a child that it did not have before this command."""
-        if processes.computes(bash.pid):
+        if children.computes(bash.pid):
             return True
-        return any(child not in self._earlier for child in processes.children_of(bash.pid))
+        return any(child not in self._earlier for child in children.children_of(bash.pid))
 
     def _finish(self, exit_code: int) -> None:
         command = self._command
@@ -421,7 +422,7 @@ class Shell:
 
     def _kill(self) -> None:
         if self._bash is not None:
-            processes.send_signal(self._bash.pid, processes.KILL)
+            children.send_signal(self._bash.pid, children.KILL)
 
     def _on_exit(self, exit_code: int) -> None:
         """Bash has ended, by itself, by a command or by us."""
