@@ -32,7 +32,7 @@ from bench import (
 from bench.daemon import BenchError
 from bench.figure import Figure, Verdict
 from bench.plan import Plan
-from holdfast.drivers.oci_machine import examine
+from holdfast.drivers.oci.machine import examine
 from holdfast.errors import HoldfastError
 
 _MODULES = (

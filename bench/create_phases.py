@@ -12,8 +12,8 @@ from bench.figure import Figure
 from bench.plan import Plan
 from bench.samples import Samples
 from holdfast.drivers.base import Limits, Network, SandboxSpec
-from holdfast.drivers.oci import OciDriver
-from holdfast.drivers.oci_config import ID_BASE
+from holdfast.drivers.oci.config import ID_BASE
+from holdfast.drivers.oci.driver import OciDriver
 from holdfast.errors import SessionGone
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.daemon import BenchError, Daemon
-from holdfast.drivers.oci_machine import examine
+from holdfast.drivers.oci.machine import examine
 
 TRUE = "/bin/true"
 

@@ -4,7 +4,7 @@ from bench import daemon
 from bench.figure import Figure, Reference, Target
 from bench.plan import Plan
 from bench.samples import Samples
-from holdfast.drivers.oci_machine import examine
+from holdfast.drivers.oci.machine import examine
 from holdfast.sdk import Session
 
 NAME = "sleep"

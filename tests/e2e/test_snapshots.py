@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from holdfast.drivers import freezer
+from holdfast.drivers.linux import freezer
 from holdfast.errors import SnapshotNotFound
 from holdfast.sdk import SyncClient
 from support.api import Api, Json, body, code

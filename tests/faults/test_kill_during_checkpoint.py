@@ -10,7 +10,7 @@ from unittest import SkipTest
 import httpx2
 import pytest
 
-from holdfast.drivers.host_processes import mentioning
+from holdfast.drivers.linux.host_processes import mentioning
 from support.api import Api
 from support.daemon import DaemonProcess, wait_for
 from support.gvisor import unusable_gvisor

@@ -12,8 +12,8 @@ import httpx2
 import pytest
 
 from holdfast.drivers.base import Limits, Network, SandboxSpec
-from holdfast.drivers.oci import OciDriver
-from holdfast.drivers.oci_config import ID_BASE
+from holdfast.drivers.oci.config import ID_BASE
+from holdfast.drivers.oci.driver import OciDriver
 from holdfast.images.store import ImageStore
 from support.api import Api, body, code, new_key
 from support.daemon import DaemonProcess, wait_for

@@ -16,7 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from holdfast.drivers.fake_faults import Moment
+from holdfast.drivers.fake.faults import Moment
 from holdfast.errors import AgentDown, AgentFailed, HoldfastError, SandboxLost
 from holdfast.sessions.sleep import PausedAs
 from holdfast.store.thread_rows import MessageStatus, Mode

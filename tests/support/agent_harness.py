@@ -23,8 +23,8 @@ from holdfast.broker.models.broker import ModelBroker
 from holdfast.broker.models.visit import Visit
 from holdfast.callers.types import ROOT
 from holdfast.drivers.base import Limits
-from holdfast.drivers.oci import OciDriver
-from holdfast.drivers.oci_config import ID_BASE
+from holdfast.drivers.oci.config import ID_BASE
+from holdfast.drivers.oci.driver import OciDriver
 from holdfast.errors import FileMissing, HoldfastError, RuntimeUnavailable
 from holdfast.images.store import ImageStore
 from holdfast.sessions.file_types import Search

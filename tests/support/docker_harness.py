@@ -4,7 +4,7 @@ from pathlib import Path
 
 from holdfast.drivers.base import Driver, ImageRoot
 from holdfast.drivers.conformance import Harness
-from holdfast.drivers.docker import DockerDriver
+from holdfast.drivers.docker.driver import DockerDriver
 from holdfast.link.hub import LinkHub
 from support.dockerd import DockerSocket
 from support.leftovers import leftovers

@@ -3,7 +3,7 @@
 import asyncio
 import functools
 
-from holdfast.drivers.oci_machine import examine
+from holdfast.drivers.oci.machine import examine
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from holdfast.callers.types import ROOT, Caller
 from holdfast.drivers.base import ImageRoot, Limits
-from holdfast.drivers.fake import FakeDriver, FakeWorld
+from holdfast.drivers.fake.driver import FakeDriver, FakeWorld
 from holdfast.errors import SessionNotFound, UnknownImage
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub

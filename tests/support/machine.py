@@ -10,8 +10,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.drivers.host_processes import mentioning
-from holdfast.drivers.oci_machine import examine
+from holdfast.drivers.linux.host_processes import mentioning
+from holdfast.drivers.oci.machine import examine
 from support.daemon import DaemonProcess, wait_for
 
 

@@ -23,8 +23,8 @@ from holdfast.agents.registry import AgentRegistry
 from holdfast.agents.scripted import process
 from holdfast.agents.scripted.adapter import Patience, ScriptedAgent
 from holdfast.agents.supervisor import home
-from holdfast.drivers.oci import OciDriver
-from holdfast.drivers.oci_config import ID_BASE
+from holdfast.drivers.oci.config import ID_BASE
+from holdfast.drivers.oci.driver import OciDriver
 from holdfast.errors import HoldfastError
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import SOCKET_NAME, LinkHub

@@ -12,7 +12,7 @@ from holdfast.agents.fake_world import FakeAgentWorld
 from holdfast.agents.registry import AgentRegistry
 from holdfast.broker.models.accounts import Account
 from holdfast.callers.types import ROOT
-from holdfast.drivers.fake import FakeDriver
+from holdfast.drivers.fake.driver import FakeDriver
 from holdfast.errors import HoldfastError
 from holdfast.sessions.service import SessionService
 from holdfast.store import Store

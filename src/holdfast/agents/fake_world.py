@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from holdfast.agents.base import AgentSessionId, Brief, Prompt
 from holdfast.agents.scripted.inside import script
-from holdfast.drivers.fake import FakeSandbox, FakeWorld
-from holdfast.drivers.fake_runner import HOME, FakeRunner, interpret
+from holdfast.drivers.fake.driver import FakeSandbox, FakeWorld
+from holdfast.drivers.fake.runner import HOME, FakeRunner, interpret
 from holdfast.errors import DiskFull
 from holdfast.vocabulary.turn_events import Kind, TurnEvent, check
 

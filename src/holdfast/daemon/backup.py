@@ -27,9 +27,9 @@ from pathlib import Path
 from holdfast import __version__
 from holdfast.daemon import node
 from holdfast.daemon.config import Config
-from holdfast.drivers.file_copy import no_room
-from holdfast.drivers.tree_copy import copy_tree
-from holdfast.drivers.tree_removal import remove_tree
+from holdfast.drivers.disk.file_copy import no_room
+from holdfast.drivers.disk.tree_copy import copy_tree
+from holdfast.drivers.disk.tree_removal import remove_tree
 from holdfast.errors import (
     ConfigError,
     Conflict,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from holdfast.daemon.config import Config, load_config
 from holdfast.daemon.wiring import make_driver, make_images
-from holdfast.drivers.oci_config import ID_BASE
+from holdfast.drivers.oci.config import ID_BASE
 from holdfast.errors import ConfigError
 from holdfast.images.store import ImageStore
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from holdfast.daemon.backup import DATABASE, SECRETS, Manifest
 from holdfast.daemon.config import Config
 from holdfast.daemon.keys import make_state_dir
-from holdfast.drivers.file_copy import no_room
-from holdfast.drivers.tree_copy import copy_tree
+from holdfast.drivers.disk.file_copy import no_room
+from holdfast.drivers.disk.tree_copy import copy_tree
 from holdfast.errors import ConfigError, Conflict, DiskFull, Unavailable
 from holdfast.sessions.machine import LIVE, Status
 from holdfast.sessions.spec import SessionSpec

@@ -87,7 +87,7 @@ def make_agents(config: Config, driver: Driver, images: ImageStore | None = None
     if driver.name == "fake":
         from holdfast.agents.fake import FakeAgent
         from holdfast.agents.fake_world import FakeAgentWorld
-        from holdfast.drivers.fake import FakeDriver
+        from holdfast.drivers.fake.driver import FakeDriver
 
         assert isinstance(driver, FakeDriver)
         agents = AgentRegistry([])

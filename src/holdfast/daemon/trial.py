@@ -15,8 +15,8 @@ from pathlib import Path
 from holdfast.daemon.config import Config
 from holdfast.daemon.wiring import make_driver, make_images, session_settings
 from holdfast.drivers.base import Check, Driver, SandboxSpec
-from holdfast.drivers.mounts import is_mounted
-from holdfast.drivers.tree_removal import remove_tree
+from holdfast.drivers.disk.tree_removal import remove_tree
+from holdfast.drivers.linux.mounts import is_mounted
 from holdfast.errors import HoldfastError, SandboxLost
 from holdfast.link.hub import LinkHub
 

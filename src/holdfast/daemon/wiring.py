@@ -73,17 +73,17 @@ def make_driver(config: Config) -> Driver:
 
         return ProcessDriver(config.state_dir)
     if config.driver == "fake":
-        from holdfast.drivers.fake import FakeDriver
+        from holdfast.drivers.fake.driver import FakeDriver
 
         return FakeDriver()
     opened = PrivateHosts.parse(config.egress_private_hosts).blocks
     if config.driver == "docker":
-        from holdfast.drivers.docker import DockerDriver
-        from holdfast.drivers.docker_client import DEFAULT_HOST
+        from holdfast.drivers.docker.client import DEFAULT_HOST
+        from holdfast.drivers.docker.driver import DockerDriver
 
         host = config.docker_host or os.environ.get("DOCKER_HOST") or DEFAULT_HOST
         return DockerDriver(config.state_dir, host=host, opened=opened)
-    from holdfast.drivers.oci import OciDriver
+    from holdfast.drivers.oci.driver import OciDriver
 
     return OciDriver(config.state_dir, runtime=config.runtime, opened=opened)
 

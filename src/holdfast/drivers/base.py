@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import ClassVar, NewType
 
-from holdfast.drivers.allocation import allocated_bytes
+from holdfast.drivers.disk.allocation import allocated_bytes
 from holdfast.errors import BadInput, DriverUnsupported
 
 Handle = NewType("Handle", str)

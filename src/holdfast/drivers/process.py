@@ -32,7 +32,6 @@ from weakref import WeakValueDictionary
 import structlog
 
 import holdfast
-from holdfast.drivers import process_stats
 from holdfast.drivers.base import (
     Capabilities,
     Check,
@@ -46,8 +45,9 @@ from holdfast.drivers.base import (
     check_environment,
 )
 from holdfast.drivers.blocking import run_to_the_end
-from holdfast.drivers.host_processes import ProcessId, carriers_of, descendants_of, kill_until_gone
-from holdfast.drivers.tree_removal import remove_tree
+from holdfast.drivers.disk.tree_removal import remove_tree
+from holdfast.drivers.linux import process_stats
+from holdfast.drivers.linux.host_processes import ProcessId, carriers_of, descendants_of, kill_until_gone
 from holdfast.errors import DriverConflict, DriverTransient, DriverUnsupported, RuntimeUnavailable, SandboxNotFound
 from holdfast.runner.__main__ import BASH_PLACES
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.drivers.ids import IdMap
-from holdfast.drivers.oci_machine import id_maps
+from holdfast.drivers.linux.ids import IdMap
+from holdfast.drivers.oci.machine import id_maps
 from holdfast.errors import HoldfastError, RuntimeUnavailable, ToolMissing, Unavailable
 
 _PROGRAM = Path(__file__).with_name("enclosed.py")

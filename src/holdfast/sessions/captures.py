@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.drivers.base import Driver
-from holdfast.drivers.snapshot_facts import SnapshotFacts
+from holdfast.drivers.disk.snapshot_facts import SnapshotFacts
 from holdfast.errors import DriverUnsupported, Unavailable, WrongState
 from holdfast.link.hub import LinkHub
 from holdfast.protocol import frames

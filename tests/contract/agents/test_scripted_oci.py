@@ -15,8 +15,8 @@ from holdfast.agents.conformance import AgentConformance, Harness
 from holdfast.agents.conformance.harness import reason_of, talk, text_of
 from holdfast.agents.scripted.adapter import ScriptedAgent
 from holdfast.drivers.base import Driver
-from holdfast.drivers.oci import OciDriver
-from holdfast.drivers.oci_config import ID_BASE
+from holdfast.drivers.oci.config import ID_BASE
+from holdfast.drivers.oci.driver import OciDriver
 from holdfast.errors import RuntimeUnavailable
 from holdfast.images.store import ImageStore
 from holdfast.sessions.file_types import Search

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers import mounts
 from holdfast.drivers.base import Network, SandboxState
 from holdfast.drivers.conformance.harness import (
     PATIENCE_SECONDS,
@@ -18,7 +17,8 @@ from holdfast.drivers.conformance.harness import (
     sandbox,
     skip_if_unsupported,
 )
-from holdfast.drivers.docker import DockerDriver
+from holdfast.drivers.docker.driver import DockerDriver
+from holdfast.drivers.linux import mounts
 from holdfast.errors import DriverConflict, DriverTransient, DriverUnsupported, HoldfastError, SandboxNotFound
 from support.docker_harness import DockerHarness
 from support.dockerd import Dockerd

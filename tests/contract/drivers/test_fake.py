@@ -8,7 +8,7 @@ import pytest
 from holdfast.drivers.base import Driver, ImageRoot
 from holdfast.drivers.conformance import DriverConformance, Harness
 from holdfast.drivers.conformance.harness import Sandbox
-from holdfast.drivers.fake import FakeDriver, FakeWorld
+from holdfast.drivers.fake.driver import FakeDriver, FakeWorld
 from holdfast.link.hub import LinkHub
 from support.places import made
 

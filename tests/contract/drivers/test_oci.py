@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.drivers.base import Driver, ImageRoot
 from holdfast.drivers.conformance import DriverConformance, Harness
-from holdfast.drivers.oci import OciDriver
-from holdfast.drivers.oci_config import ID_BASE
+from holdfast.drivers.oci.config import ID_BASE
+from holdfast.drivers.oci.driver import OciDriver
 from holdfast.errors import RuntimeUnavailable
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub

@@ -12,15 +12,15 @@ from unittest import SkipTest
 import pytest
 
 from contract.drivers.test_oci import OciHarness
-from holdfast.drivers import oci_memory
 from holdfast.drivers.base import SandboxState
 from holdfast.drivers.conformance import DriverConformance, Harness
 from holdfast.drivers.conformance.harness import PATIENCE_SECONDS, eventually, read, sandbox, write
 from holdfast.drivers.conformance.isolation import NOTHING, cell
 from holdfast.drivers.conformance.limits import MEMORY_MB, PIDS, limited
 from holdfast.drivers.conformance.memory import bring_back, keeper, put_away
-from holdfast.drivers.oci_config import ID_BASE
-from holdfast.drivers.tree_copy import copy_tree
+from holdfast.drivers.disk.tree_copy import copy_tree
+from holdfast.drivers.oci import memory
+from holdfast.drivers.oci.config import ID_BASE
 from holdfast.errors import DriverQuota, RuntimeUnavailable, Unavailable
 from holdfast.images.store import ImageStore
 from support.call_conformance import SystemCallConformance
@@ -113,7 +113,7 @@ class TestGvisor(DriverConformance):
 
     async def test_a_full_disk_keeps_it_awake(self, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
         """The room is looked for before anything is touched: a checkpoint that fails half-way ends a sandbox."""
-        monkeypatch.setattr(oci_memory, "_RESERVE", 1 << 60)
+        monkeypatch.setattr(memory, "_RESERVE", 1 << 60)
         async with keeper(harness) as (box, hub):
             await box.run("kept=yes")
             with pytest.raises(DriverQuota, match=r"no room for .* of memory"):

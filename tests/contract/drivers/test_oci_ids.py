@@ -15,8 +15,8 @@ from unittest import SkipTest
 import pytest
 
 from holdfast.drivers.conformance.harness import Sandbox, new_spec, open_hub, sandbox, sandboxes, start
-from holdfast.drivers.id_ranges import IdRanges
-from holdfast.drivers.ids import ID_BASE, ID_COUNT
+from holdfast.drivers.linux.ids import ID_BASE, ID_COUNT
+from holdfast.drivers.oci.id_ranges import IdRanges
 from holdfast.errors import RuntimeUnavailable
 from holdfast.images.store import ImageStore
 from support.state_dir import new_state_dir, open_state_dir, remove_state_dir

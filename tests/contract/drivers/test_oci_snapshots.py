@@ -13,8 +13,8 @@ import pytest
 
 from contract.drivers.test_oci import OciHarness
 from holdfast.drivers.conformance.harness import Sandbox, eventually, read, sandbox, write
-from holdfast.drivers.oci_config import ID_BASE
-from holdfast.drivers.oci_machine import examine
+from holdfast.drivers.oci.config import ID_BASE
+from holdfast.drivers.oci.machine import examine
 from holdfast.errors import RuntimeUnavailable
 from holdfast.images.store import ImageStore
 from support.loops import mounted
@@ -33,7 +33,7 @@ DYING_DAEMON = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from holdfast.drivers import disk, snapshot_place
-from holdfast.drivers.oci import OciDriver
+from holdfast.drivers.oci.driver import OciDriver
 
 dies_in, state_dir, runtime, handle, to = sys.argv[1:]
 module, _, name = dies_in.partition(".")

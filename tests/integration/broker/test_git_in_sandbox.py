@@ -18,8 +18,8 @@ from holdfast.broker.models.broker import ModelBroker
 from holdfast.broker.models.keys import FileKey
 from holdfast.broker.models.no_books import NoBooks
 from holdfast.callers.types import ROOT
-from holdfast.drivers.oci import OciDriver
-from holdfast.drivers.oci_config import ID_BASE
+from holdfast.drivers.oci.config import ID_BASE
+from holdfast.drivers.oci.driver import OciDriver
 from holdfast.images.store import ImageStore
 from holdfast.network.outside import Outside
 from holdfast.sessions.service import SessionService

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers.file_copy import copy_file
+from holdfast.drivers.disk.file_copy import copy_file
 from support.loops import mounted
 
 DATA = os.urandom(1 << 20)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers.slirp import Slirp
+from holdfast.drivers.linux.slirp import Slirp
 from holdfast.network.addresses import Block
 from support.outer_world import World, outer_world
 from support.servers import http_server

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers import standstill
-from holdfast.drivers.disk import Disk, make_template
-from holdfast.drivers.host_processes import state_of
-from holdfast.drivers.oci import OciDriver
+from holdfast.drivers.disk import standstill
+from holdfast.drivers.disk.disk import Disk, make_template
+from holdfast.drivers.linux.host_processes import state_of
+from holdfast.drivers.oci.driver import OciDriver
 from support.loops import mounted
 from support.machine import loop_devices
 from support.state_dir import unmount_below

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast.callers.types import ROOT
-from holdfast.drivers.fake_faults import Moment
+from holdfast.drivers.fake.faults import Moment
 from holdfast.errors import (
     BadInput,
     DriverQuota,

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast.drivers.fake_faults import Moment
+from holdfast.drivers.fake.faults import Moment
 from holdfast.errors import DriverTransient, RuntimeUnavailable, SessionGone, SessionNotFound
 from holdfast.sessions.machine import LIVE, Reason, Status
 from support.house import House, new, run, tick, until

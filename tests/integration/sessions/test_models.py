@@ -12,7 +12,7 @@ from aiohttp import web
 from holdfast.broker.models.broker import LISTENER, ModelBroker
 from holdfast.broker.models.visit import Visit
 from holdfast.callers.types import ROOT
-from holdfast.drivers.fake_runner import FakeRunner
+from holdfast.drivers.fake.runner import FakeRunner
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.sleep import PausedAs
 from holdfast.sessions.types import CreateRequest, ForkRequest

@@ -16,7 +16,7 @@ from holdfast.broker.egress import LISTENER, PORT, EgressBroker
 from holdfast.broker.metrics import EgressMetrics
 from holdfast.callers.types import ROOT
 from holdfast.drivers.base import Capabilities, Network
-from holdfast.drivers.fake_runner import FakeRunner
+from holdfast.drivers.fake.runner import FakeRunner
 from holdfast.errors import BadInput
 from holdfast.sessions.host_pattern import Address
 from holdfast.sessions.network import NetworkPolicy

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.callers.types import ROOT
-from holdfast.drivers.fake_runner import FakeRunner
+from holdfast.drivers.fake.runner import FakeRunner
 from holdfast.errors import DriverTransient, SandboxLost, WrongState
 from holdfast.sessions.machine import Reason, Status
 from holdfast.sessions.service import SessionService

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.drivers.base import Handle, SandboxInfo, SandboxState
-from holdfast.drivers.fake import FakeDriver
+from holdfast.drivers.fake.driver import FakeDriver
 from holdfast.errors import Conflict, DriverTransient, SessionGone, WrongState
 from holdfast.sessions.machine import Reason, Status
 from holdfast.sessions.service import SessionService

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from holdfast.callers.types import ROOT
 from holdfast.drivers.base import Capabilities, Network, SandboxStats
-from holdfast.drivers.fake import FakeDriver
+from holdfast.drivers.fake.driver import FakeDriver
 from holdfast.errors import DriverTransient, SandboxNotFound, SessionGone, SessionNotFound, WrongState
 from holdfast.sessions.machine import Status
 from support.house import House, new, run, tick, until

@@ -10,7 +10,7 @@ from holdfast.agents.fake import FakeAgent
 from holdfast.agents.fake_world import FakeAgentWorld
 from holdfast.agents.known import KNOWN
 from holdfast.agents.registry import AgentRegistry
-from holdfast.drivers.fake import FakeWorld
+from holdfast.drivers.fake.driver import FakeWorld
 from holdfast.errors import BadInput, ConfigError
 
 

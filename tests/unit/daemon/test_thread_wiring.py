@@ -7,7 +7,7 @@ import pytest
 from holdfast.daemon.config import Config, load_config
 from holdfast.daemon.thread_wiring import make_agents, thread_settings
 from holdfast.daemon.wiring import running
-from holdfast.drivers.fake import FakeDriver
+from holdfast.drivers.fake.driver import FakeDriver
 from holdfast.drivers.process import ProcessDriver
 from holdfast.errors import BadInput, ConfigError
 from holdfast.threads.keys import ThreadRef

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from holdfast.drivers.allocation import allocated_bytes
+from holdfast.drivers.disk.allocation import allocated_bytes
 
 
 def test_holes_take_nothing_and_hard_links_count_once(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.drivers import cgroup_stats, cgroups
 from holdfast.drivers.base import SandboxStats
-from holdfast.drivers.cgroup_stats import CgroupOomCounter, Read, from_v1, from_v2, oom_kills
+from holdfast.drivers.linux import cgroup_stats, cgroups
+from holdfast.drivers.linux.cgroup_stats import CgroupOomCounter, Read, from_v1, from_v2, oom_kills
 
 V2 = {
     "cpu/cpu.stat": "usage_usec 2500000\nuser_usec 2000000\nsystem_usec 500000\nnr_periods 7\n",

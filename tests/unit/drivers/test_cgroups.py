@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers import cgroups
+from holdfast.drivers.linux import cgroups
 
 V1 = "12:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n1:name=systemd:/docker/abc\n0::/other\n"
 V2 = "0::/system.slice/docker-abc.scope\n"

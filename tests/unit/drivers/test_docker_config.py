@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.drivers import docker_config
 from holdfast.drivers.base import ImageRoot, Limits, Network, SandboxSpec
-from holdfast.drivers.docker_config import DockerHost, Places
-from holdfast.drivers.docker_skeleton import Skeleton
+from holdfast.drivers.docker import config as docker_config
+from holdfast.drivers.docker.config import DockerHost, Places
+from holdfast.drivers.docker.skeleton import Skeleton
 from holdfast.drivers.runtime_bundle import RuntimeBundle
 
 SPEC = SandboxSpec(

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import pytest
 
 from holdfast.drivers.base import Check
-from holdfast.drivers.docker_client import DockerClient, translate
-from holdfast.drivers.docker_machine import DockerMachine, examine, judge
+from holdfast.drivers.docker.client import DockerClient, translate
+from holdfast.drivers.docker.machine import DockerMachine, examine, judge
 from holdfast.errors import (
     DriverConflict,
     DriverQuota,

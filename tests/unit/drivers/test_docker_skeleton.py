@@ -9,8 +9,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.drivers import docker_skeleton
-from holdfast.drivers.docker_skeleton import SYSTEM, Skeleton
+from holdfast.drivers.docker import skeleton as docker_skeleton
+from holdfast.drivers.docker.skeleton import SYSTEM, Skeleton
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1, max_size=40).filter(
     lambda name: name not in (".", "..") and name not in SYSTEM

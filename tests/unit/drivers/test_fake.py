@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.drivers.base import Handle, ImageRoot, Limits, Network, SandboxSpec, SandboxState
 from holdfast.drivers.conformance.harness import get_result, run_command
-from holdfast.drivers.fake import FakeDriver, FakeWorld
+from holdfast.drivers.fake.driver import FakeDriver, FakeWorld
 from holdfast.errors import (
     DriverTransient,
     ExecNotFound,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers.gvisor import describe, forget, gvisor_checks
+from holdfast.drivers.oci.gvisor import describe, forget, gvisor_checks
 
 OLD_FLAGS = "  -fsgofer-host-uds\n    \tallow the gofer to mount Unix domain sockets.\n  -network value\n"
 NEW_FLAGS = "  -fsgofer-host-uds\n    \tDEPRECATED: use host-uds=all\n  -host-uds value\n  -overlay2 value\n"

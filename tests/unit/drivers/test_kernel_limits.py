@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from holdfast.drivers import kernel_limits
+from holdfast.drivers.linux import kernel_limits
 
 GENEROUS = {
     "fs/file-max": (1 << 63) - 1,

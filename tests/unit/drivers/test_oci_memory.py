@@ -10,14 +10,14 @@ from typing import cast
 
 import pytest
 
-from holdfast.drivers import oci_memory
 from holdfast.drivers.base import Check, SandboxState
 from holdfast.drivers.commands import Outcome
-from holdfast.drivers.gvisor import Gvisor
-from holdfast.drivers.oci import OciDriver
-from holdfast.drivers.oci_config import Host
-from holdfast.drivers.oci_machine import Machine
-from holdfast.drivers.oci_memory import MemoryImage
+from holdfast.drivers.oci import memory as oci_memory
+from holdfast.drivers.oci.config import Host
+from holdfast.drivers.oci.driver import OciDriver
+from holdfast.drivers.oci.gvisor import Gvisor
+from holdfast.drivers.oci.machine import Machine
+from holdfast.drivers.oci.memory import MemoryImage
 from holdfast.errors import DriverTransient
 from support.waiting import until
 

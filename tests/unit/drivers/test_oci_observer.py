@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.drivers.commands import Outcome
-from holdfast.drivers.oci import OciDriver
-from holdfast.drivers.oci_observer import OciObserver
+from holdfast.drivers.oci.driver import OciDriver
+from holdfast.drivers.oci.observer import OciObserver
 from holdfast.errors import DriverTransient
 
 pytestmark = pytest.mark.anyio

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers import oci_stage
-from holdfast.drivers.process_limits import process_limits
+from holdfast.drivers.linux.process_limits import process_limits
+from holdfast.drivers.oci import stage
 
 
 def test_everybody_may_pass_through_it_whatever_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oci_stage, "_MACHINE", tmp_path / "holdfast" / "views")
+    monkeypatch.setattr(stage, "_MACHINE", tmp_path / "holdfast" / "views")
     before = os.umask(0o077)
     try:
-        found = oci_stage.place(tmp_path / "instead")
+        found = stage.place(tmp_path / "instead")
     finally:
         os.umask(before)
     assert found == tmp_path / "holdfast" / "views"
@@ -24,8 +24,8 @@ def test_everybody_may_pass_through_it_whatever_the_umask(tmp_path: Path, monkey
 
 def test_another_place_is_taken_where_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr(oci_stage, "_MACHINE", tmp_path / "file" / "views")
-    assert oci_stage.place(tmp_path / "instead") == tmp_path / "instead"
+    monkeypatch.setattr(stage, "_MACHINE", tmp_path / "file" / "views")
+    assert stage.place(tmp_path / "instead") == tmp_path / "instead"
     assert stat.S_IMODE((tmp_path / "instead").stat().st_mode) == 0o711
 
 

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from holdfast.drivers import process_stats
-from holdfast.drivers.host_processes import descendants_of
-from holdfast.drivers.process_stats import ProcessUse, of_tree, parse
+from holdfast.drivers.linux import process_stats
+from holdfast.drivers.linux.host_processes import descendants_of
+from holdfast.drivers.linux.process_stats import ProcessUse, of_tree, parse
 
 STAT = (
     b"42 (a (b) c) S 1 42 42 0 -1 4194560 100 200 0 0 11 12 13 14 20 0 3 0 55555 1000000 300 18446744073709551615 1\n"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.drivers import seccomp
+from holdfast.drivers.linux import seccomp
 from support.call_conformance import check_filters, listed
 from support.seccomp_filter import ARCHITECTURES, compile_profile, library, number_of
 

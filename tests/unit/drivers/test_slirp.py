@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers import slirp
+from holdfast.drivers.linux import slirp
 
 
 @pytest.fixture

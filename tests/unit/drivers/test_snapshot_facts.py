@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.drivers.base import Capabilities, ImageRoot, Limits, Network, SandboxSpec
-from holdfast.drivers.fake import FakeDriver
-from holdfast.drivers.snapshot_facts import SnapshotFacts
+from holdfast.drivers.disk.snapshot_facts import SnapshotFacts
+from holdfast.drivers.fake.driver import FakeDriver
 from holdfast.errors import BadInput, DriverUnsupported, HoldfastError, SnapshotBroken
 
 FACTS = SnapshotFacts("fake", "host", 64, writable_root=False)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers.tree_removal import remove_tree
+from holdfast.drivers.disk.tree_removal import remove_tree
 
 
 def test_a_tree_that_is_gone_is_fine(tmp_path: Path) -> None:

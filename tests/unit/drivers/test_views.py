@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers.ids import ID_BASE, ID_COUNT, of_host_files
 from holdfast.drivers.inside import SANDBOX_USER
+from holdfast.drivers.linux.ids import ID_BASE, ID_COUNT, of_host_files
+from holdfast.drivers.oci.views import Translation, Views
 from holdfast.drivers.runtime_bundle import LINK_DIR
-from holdfast.drivers.views import Translation, Views
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="NOT ROOT: files of images are NOT TESTED")
 TOP = Path("/views")

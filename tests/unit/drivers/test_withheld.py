@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers import withheld
-from holdfast.drivers.withheld import Entry, Withheld, hide, search, search_apart
+from holdfast.drivers.linux import withheld
+from holdfast.drivers.linux.withheld import Entry, Withheld, hide, search, search_apart
 
 _NOBODY = 65534
 

@@ -22,7 +22,7 @@ from holdfast.drivers.conformance.harness import (
     skip_if_unsupported,
 )
 from holdfast.drivers.inside import SANDBOX_USER
-from holdfast.drivers.withheld import OF_THIS_HOST
+from holdfast.drivers.linux.withheld import OF_THIS_HOST
 from holdfast.errors import DriverUnsupported
 
 NOTHING = "0000000000000000"

@@ -1,0 +1,226 @@
+"""A session's writable space.
+
+As root it is a file system of its own in a sparse file, mounted by loop: a hard limit in bytes on any host file system,
+and nothing to clean up but one file. Where loop devices are not to be had (rootless), it is a plain directory
+without a limit.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import struct
+import subprocess
+import tempfile
+from pathlib import Path
+
+import structlog
+
+from holdfast.drivers.blocking import run_to_the_end
+from holdfast.drivers.commands import run, uninterrupted
+from holdfast.drivers.disk import snapshot_place, standstill
+from holdfast.drivers.disk.file_copy import copy_file
+from holdfast.drivers.disk.tree_copy import copy_tree
+from holdfast.drivers.disk.tree_removal import remove_tree
+from holdfast.drivers.linux.mounts import is_mounted
+from holdfast.errors import DriverTransient
+
+log = structlog.get_logger(__name__)
+
+_STATE_AT, _ERRORS = 1024 + 0x3A, 2
+"""Where ext4 keeps its state, and what it says there after an error."""
+_FITRIM = 0xC0185879
+_WORTH_TRIMMING = 16 << 20
+"""A file system's own tables are in the file, too, and are not counted as used; and looking costs some milliseconds."""
+_SECONDS = 30.0
+_GROW_SECONDS = 300.0
+_MKFS = (
+    "mkfs.ext4",
+    "-q",
+    "-F",
+    "-m0",
+    "-O",
+    "^resize_inode",
+    "-J",
+    "size=4",
+    "-E",
+    "lazy_itable_init=1,lazy_journal_init=1,nodiscard",
+)
+
+
+class Disk:
+    """One session's space, under ``home``: ``disk.img`` and the directory ``disk`` where it is mounted."""
+
+    def __init__(self, home: Path, *, limited: bool) -> None:
+        self._file = home / "disk.img"
+        self.path = home / "disk"
+        self._limited = limited
+
+    async def create(self, template: Path | None) -> None:
+        """Make it ready to be written to. ``template`` is an empty file system of the wanted size."""
+        if await asyncio.to_thread(self._prepare, template):
+            await self._mount()
+
+    async def load(self, source: Path, size_mb: int, *, consume: bool) -> None:
+        """Make it from what ``save`` wrote, ready to be written to; grown if it is smaller than ``size_mb``.
+
+        ``consume``: the source may be used itself instead of a copy.
+        """
+        if not self._limited:
+            await run_to_the_end(copy_tree, source / self.path.name, self.path)
+            return
+        if await run_to_the_end(self._load, source, size_mb, consume) < size_mb:
+            await uninterrupted(self._grow(size_mb))
+        await self._mount()
+
+    def _load(self, source: Path, size_mb: int, consume: bool) -> int:
+        """Returns how large it is, in MB."""
+        self._make_mount_point()
+        saved = source / self._file.name
+        if consume and saved.stat().st_size >= size_mb << 20:
+            with contextlib.suppress(OSError):  # another file system
+                os.link(saved, self._file)
+                return size_mb
+        copy_file(saved, self._file)
+        return self._file.stat().st_size >> 20
+
+    async def _grow(self, size_mb: int) -> None:
+        """While it is not mounted: a mounted one can be grown only with a right that containers do not have."""
+        await asyncio.to_thread(os.truncate, self._file, size_mb << 20)
+        # Forced: it wants a check after each mount. It refuses what has a journal to replay, which a check does.
+        done = await run("resize2fs", "-f", str(self._file), timeout=_GROW_SECONDS)
+        if not done.ok:
+            await run("e2fsck", "-f", "-p", str(self._file), timeout=_GROW_SECONDS)
+            done = await run("resize2fs", "-f", str(self._file), timeout=_GROW_SECONDS)
+        if not done.ok:
+            raise DriverTransient(f"cannot make {self._file} larger: {done.complaint()}")
+
+    def save(self, to: Path) -> None:
+        """Copy all that is in it to the directory ``to``, while nobody writes to it. Raises OSError. Blocks."""
+        if self._limited:
+            copy_file(self._file, to / self._file.name)
+        else:
+            copy_tree(self.path, to / self.path.name)
+
+    def trim(self) -> None:
+        """Give blocks back to the host that hold nothing any more, where that is worth the while. Blocks.
+
+        Deleted files leave their blocks in the file until then, and every copy of it would have them.
+        """
+        used, _ = self.usage()
+        if used is None or self._file.stat().st_blocks * 512 - used < _WORTH_TRIMMING:
+            return
+        try:
+            standstill.sync(self.path)  # blocks are free only when what has freed them is written down
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.ioctl(descriptor, _FITRIM, struct.pack("QQQ", 0, 2**64 - 1, 0))
+            finally:
+                os.close(descriptor)
+        except OSError as error:  # the host's file system cannot, or the disk takes no writes any more
+            log.info("disk.trim.failed", file=str(self._file), error=error.strerror)
+
+    def flush(self, saved: Path) -> None:
+        """What ``save`` wrote there outlives a crash of the host. Raises OSError. Blocks."""
+        if self._limited:
+            snapshot_place.flush(saved / self._file.name)
+        else:
+            standstill.sync(saved)
+
+    async def mount(self) -> None:
+        """Make one that was unmounted ready again, with all that is in it."""
+        if self._limited and not await asyncio.to_thread(self.mounted):
+            if await asyncio.to_thread(self._has_errors):
+                await uninterrupted(self._mend())
+            await self._mount()
+
+    def _has_errors(self) -> bool:
+        """Whether the kernel has noted that it could not write something to it."""
+        with self._file.open("rb") as file:
+            file.seek(_STATE_AT)
+            return bool(int.from_bytes(file.read(2), "little") & _ERRORS)
+
+    async def _mend(self) -> None:
+        """What can be mended without a question; the kernel mounts what is left."""
+        done = await run("e2fsck", "-p", str(self._file), timeout=_GROW_SECONDS)
+        log.warning("disk.checked", file=str(self._file), status=done.status)
+
+    async def _mount(self) -> None:
+        options = "loop,nosuid,nodev,noatime"
+        done = await run("mount", "-t", "ext4", "-o", options, str(self._file), str(self.path), timeout=_SECONDS)
+        if not done.ok:
+            raise DriverTransient(f"cannot mount {self._file}: {done.complaint()}")
+        await asyncio.to_thread(self.path.chmod, 0o711)
+
+    def _prepare(self, template: Path | None) -> bool:
+        """Make what is to be mounted, and where; returns whether it is to be mounted."""
+        self._make_mount_point()
+        if not self._limited:
+            return False
+        assert template is not None
+        if not self._file.exists():
+            copy_file(template, self._file)
+        return not self.mounted()
+
+    def _make_mount_point(self) -> None:
+        self.path.mkdir(exist_ok=True)
+        self.path.chmod(0o711)
+
+    def mounted(self) -> bool:
+        return is_mounted(self.path)
+
+    def usage(self) -> tuple[int | None, int | None]:
+        """How many bytes are used, and how many there are; unknown where it is no file system of its own."""
+        if not self._limited or self.path.stat().st_dev == self.path.parent.stat().st_dev:
+            return None, None  # the look-up in mountinfo would grow with the number of sessions
+        found = os.statvfs(self.path)
+        return (found.f_blocks - found.f_bfree) * found.f_frsize, found.f_blocks * found.f_frsize
+
+    @property
+    def size_mb(self) -> int | None:
+        """How large it is; None where it is no file system of its own."""
+        return self._file.stat().st_size >> 20 if self._limited else None
+
+    async def unmount(self) -> None:
+        """Write everything out and let go of it; the file stays. Raises if something still uses it."""
+        if await asyncio.to_thread(self.mounted):
+            await asyncio.to_thread(standstill.thaw, self.path)
+            await asyncio.to_thread(self.trim)
+            done = await run("umount", str(self.path), timeout=_SECONDS)
+            if not done.ok and await asyncio.to_thread(self.mounted):
+                raise DriverTransient(f"cannot unmount {self.path}: {done.complaint()}")
+
+    async def detach(self) -> None:
+        """Let go of it at once: a straggler's open files cannot hold it. The file stays."""
+        while await asyncio.to_thread(self.mounted):
+            # One that stays frozen would never be let go of, though nobody could see it any more.
+            await asyncio.to_thread(standstill.thaw, self.path)
+            done = await run("umount", "--lazy", str(self.path), timeout=_SECONDS)
+            if not done.ok and await asyncio.to_thread(self.mounted):
+                raise DriverTransient(f"cannot unmount {self.path}: {done.complaint()}")
+
+    async def remove(self) -> None:
+        """Unmount and delete."""
+        await self.detach()
+        await asyncio.to_thread(self._remove_files)
+
+    def _remove_files(self) -> None:
+        self._file.unlink(missing_ok=True)
+        remove_tree(self.path)
+
+
+def make_template(directory: Path, size_mb: int) -> Path:
+    """An empty file system of this size, made once and copied for each session: copying is ten times faster. Blocks."""
+    target = directory / f"empty-{size_mb}.img"
+    if not target.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(prefix=f".new-{size_mb}-", dir=directory, delete=False) as scratch:
+            scratch.truncate(size_mb << 20)
+        try:
+            done = subprocess.run([*_MKFS, scratch.name], capture_output=True, text=True, timeout=_SECONDS, check=False)
+            if done.returncode != 0:
+                raise DriverTransient(f"cannot make a file system: {done.stderr.strip() or done.stdout.strip()}")
+            Path(scratch.name).rename(target)
+        finally:
+            Path(scratch.name).unlink(missing_ok=True)
+    return target

@@ -1,0 +1,250 @@
+"""All that one sandbox can write to: a disk of its own and, where its ``/workspace`` is elsewhere, that one too.
+
+    <home>/disk.img, disk     its own disk
+           workspace          none: ``/workspace`` is on the own disk; a link: to a named workspace; a directory: a disk
+                              of the sandbox's own, in a sandbox that was restored from one with a named workspace
+           memory             its processes, if they are on disk
+           snapshot.json      what a snapshot of it will say
+
+A snapshot has the same layout, without any link. The drivers that keep files on this host share this.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from holdfast.drivers.base import Driver, SandboxSpec
+from holdfast.drivers.blocking import run_to_the_end
+from holdfast.drivers.disk import snapshot_place, standstill
+from holdfast.drivers.disk.disk import Disk, make_template
+from holdfast.drivers.disk.file_copy import no_room
+from holdfast.drivers.disk.snapshot_facts import SnapshotFacts
+from holdfast.drivers.disk.workspace import Ownership, Workspace
+from holdfast.drivers.linux import mounts
+from holdfast.drivers.oci.memory import MemoryImage
+from holdfast.errors import DriverQuota, DriverTransient, DriverUnsupported, SnapshotBroken
+
+_WORKSPACE = "workspace"
+
+
+@dataclass(frozen=True, slots=True)
+class Spaces:
+    """What is the same for all sandboxes of a driver: whether disks have limits, and whom they must be open to."""
+
+    homes: Path
+    limited: bool
+    root_id: int | None
+
+    def of(self, home: Path) -> "Space":
+        return Space(home, self)
+
+    def open_to_root(self, directory: Path) -> None:
+        """Open to the owner and to the sandboxes' root on its way in; other users of the host cannot enter."""
+        if self.root_id is not None:
+            os.chown(directory, 0, self.root_id)
+            directory.chmod(0o710)
+
+    async def forget_snapshot(self, source: Path) -> None:
+        try:
+            await run_to_the_end(snapshot_place.remove, source)
+        except OSError as error:
+            raise DriverTransient(f"cannot remove the snapshot in {source}: {error}") from error
+
+    def thaw_all(self) -> None:
+        """After a daemon that was killed in the middle of a snapshot, and its guard too. Raises OSError. Blocks."""
+        for entry in os.scandir(self.homes):
+            if self.limited and entry.name.startswith("ses_"):
+                self.of(Path(entry.path)).thaw()
+
+    def trim(self) -> None:
+        """Of all sandboxes. Raises OSError. Blocks, perhaps for seconds."""
+        for entry in os.scandir(self.homes):
+            if self.limited and entry.name.startswith("ses_"):
+                with contextlib.suppress(FileNotFoundError):  # destroyed meanwhile
+                    self.of(Path(entry.path)).trim()
+
+    def read_only(self) -> Sequence[str]:
+        """Whose disks the kernel has made read-only. Raises OSError. Blocks."""
+        broken = mounts.read_only() if self.limited else frozenset()
+        if not broken:
+            return []
+        homes = [Path(entry.path) for entry in os.scandir(self.homes) if entry.name.startswith("ses_")]
+        return [home.name for home in homes if any(str(path) in broken for path in self.of(home).disk_paths())]
+
+    async def remove_workspace(self, place: Path) -> None:
+        try:
+            await Workspace(place, self.homes, limited=self.limited).remove()
+        except OSError as error:
+            raise DriverTransient(f"cannot remove the workspace in {place}: {error}") from error
+
+
+class Space:
+    """One sandbox's, below its ``home``, which exists."""
+
+    def __init__(self, home: Path, spaces: Spaces) -> None:
+        self._home = home
+        self._all = spaces
+        self._link = home / _WORKSPACE
+        self.disk = Disk(home, limited=spaces.limited)
+
+    def workspace(self) -> Path:
+        """Where the files are that are shown at ``/workspace``. Blocks, like all here that is not awaited."""
+        return self._disks()[-1].path / _WORKSPACE
+
+    def disk_paths(self) -> Sequence[Path]:
+        """Where its disks are mounted."""
+        return [disk.path.absolute() for disk in self._disks()]
+
+    def _disks(self) -> Sequence[Disk]:
+        if not os.path.lexists(self._link):
+            return [self.disk]
+        return [self.disk, Disk(self._link.resolve(), limited=self._all.limited)]
+
+    # -- making --------------------------------------------------------------------------------------------------------
+
+    async def create(self, spec: SandboxSpec, driver: Driver) -> None:
+        """Empty, and ready to be written to. Raises OSError."""
+        await self.disk.create(await self._template(spec.limits.disk_mb))
+        if spec.workspace is not None:
+            await self._take(spec, spec.workspace)
+        await asyncio.to_thread(self._note, spec, driver)
+
+    async def _template(self, size_mb: int) -> Path | None:
+        if not self._all.limited:
+            return None
+        return await asyncio.to_thread(make_template, self._all.homes / "templates", size_mb)
+
+    async def _take(self, spec: SandboxSpec, place: Path) -> None:
+        """A named workspace. The link to it comes after the claim: what is linked is this sandbox's to unmount."""
+        workspace = self._named(place)
+        await run_to_the_end(self._claim, workspace, spec)
+        await workspace.disk.create(await self._template(spec.limits.disk_mb))
+
+    def _claim(self, workspace: Workspace, spec: SandboxSpec) -> None:
+        for parent in reversed([parent for parent in workspace.place.parents if not parent.exists()]):
+            parent.mkdir(exist_ok=True)
+            parent.chmod(0o711)  # sandboxes run under other ids and must be able to pass through
+        workspace.place.mkdir(mode=0o700, exist_ok=True)
+        self._all.open_to_root(workspace.place)
+        workspace.claim(spec.session_id, Ownership(self._all.root_id, self._all.limited, spec.writable_root))
+        self._link.symlink_to(workspace.place.absolute())
+
+    def _named(self, place: Path) -> Workspace:
+        return Workspace(place, self._all.homes, limited=self._all.limited)
+
+    def _note(self, spec: SandboxSpec, driver: Driver) -> None:
+        size_mb = self.disk.size_mb or spec.limits.disk_mb
+        facts = SnapshotFacts(
+            driver.name, spec.image.name, size_mb, spec.writable_root, driver.root_id, self._all.limited
+        )
+        facts.write(self._home)
+
+    async def restore(self, spec: SandboxSpec, driver: Driver, source: Path, *, consume: bool) -> None:
+        """With the files of a snapshot, and ready to be written to. Raises OSError."""
+        size_mb = spec.limits.disk_mb
+        await self.disk.load(source, size_mb, consume=consume)
+        if spec.workspace is not None:
+            await self._take(spec, spec.workspace)
+        elif await asyncio.to_thread((source / _WORKSPACE).is_dir):
+            await asyncio.to_thread(self._make_own_workspace)
+            await Disk(self._link, limited=self._all.limited).load(source / _WORKSPACE, 0, consume=consume)
+        kept = MemoryImage(source)
+        if await asyncio.to_thread(kept.exists):
+            await asyncio.to_thread(kept.copy_to, self._home)
+        await asyncio.to_thread(self._note, spec, driver)
+
+    def _make_own_workspace(self) -> None:
+        self._link.mkdir(mode=0o700)
+        self._all.open_to_root(self._link)
+
+    # -- using and removing --------------------------------------------------------------------------------------------
+
+    async def mount(self) -> None:
+        for disk in await asyncio.to_thread(self._disks):
+            await disk.mount()
+
+    async def unmount(self) -> None:
+        """Also the named workspace, which stays this sandbox's. Raises if something still uses it."""
+        for disk in reversed(await asyncio.to_thread(self._disks)):
+            await disk.unmount()
+
+    async def remove(self) -> None:
+        """All but a named workspace, which is given back. The home itself stays. Raises OSError."""
+        workspace = await asyncio.to_thread(self._own_workspace)
+        if isinstance(workspace, Workspace):
+            await workspace.disk.detach()
+            await asyncio.to_thread(workspace.release, self._home.name)
+        elif workspace is not None:
+            await workspace.remove()
+        await self.disk.remove()
+
+    def _own_workspace(self) -> Workspace | Disk | None:
+        """The named one, if this sandbox has it, or the disk of its own."""
+        if self._link.is_symlink():
+            workspace = self._named(self._link.readlink())
+            return workspace if workspace.holder() == self._home.name else None
+        return Disk(self._link, limited=self._all.limited) if self._link.is_dir() else None
+
+    def usage(self) -> tuple[int | None, int | None]:
+        """How many bytes are used, and how many there are, all disks together; unknown if one's is."""
+        used, limits = zip(*(disk.usage() for disk in self._disks()), strict=True)
+        return _sum(used), _sum(limits)
+
+    def trim(self) -> None:
+        for disk in self._disks():
+            disk.trim()
+
+    def thaw(self) -> None:
+        for disk in self._disks():
+            standstill.thaw(disk.path)
+
+    # -- snapshots -----------------------------------------------------------------------------------------------------
+
+    async def snapshot(self, to: Path, *, lasting: bool, init: int | None, memory: bool = False) -> None:
+        """All files at one moment. ``init`` is the sandbox's first process, where it runs; ``memory``: what is kept."""
+        try:
+            await run_to_the_end(self._snapshot, to, lasting, init, memory)
+        except OSError as error:
+            if no_room(error):
+                raise DriverQuota(f"there is no room for a snapshot in {to.parent}; make some") from error
+            raise DriverTransient(f"cannot write a snapshot to {to}: {error}") from error
+
+    def _snapshot(self, to: Path, lasting: bool, init: int | None, memory: bool) -> None:
+        try:
+            facts = SnapshotFacts.read(self._home)
+        except SnapshotBroken:
+            raise DriverUnsupported("this sandbox is half made, or was made by a version without snapshots") from None
+        scratch = snapshot_place.begin(to)
+        try:
+            disks = self._disks()
+            places = [scratch, scratch / _WORKSPACE][: len(disks)]
+            for place in places[1:]:
+                place.mkdir(mode=0o700)
+            self.trim()
+            with self._standstill(disks, init):
+                for disk, place in zip(disks, places, strict=True):
+                    disk.save(place)
+            if memory:
+                MemoryImage(self._home).copy_to(scratch)
+            replace(facts, disk_mb=self.disk.size_mb or facts.disk_mb, memory=memory).write(scratch)
+            if lasting:
+                for disk, place in zip(disks, places, strict=True):
+                    disk.flush(place)
+            snapshot_place.finish(to, lasting=lasting)
+        except BaseException:
+            snapshot_place.remove(to)
+            raise
+
+    def _standstill(self, disks: Sequence[Disk], init: int | None) -> AbstractContextManager[None]:
+        if self._all.limited:
+            return standstill.of_file_systems([disk.path for disk in disks if disk.mounted()])
+        return standstill.of_processes(init)
+
+
+def _sum(numbers: Sequence[int | None]) -> int | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) if len(known) == len(numbers) else None

@@ -1,0 +1,53 @@
+"""What the drivers share that keep their sandboxes' files in a ``Space`` on this host: how new ones get theirs."""
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from holdfast.drivers.base import Driver, Handle, SandboxSpec
+from holdfast.drivers.disk.snapshot_facts import SnapshotFacts
+from holdfast.drivers.disk.space import Space, Spaces
+from holdfast.errors import DriverTransient
+
+FillSpace = Callable[[Space], Awaitable[None]]
+"""How a new sandbox's space gets its first content."""
+
+
+class SpaceDriver(Driver):
+    """``snapshot`` is each driver's own: it knows which process is the sandbox's first, and what else to keep."""
+
+    @property
+    @abstractmethod
+    def _spaces(self) -> Spaces:
+        """Valid after ``prepare``."""
+
+    @abstractmethod
+    async def _make(self, spec: SandboxSpec, fill_space: FillSpace) -> Handle:
+        """``create``, but for the content of its space."""
+
+    async def create(self, spec: SandboxSpec) -> Handle:
+        return await self._make(spec, lambda space: space.create(spec, self))
+
+    async def restore(self, spec: SandboxSpec, source: Path, *, consume: bool = False) -> Handle:
+        facts = await asyncio.to_thread(SnapshotFacts.read, source)
+        facts.check(spec, self, limited=self._spaces.limited)
+        return await self._make(spec, lambda space: space.restore(spec, self, source, consume=consume))
+
+    async def forget_snapshot(self, source: Path) -> None:
+        await self._spaces.forget_snapshot(source)
+
+    async def trim(self) -> None:
+        try:
+            await asyncio.to_thread(self._spaces.trim)
+        except OSError as error:
+            raise DriverTransient(f"cannot trim the disks of sandboxes: {error}") from error
+
+    async def read_only(self) -> Sequence[str]:
+        try:
+            return await asyncio.to_thread(self._spaces.read_only)
+        except OSError as error:
+            raise DriverTransient(f"cannot look at the disks of sandboxes: {error}") from error
+
+    async def remove_workspace(self, workspace: Path) -> None:
+        await self._spaces.remove_workspace(workspace)

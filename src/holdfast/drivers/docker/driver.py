@@ -1,0 +1,395 @@
+"""Sandboxes as containers of a Docker daemon on this machine.
+
+Docker starts and stops them; all else is as with the oci driver: the runner dials a socket in a directory of the host
+that is mounted inside, so that an exec never passes through Docker. Everything of ours about one sandbox is in
+``<state>/docker/<session id>/``. The container's name is the session's id, and its labels say whose it is.
+"""
+
+import asyncio
+import contextlib
+import os
+import re
+import resource
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+from holdfast.drivers import runtime_bundle
+from holdfast.drivers.base import (
+    Capabilities,
+    Check,
+    Handle,
+    Network,
+    OomCounter,
+    SandboxInfo,
+    SandboxSpec,
+    SandboxState,
+    SandboxStats,
+    check_environment,
+)
+from holdfast.drivers.blocking import run_to_the_end
+from holdfast.drivers.commands import uninterrupted
+from holdfast.drivers.disk.file_copy import no_room
+from holdfast.drivers.disk.space import Space, Spaces
+from holdfast.drivers.disk.space_driver import FillSpace, SpaceDriver
+from holdfast.drivers.disk.tree_removal import remove_tree
+from holdfast.drivers.docker import config as docker_config
+from holdfast.drivers.docker import skeleton as docker_skeleton
+from holdfast.drivers.docker.client import DockerClient, Json
+from holdfast.drivers.docker.config import DockerHost
+from holdfast.drivers.docker.home import DockerHome
+from holdfast.drivers.docker.machine import DockerMachine, examine
+from holdfast.drivers.inside import LABEL_SESSION, LABEL_STATE_DIR
+from holdfast.drivers.linux import cgroup_stats, cgroups, withheld
+from holdfast.drivers.linux.slirp import Slirp
+from holdfast.errors import (
+    DriverConflict,
+    DriverQuota,
+    DriverTransient,
+    DriverUnsupported,
+    RuntimeUnavailable,
+    SandboxNotFound,
+)
+from holdfast.network.addresses import Block
+
+_END_SECONDS = 20.0
+_ROUND_SECONDS = 0.05
+_HANDLE = re.compile(r"ses_[a-z0-9_]{1,60}")
+_STATES = {
+    "created": SandboxState.CREATED,
+    "running": SandboxState.RUNNING,
+    "paused": SandboxState.PAUSED,
+}
+"""Docker's other states (exited, dead, removing) are all ``STOPPED``."""
+
+
+class DockerDriver(SpaceDriver):
+    """Sandboxes as Docker containers."""
+
+    name = "docker"
+
+    def __init__(self, state_dir: Path, *, host: str, opened: Sequence[Block] = ()) -> None:
+        """``opened``: internal addresses that sandboxes with a full network may reach."""
+        self._opened = opened
+        self._state_dir = state_dir
+        self._home = state_dir / "docker"
+        self._client = DockerClient(host)
+        self._machine: DockerMachine | None = None
+        self._host: DockerHost | None = None
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def _lock(self, handle: Handle) -> asyncio.Lock:
+        """Held while a sandbox is changed: two at once would trip over each other's files."""
+        return self._locks.setdefault(handle, asyncio.Lock())
+
+    # -- the machine -----------------------------------------------------------------------------------------------
+
+    async def check(self) -> Sequence[Check]:
+        # A client of its own: doctor closes no driver.
+        client = DockerClient(self._client.host)
+        try:
+            return (await examine(client)).checks
+        finally:
+            await client.close()
+
+    async def prepare(self) -> None:
+        machine = await examine(self._client)
+        failed = [check for check in machine.checks if check.fatal and not check.ok]
+        if failed:
+            await self._client.close()
+            reasons = "; ".join(f"{check.name}: {check.detail}. {check.remedy}" for check in failed)
+            raise RuntimeUnavailable(f"the docker driver cannot work here: {reasons}")
+        self._home.mkdir(parents=True, exist_ok=True)
+        for directory in (self._state_dir, self._home):
+            directory.chmod(0o711)  # sandboxes run under other ids and must be able to pass through
+        withheld.OF_THIS_HOST.begin(Path("/usr"))
+        self._host = DockerHost(
+            bundle=await asyncio.to_thread(runtime_bundle.build, self._state_dir / "runtime-bundle"),
+            owner=os.geteuid(),
+            id_base=machine.id_base,
+            open_files=min(65536, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
+            machine=os.uname().machine,
+        )
+        self._machine = machine
+        await asyncio.to_thread(self._spaces.thaw_all)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        machine = self._ready()[0]
+        return Capabilities(
+            isolation=True,
+            pause=True,
+            stop=True,
+            snapshot=True,
+            workspace=True,
+            memory_limit="memory" in machine.limits,
+            cpu_limit="cpu" in machine.limits,
+            pids_limit="pids" in machine.limits,
+            disk_limit=machine.loop_disks,
+            user_namespace=machine.id_base != 0,
+            networks=frozenset(Network) if machine.full_network.ok else frozenset({Network.NONE}),
+            network_remedy=machine.full_network.remedy,
+        )
+
+    @property
+    def root_id(self) -> int | None:
+        host = self._ready()[1]
+        return host.id_base if host.privileged else None
+
+    def _ready(self) -> tuple[DockerMachine, DockerHost]:
+        if self._machine is None or self._host is None:
+            raise RuntimeUnavailable("the docker driver was not prepared")
+        return self._machine, self._host
+
+    # -- making and removing ---------------------------------------------------------------------------------------
+
+    def handle_for(self, session_id: str) -> Handle:
+        return Handle(session_id)
+
+    def _of(self, handle: Handle) -> DockerHome:
+        """Never outside our home, whatever somebody takes for a handle."""
+        if not _HANDLE.fullmatch(handle):
+            raise DriverUnsupported(f"{handle[:80]!r} is no handle of the docker driver")
+        return DockerHome(self._home / handle, self._ready()[1])
+
+    @property
+    def _spaces(self) -> Spaces:
+        return Spaces(self._home, self._ready()[0].loop_disks, self.root_id)
+
+    def _space(self, home: DockerHome) -> Space:
+        return self._spaces.of(home.directory)
+
+    async def _make(self, spec: SandboxSpec, fill_space: FillSpace) -> Handle:
+        handle = self.handle_for(spec.session_id)
+        home = self._of(handle)
+        check_environment(spec.env)
+        if spec.writable_root and not self._ready()[1].privileged:
+            raise DriverUnsupported("writable_root: under driver docker only a daemon that is root can offer it")
+        async with self._lock(handle):
+            await self._remove_leftovers(handle, home)
+            try:
+                await self._prepare_container(spec, home, fill_space)
+            except OSError as error:
+                if no_room(error):
+                    await uninterrupted(self._destroy(handle, home))
+                    raise DriverQuota(f"there is no room for {handle} in {self._home}; make some") from error
+                raise DriverTransient(f"cannot prepare the sandbox in {home.directory}: {error}") from error
+            await uninterrupted(self._run(handle, home, spec.network))
+        return handle
+
+    async def _remove_leftovers(self, handle: Handle, home: DockerHome) -> None:
+        with contextlib.suppress(SandboxNotFound):
+            info = await self.inspect(handle)
+            if info.state in (SandboxState.RUNNING, SandboxState.PAUSED):
+                raise DriverConflict(f"{handle} is running already")
+            await self._destroy(handle, home)
+
+    async def _prepare_container(self, spec: SandboxSpec, home: DockerHome, fill_space: FillSpace) -> None:
+        """All but starting it. The directory comes first: by it, ``list`` shows a sandbox that was cut off here."""
+        host = self._ready()[1]
+        await run_to_the_end(home.make)
+        space = self._space(home)
+        await fill_space(space)
+        skeleton = await asyncio.to_thread(docker_skeleton.survey, spec.image.layout)
+        places = await run_to_the_end(home.fill, spec, skeleton, space)
+        config = docker_config.build(spec, host, places, skeleton, self._state_dir)
+        await uninterrupted(self._create_container(spec.session_id, config, skeleton))
+
+    async def _create_container(self, name: str, config: Json, skeleton: docker_skeleton.Skeleton) -> None:
+        if await self._client.create(name, config):
+            return
+        await self._client.load(docker_skeleton.archive(skeleton, self._ready()[1].machine))
+        if not await self._client.create(name, config):
+            raise DriverTransient(f"Docker has lost the image {config['Image']} that it has just loaded")
+
+    async def _run(self, handle: Handle, home: DockerHome, network: Network) -> None:
+        """Start the container, find its cgroups and give it its network."""
+        await self._client.start(handle)
+        found = await self._client.show(handle)
+        pid = _pid(found)
+        groups = await asyncio.to_thread(cgroups.of_process, pid)
+        # Docker's name for the container is in its cgroups' names, whatever the rest is; others must never be ours.
+        groups = {name: path for name, path in groups.items() if found and str(found.get("Id")) in path.name}
+        if not groups:
+            raise DriverTransient(f"Docker has started {handle}, but its process ended at once")
+        try:
+            await asyncio.to_thread(home.note_cgroups, groups)
+            if network is Network.FULL:
+                await Slirp(home.directory, rootless=False, opened=self._opened).start(pid, list(groups.values()))
+        except OSError as error:
+            raise DriverTransient(f"cannot finish {handle}: {error}") from error
+
+    async def destroy(self, handle: Handle) -> None:
+        home = self._of(handle)
+        async with self._lock(handle):
+            await self._destroy(handle, home)
+
+    async def _destroy(self, handle: Handle, home: DockerHome) -> None:
+        try:
+            # It lives in the container's cgroups, which go with the container.
+            await run_to_the_end(Slirp(home.directory, rootless=False).stop)
+            await self._remove_container(handle)
+            await asyncio.to_thread(cgroups.remove_each, home.cgroups().values())
+            await run_to_the_end(home.unmount)
+            await self._space(home).remove()
+            await run_to_the_end(remove_tree, home.directory)
+        except OSError as error:
+            raise DriverTransient(f"cannot remove what is left of {handle}: {error}") from error
+
+    async def _remove_container(self, handle: Handle) -> None:
+        """Returns when it is gone, whoever else removes it at the same time."""
+        try:
+            async with asyncio.timeout(_END_SECONDS):
+                while (found := await self._show(handle)) is not None:
+                    try:
+                        if _state(found) is SandboxState.PAUSED:
+                            await self._client.unpause(handle)
+                        await self._client.remove(handle)
+                    except SandboxNotFound:
+                        return
+                    except DriverConflict:  # somebody else removes, or resumes, it right now
+                        await asyncio.sleep(_ROUND_SECONDS)
+        except TimeoutError:
+            raise DriverTransient(f"Docker has not removed {handle} after {_END_SECONDS:.0f} s") from None
+
+    # -- asleep and awake ------------------------------------------------------------------------------------------
+
+    async def pause(self, handle: Handle) -> None:
+        async with self._lock(handle):
+            if (await self._existing(handle)).state is not SandboxState.PAUSED:
+                await self._client.pause(handle)
+
+    async def resume(self, handle: Handle) -> None:
+        async with self._lock(handle):
+            if (await self._existing(handle)).state is SandboxState.PAUSED:
+                await self._client.unpause(handle)
+
+    async def stop(self, handle: Handle) -> None:
+        home = self._of(handle)
+        async with self._lock(handle):
+            state = (await self._existing(handle)).state
+            await run_to_the_end(Slirp(home.directory, rootless=False).stop)
+            if state is SandboxState.PAUSED:
+                await self._client.unpause(handle)
+            if state in (SandboxState.RUNNING, SandboxState.PAUSED):
+                with contextlib.suppress(DriverConflict):  # it has ended by itself
+                    await self._client.kill(handle)
+                await self._client.wait(handle)
+            try:
+                await run_to_the_end(home.unmount)
+                await self._space(home).unmount()
+            except OSError as error:
+                raise DriverTransient(f"cannot unmount what belongs to {handle}: {error}") from error
+
+    async def start(self, handle: Handle, *, memory: bool = True) -> bool:
+        home = self._of(handle)
+        async with self._lock(handle):
+            state = (await self._existing(handle)).state
+            if state in (SandboxState.RUNNING, SandboxState.PAUSED):
+                raise DriverConflict(f"{handle} is running already")
+            try:
+                facts = await asyncio.to_thread(home.facts)
+                await self._space(home).mount()
+                await run_to_the_end(home.mount, facts)
+            except (OSError, ValueError, TypeError) as error:
+                raise DriverTransient(f"cannot prepare the sandbox in {home.directory}: {error}") from error
+            await uninterrupted(self._run(handle, home, Network(facts.network)))
+            return False
+
+    # -- snapshots -------------------------------------------------------------------------------------------------
+
+    async def snapshot(self, handle: Handle, to: Path, *, memory: bool = False, lasting: bool = True) -> None:
+        home = self._of(handle)
+        if memory:
+            raise DriverUnsupported("the docker driver cannot keep memory")
+        async with self._lock(handle):
+            found = await self._show(handle)
+            if found is None:
+                raise SandboxNotFound(f"there is no container {handle}")
+            init = _pid(found) if _state(found) is SandboxState.RUNNING else None
+            await self._space(home).snapshot(to, lasting=lasting, init=init)
+
+    # -- looking ---------------------------------------------------------------------------------------------------
+
+    async def _show(self, handle: Handle) -> Json | None:
+        """The container, if it is one of ours; the name alone could be anybody's."""
+        found = await self._client.show(handle)
+        config = found.get("Config") if found else None
+        labels = config.get("Labels") if isinstance(config, dict) else None
+        ours = isinstance(labels, dict) and labels.get(LABEL_STATE_DIR) == str(self._state_dir)
+        return found if ours else None
+
+    async def _existing(self, handle: Handle) -> SandboxInfo:
+        """The container itself; a directory without one cannot be started or stopped."""
+        self._of(handle)
+        found = await self._show(handle)
+        if found is None:
+            raise SandboxNotFound(f"there is no container {handle}")
+        return SandboxInfo(handle, handle, _state(found))
+
+    async def inspect(self, handle: Handle) -> SandboxInfo:
+        home = self._of(handle)
+        found = await self._show(handle)
+        if found is not None:
+            state = _state(found)
+            return SandboxInfo(handle, handle, state, oom_killed=state is SandboxState.STOPPED and _oom_killed(found))
+        if await asyncio.to_thread(home.directory.exists):
+            return SandboxInfo(handle, handle, SandboxState.STOPPED)
+        raise SandboxNotFound(f"there is no sandbox {handle}")
+
+    async def list(self) -> Sequence[SandboxInfo]:
+        try:
+            # Before Docker is asked: what is destroyed in between may be listed once more, but nothing is missed.
+            names = await asyncio.to_thread(self._session_directories)
+        except OSError as error:
+            raise DriverTransient(f"cannot read {self._home}: {error.strerror}") from error
+        found = {name: SandboxInfo(Handle(name), name, SandboxState.STOPPED) for name in names}
+        for labels, state in await self._client.labelled(LABEL_STATE_DIR, str(self._state_dir)):
+            name = labels.get(LABEL_SESSION, "")
+            if _HANDLE.fullmatch(name):
+                found[name] = SandboxInfo(Handle(name), name, _STATES.get(state, SandboxState.STOPPED))
+        return list(found.values())
+
+    def _session_directories(self) -> Sequence[str]:
+        return [entry.name for entry in os.scandir(self._home) if entry.name.startswith("ses_")]
+
+    async def stats(self, handle: Handle) -> SandboxStats:
+        try:
+            return await asyncio.to_thread(self._stats, self._of(handle))
+        except OSError as error:
+            raise DriverTransient(f"cannot see what {handle} uses: {error}") from error
+
+    def _stats(self, home: DockerHome) -> SandboxStats:
+        if not home.directory.is_dir():
+            raise SandboxNotFound(f"there is no sandbox {home.directory.name}")
+        groups = home.cgroups()
+        used = cgroup_stats.read_at(lambda controller: cgroups.within(groups, controller)) if groups else None
+        disk, limit = self._space(home).usage()
+        return replace(used or SandboxStats(), disk_bytes=disk, disk_limit_bytes=limit)
+
+    def oom_counter(self, handle: Handle) -> OomCounter | None:
+        groups = self._of(handle).cgroups()
+        return cgroup_stats.CgroupOomCounter.at(cgroups.within(groups, "memory")) if groups else None
+
+
+def _container_state(found: Json | None) -> Json:
+    state = found.get("State") if found else None
+    return state if isinstance(state, dict) else {}
+
+
+def _state(found: Json) -> SandboxState:
+    return _STATES.get(str(_container_state(found).get("Status")), SandboxState.STOPPED)
+
+
+def _oom_killed(found: Json) -> bool:
+    return _container_state(found).get("OOMKilled") is True
+
+
+def _pid(found: Json | None) -> int:
+    """The host's number of the container's first process; 0 if it has none."""
+    pid = _container_state(found).get("Pid")
+    return pid if isinstance(pid, int) else 0

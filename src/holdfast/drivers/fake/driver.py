@@ -1,0 +1,329 @@
+"""A driver in memory, for tests: fails, hangs and loses sandboxes on demand; its runners speak the real protocol.
+
+The sandboxes are in a ``FakeWorld``, which outlives drivers as a machine outlives daemons:
+
+    world = FakeWorld()
+    old = FakeDriver(world)
+    old.inject("create", error=DriverTransient("the disk is slow today"), times=2)
+    ...
+    new = FakeDriver(world)     # the daemon was restarted; its sandboxes are still there
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from holdfast.drivers.base import (
+    Capabilities,
+    Check,
+    Driver,
+    Handle,
+    Network,
+    OomCounter,
+    SandboxInfo,
+    SandboxSpec,
+    SandboxState,
+    SandboxStats,
+)
+from holdfast.drivers.disk import snapshot_place
+from holdfast.drivers.disk.snapshot_facts import SnapshotFacts
+from holdfast.drivers.disk.tree_removal import remove_tree
+from holdfast.drivers.fake import files as fake_files
+from holdfast.drivers.fake.faults import Faulty
+from holdfast.drivers.fake.runner import FakeRunner
+from holdfast.errors import DriverConflict, DriverUnsupported, SandboxNotFound
+
+_HANDLE_PREFIX = "fake:"
+_NOTHING_USED = SandboxStats(cpu_seconds=0.0, memory_bytes=0, processes=0, oom_kills=0)
+_CAPABILITIES = Capabilities(
+    isolation=False, pause=True, stop=True, memory=True, snapshot=True, workspace=True, networks=frozenset(Network)
+)
+_LIFE = ("create", "destroy", "pause", "resume", "stop", "checkpoint", "start", "snapshot", "restore")
+_METHODS = ("check", "prepare", *_LIFE, "forget_snapshot", "remove_workspace", "inspect", "stats", "list")
+
+
+@dataclass(slots=True)
+class FakeSandbox:
+    """One sandbox; without a runner it is half made."""
+
+    spec: SandboxSpec
+    runner: FakeRunner | None = None
+    oom_killed: bool = False
+    paused: bool = False
+    stats: SandboxStats = _NOTHING_USED
+    files: fake_files.Files = field(default_factory=dict)
+    """The same object as its runner's."""
+
+    @property
+    def state(self) -> SandboxState:
+        if self.runner is None:
+            return SandboxState.CREATED
+        if not self.runner.alive or self.runner.asleep:
+            return SandboxState.STOPPED
+        return SandboxState.PAUSED if self.paused else SandboxState.RUNNING
+
+    def keep_workspace(self) -> None:
+        """What is in a named one outlives the sandbox, on disk."""
+        if self.spec.workspace is not None:
+            kept = {path: data for path, data in self.files.items() if fake_files.is_in_workspace(path)}
+            fake_files.save(self.spec.workspace, kept)
+
+
+class FakeOomCounter(OomCounter):
+    """Reads what the test has set."""
+
+    def __init__(self, sandbox: FakeSandbox) -> None:
+        self._sandbox = sandbox
+
+    def read(self) -> int:
+        return self._sandbox.stats.oom_kills or 0
+
+    def close(self) -> None:
+        pass
+
+
+class FakeWorld:
+    """The machine: what is in it goes on whatever becomes of the drivers."""
+
+    def __init__(self) -> None:
+        self.sandboxes: dict[str, FakeSandbox] = {}
+
+    async def close(self) -> None:
+        """End of the test: no runner is left."""
+        for sandbox in self.sandboxes.values():
+            if sandbox.runner is not None:
+                await sandbox.runner.kill()
+        self.sandboxes.clear()
+
+
+class FakeDriver(Faulty, Driver):
+    """One daemon's view of a world. Faults in the middle are for create, restore, destroy and snapshot only."""
+
+    name = "fake"
+
+    def __init__(self, world: FakeWorld | None = None, *, capabilities: Capabilities = _CAPABILITIES) -> None:
+        super().__init__(_METHODS)
+        self.world = world or FakeWorld()
+        self._capabilities = capabilities
+
+    # -- what a test does ------------------------------------------------------------------------------------------
+
+    async def kill(self, session_id: str, *, oom: bool = False) -> None:
+        """The sandbox dies: its link drops, the driver sees it as stopped."""
+        sandbox = self._sandbox(session_id)
+        sandbox.oom_killed = oom
+        if sandbox.runner is not None:
+            await sandbox.runner.kill()
+
+    def oom_kill(self, session_id: str) -> None:
+        """The kernel kills something in the sandbox that is not its runner."""
+        sandbox = self._sandbox(session_id)
+        sandbox.stats = replace(sandbox.stats, oom_kills=(sandbox.stats.oom_kills or 0) + 1)
+
+    def freeze(self, session_id: str) -> None:
+        """The runner takes calls and never answers; ``thaw`` ends that, and the calls in between stay unanswered."""
+        self._runner(session_id).frozen = True
+
+    def thaw(self, session_id: str) -> None:
+        self._runner(session_id).frozen = False
+
+    def fill_disk(self, session_id: str) -> None:
+        """Nothing more can be written in the sandbox, until ``free_disk``."""
+        self._runner(session_id).full = True
+
+    def free_disk(self, session_id: str) -> None:
+        self._runner(session_id).full = False
+
+    def cut_link(self, session_id: str) -> None:
+        """The connection drops; commands go on, and the runner dials again."""
+        self._runner(session_id).cut()
+
+    async def forget(self, session_id: str) -> None:
+        """The sandbox vanishes: ``inspect`` raises SandboxNotFound."""
+        await self.kill(session_id)
+        del self.world.sandboxes[session_id]
+
+    def _runner(self, session_id: str) -> FakeRunner:
+        runner = self._sandbox(session_id).runner
+        if runner is None:
+            raise LookupError(f"the sandbox of {session_id} is half made: it has no runner")
+        return runner
+
+    def _sandbox(self, session_id: str) -> FakeSandbox:
+        return self.world.sandboxes[session_id]
+
+    # -- the contract ----------------------------------------------------------------------------------------------
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    async def check(self) -> Sequence[Check]:
+        await self._strike("check", "before", "")
+        return (Check("fake", True, "needs nothing"),)
+
+    async def prepare(self) -> None:
+        await self._strike("prepare", "before", "")
+
+    async def create(self, spec: SandboxSpec) -> Handle:
+        return await self._make("create", spec, {})
+
+    async def _make(self, method: str, spec: SandboxSpec, files: fake_files.Files) -> Handle:
+        session_id = spec.session_id
+        await self._strike(method, "before", session_id)
+        existing = self.world.sandboxes.get(session_id)
+        if existing is not None and existing.state is SandboxState.RUNNING:
+            raise DriverConflict(f"there is a running sandbox of {session_id} already")
+        if existing is not None:
+            existing.keep_workspace()
+        files = self._with_workspace(spec, files)
+        sandbox = self.world.sandboxes[session_id] = FakeSandbox(spec, files=files)
+        sandbox.keep_workspace()
+        await self._strike(method, "middle", session_id)
+        sandbox.runner = FakeRunner(spec, files)
+        await self._strike(method, "after", session_id)
+        return self.handle_for(session_id)
+
+    def _with_workspace(self, spec: SandboxSpec, files: fake_files.Files) -> fake_files.Files:
+        if spec.workspace is None:
+            return files
+        holder = self._holder(spec.workspace)
+        if holder not in (None, spec.session_id):
+            raise DriverConflict(f"the workspace {spec.workspace.name} is in use by {holder}")
+        spec.workspace.mkdir(parents=True, exist_ok=True)
+        rest = {path: content for path, content in files.items() if not fake_files.is_in_workspace(path)}
+        return rest | fake_files.load(spec.workspace)
+
+    def _holder(self, workspace: Path) -> str | None:
+        return next((name for name, box in self.world.sandboxes.items() if box.spec.workspace == workspace), None)
+
+    async def destroy(self, handle: Handle) -> None:
+        session_id = _session_of(handle)
+        await self._strike("destroy", "before", session_id)
+        sandbox = self.world.sandboxes.get(session_id)
+        if sandbox is not None and sandbox.runner is not None:
+            await sandbox.runner.kill()
+        await self._strike("destroy", "middle", session_id)
+        if sandbox is not None:
+            sandbox.keep_workspace()
+        self.world.sandboxes.pop(session_id, None)
+        await self._strike("destroy", "after", session_id)
+
+    async def pause(self, handle: Handle) -> None:
+        session_id = _session_of(handle)
+        await self._strike("pause", "before", session_id)
+        self._existing(session_id).paused = True
+        self._runner(session_id).going.clear()
+        await self._strike("pause", "after", session_id)
+
+    async def resume(self, handle: Handle) -> None:
+        session_id = _session_of(handle)
+        await self._strike("resume", "before", session_id)
+        self._existing(session_id).paused = False
+        self._runner(session_id).going.set()
+        await self._strike("resume", "after", session_id)
+
+    async def stop(self, handle: Handle) -> None:
+        session_id = _session_of(handle)
+        await self._strike("stop", "before", session_id)
+        sandbox = self._existing(session_id)
+        if sandbox.runner is not None:
+            await sandbox.runner.kill()
+        sandbox.paused = False
+        await self._strike("stop", "after", session_id)
+
+    async def checkpoint(self, handle: Handle) -> None:
+        session_id = _session_of(handle)
+        await self._strike("checkpoint", "before", session_id)
+        self._existing(session_id)
+        self._runner(session_id).asleep = True
+        await self._strike("checkpoint", "after", session_id)
+
+    async def start(self, handle: Handle, *, memory: bool = True) -> bool:
+        session_id = _session_of(handle)
+        await self._strike("start", "before", session_id)
+        sandbox = self._existing(session_id)
+        if sandbox.state is not SandboxState.STOPPED:
+            raise DriverConflict(f"there is a running sandbox of {session_id} already")
+        kept = memory and sandbox.runner is not None and sandbox.runner.alive
+        if sandbox.runner is not None and kept:
+            sandbox.runner.asleep = False
+        else:
+            if sandbox.runner is not None:
+                await sandbox.runner.kill()
+            sandbox.runner = FakeRunner(sandbox.spec, sandbox.files)
+        await self._strike("start", "after", session_id)
+        return kept
+
+    async def snapshot(self, handle: Handle, to: Path, *, memory: bool = False, lasting: bool = True) -> None:
+        session_id = _session_of(handle)
+        await self._strike("snapshot", "before", session_id)
+        sandbox = self._existing(session_id)
+        if memory:
+            raise DriverUnsupported("the fake driver keeps memory for the same sandbox only")
+        scratch = snapshot_place.begin(to)
+        fake_files.save(scratch, sandbox.files)
+        await self._strike("snapshot", "middle", session_id)
+        spec = sandbox.spec
+        SnapshotFacts(self.name, spec.image.name, spec.limits.disk_mb, spec.writable_root).write(scratch)
+        snapshot_place.finish(to, lasting=False)
+        await self._strike("snapshot", "after", session_id)
+
+    async def restore(self, spec: SandboxSpec, source: Path, *, consume: bool = False) -> Handle:
+        SnapshotFacts.read(source).check(spec, self)
+        return await self._make("restore", spec, fake_files.load(source))
+
+    async def forget_snapshot(self, source: Path) -> None:
+        await self._strike("forget_snapshot", "before", "")
+        snapshot_place.remove(source)
+        await self._strike("forget_snapshot", "after", "")
+
+    async def remove_workspace(self, workspace: Path) -> None:
+        await self._strike("remove_workspace", "before", "")
+        holder = self._holder(workspace)
+        if holder is not None:
+            raise DriverConflict(f"the workspace {workspace.name} is in use by {holder}")
+        remove_tree(workspace)
+        await self._strike("remove_workspace", "after", "")
+
+    def _existing(self, session_id: str) -> FakeSandbox:
+        if session_id not in self.world.sandboxes:
+            raise SandboxNotFound(f"there is no sandbox of {session_id}")
+        return self.world.sandboxes[session_id]
+
+    async def inspect(self, handle: Handle) -> SandboxInfo:
+        session_id = _session_of(handle)
+        await self._strike("inspect", "before", session_id)
+        if session_id not in self.world.sandboxes:
+            raise SandboxNotFound(f"there is no sandbox of {session_id}")
+        return self._info(session_id)
+
+    async def stats(self, handle: Handle) -> SandboxStats:
+        session_id = _session_of(handle)
+        await self._strike("stats", "before", session_id)
+        if session_id not in self.world.sandboxes:
+            raise SandboxNotFound(f"there is no sandbox of {session_id}")
+        return self._sandbox(session_id).stats
+
+    def oom_counter(self, handle: Handle) -> OomCounter | None:
+        sandbox = self.world.sandboxes.get(_session_of(handle))
+        return None if sandbox is None else FakeOomCounter(sandbox)
+
+    async def list(self) -> Sequence[SandboxInfo]:
+        await self._strike("list", "before", "")
+        return [self._info(session_id) for session_id in self.world.sandboxes]
+
+    def handle_for(self, session_id: str) -> Handle:
+        return Handle(_HANDLE_PREFIX + session_id)
+
+    def _info(self, session_id: str) -> SandboxInfo:
+        sandbox = self._sandbox(session_id)
+        memory = sandbox.runner is not None and sandbox.runner.alive and sandbox.runner.asleep
+        return SandboxInfo(self.handle_for(session_id), session_id, sandbox.state, sandbox.oom_killed, memory)
+
+
+def _session_of(handle: Handle) -> str:
+    session_id = handle.removeprefix(_HANDLE_PREFIX)
+    if session_id == handle:
+        raise DriverUnsupported(f"{handle[:100]!r} is no handle of the fake driver")
+    return session_id

@@ -1,0 +1,115 @@
+"""What a sandbox uses, as its cgroups tell: the files of v2 and of v1, and how each is read.
+
+Only names and formats; where a session's cgroups are, ``cgroups`` knows. What a kernel does not have is None.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from holdfast.drivers.base import OomCounter, SandboxStats
+from holdfast.drivers.linux import cgroups
+
+Read = Callable[[str, str], str | None]
+"""``read(controller, file)``: its text, or None where there is no such file."""
+
+_LONGEST_COUNTER_FILE = 4096
+
+
+def read(session_id: str) -> SandboxStats | None:
+    """Without the disk, which is no matter of cgroups; None if the session has no cgroup. Blocks, for microseconds."""
+    return read_at(lambda controller: cgroups.directory(session_id, controller))
+
+
+def read_at(directory: Callable[[str], Path]) -> SandboxStats | None:
+    """The same, of the cgroups that ``directory`` names by controller."""
+
+    def text(controller: str, name: str) -> str | None:
+        try:
+            return (directory(controller) / name).read_text()
+        except OSError:  # another version's name, an older kernel, or gone
+            return None
+
+    if not directory("memory").is_dir():
+        return None
+    return from_v2(text) if cgroups.unified() else from_v1(text)
+
+
+def from_v2(text: Read) -> SandboxStats:
+    usage = _fields(text("cpu", "cpu.stat")).get("usage_usec")
+    inactive = _fields(text("memory", "memory.stat")).get("inactive_file", 0)
+    return SandboxStats(
+        cpu_seconds=None if usage is None else usage / 1e6,
+        memory_bytes=_less(_number(text("memory", "memory.current")), inactive),
+        memory_peak_bytes=_number(text("memory", "memory.peak")),
+        processes=_number(text("pids", "pids.current")),
+        oom_kills=oom_kills(text("memory", "memory.events")),
+    )
+
+
+def from_v1(text: Read) -> SandboxStats:
+    usage = _number(text("cpuacct", "cpuacct.usage"))
+    inactive = _fields(text("memory", "memory.stat")).get("total_inactive_file", 0)
+    return SandboxStats(
+        cpu_seconds=None if usage is None else usage / 1e9,
+        memory_bytes=_less(_number(text("memory", "memory.usage_in_bytes")), inactive),
+        memory_peak_bytes=_number(text("memory", "memory.max_usage_in_bytes")),
+        processes=_number(text("pids", "pids.current")),
+        oom_kills=oom_kills(text("memory", "memory.oom_control")),
+    )
+
+
+def oom_kills(text: str | None) -> int | None:
+    """From ``memory.events`` of v2 or ``memory.oom_control`` of v1, which both have a line ``oom_kill N``."""
+    return _fields(text).get("oom_kill")
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.strip().isdecimal() else None
+
+
+def _less(usage: int | None, cache: int) -> int | None:
+    """Never below zero: the two were read one after the other."""
+    return None if usage is None else max(usage - cache, 0)
+
+
+def _fields(text: str | None) -> Mapping[str, int]:
+    """Lines of a name and a number; others are left out."""
+    pairs = (line.split() for line in (text or "").splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
+
+
+class CgroupOomCounter(OomCounter):
+    """The counter's file, kept open: reading it again costs one system call, on a file system in memory."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._text = b""
+        self._last = 0
+
+    @classmethod
+    def of(cls, session_id: str) -> "CgroupOomCounter | None":
+        return cls.at(cgroups.directory(session_id, "memory"))
+
+    @classmethod
+    def at(cls, directory: Path) -> "CgroupOomCounter | None":
+        name = "memory.events" if cgroups.unified() else "memory.oom_control"
+        try:
+            return cls(directory / name)
+        except OSError:
+            return None
+
+    def read(self) -> int:
+        try:
+            text = os.pread(self._fd, _LONGEST_COUNTER_FILE, 0)
+        except OSError:  # the cgroup is gone, and the sandbox with it
+            return self._last
+        if text != self._text:  # nearly always it is what it was
+            self._text = text
+            self._last = max(self._last, oom_kills(text.decode()) or 0)
+        return self._last
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

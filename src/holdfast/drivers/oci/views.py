@@ -1,0 +1,131 @@
+"""How one sandbox's files are shown to its runtime: under the ids that the sandbox has, and to nobody else.
+
+Images and disks belong to one range of ids on disk, the host's own directories to the host. Each sandbox has ids of its
+own, so each is shown these files through mounts that translate (Linux 5.12 and later). They are made in a mount
+namespace of the one thread that calls the runtime, which takes over what it needs; they are gone with the thread, and
+with the daemon if that is killed. On the host nothing of it is ever mounted.
+
+The configuration that ``oci_config`` makes names files where they are on the host. ``translate`` turns it into the one
+that the runtime reads. Everything here blocks, and raises OSError.
+"""
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.drivers.linux import mounts, user_namespaces
+from holdfast.drivers.linux.ids import ID_BASE, ID_COUNT, of_disk_files, of_host_files
+from holdfast.drivers.runtime_bundle import LINK_DIR, MOUNT_POINT
+
+Json = dict[str, object]
+
+_PLAIN, _DISK, _IMAGE, _HOST = "plain", "disk", "image", "host"
+_AS_THEY_ARE = (MOUNT_POINT, LINK_DIR, "/etc/resolv.conf")
+"""What is bound from files of the daemon's own, which everybody may read."""
+_LAYER_OPTIONS = ("lowerdir", "upperdir", "workdir")
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """What a sandbox's files are to look like. ``base``: the host's id of its root."""
+
+    base: int
+    disks: Sequence[Path]
+    """Where its own disks are mounted on the host."""
+    shifts_host: bool
+    """Whether this machine can show the host's own directories under other ids."""
+
+
+@dataclass(slots=True)
+class Views:
+    """Which directory is shown where. ``top`` is an empty directory, the same for all sandboxes."""
+
+    top: Path
+    translation: Translation
+    shown: dict[Path, str] = field(default_factory=dict)
+    """What each is: its kind."""
+
+    # -- what is needed ----------------------------------------------------------------------------------------------
+
+    def translate(self, config: Json) -> None:
+        """Put each path in the configuration where it will be shown."""
+        root = config["root"]
+        assert isinstance(root, dict)
+        root["path"] = str(self.place_of(Path(root["path"])))
+        for mount in _list(config["mounts"]):
+            if mount["type"] == "bind":
+                source, plain = Path(str(mount["source"])), mount["destination"] in _AS_THEY_ARE
+                mount["source"] = str(self._show(source, _PLAIN) if plain else self.place_of(source))
+            elif mount["type"] == "overlay":
+                options = mount["options"]
+                assert isinstance(options, list)
+                mount["options"] = [self._option(option) for option in options]
+
+    def _option(self, option: str) -> str:
+        name, _, value = option.partition("=")
+        return f"{name}={self.place_of(Path(value), lower=True)}" if name in _LAYER_OPTIONS else option
+
+    def place_of(self, path: Path, *, lower: bool = False) -> Path:
+        """Where the runtime finds it. ``lower``: an image has several such directories beside each other."""
+        path = source_of(path).absolute()
+        for disk in self.translation.disks:
+            if path.is_relative_to(disk):
+                return self._show(disk, _DISK) / path.relative_to(disk)
+        if not _is_ours(path):
+            return self._show(path, _HOST)
+        return self._show(path.parent, _IMAGE) / path.name if lower else self._show(path, _IMAGE)
+
+    def _show(self, source: Path, kind: str) -> Path:
+        """What needs no translation stays where it is."""
+        what = self.translation
+        if not (what.shifts_host if kind == _HOST else what.base != ID_BASE):
+            return source
+        self.shown.setdefault(source, kind)
+        return self.top / str(list(self.shown).index(source))
+
+    # -- showing it --------------------------------------------------------------------------------------------------
+
+    def mount(self, files: Mapping[str, str]) -> None:
+        """In a mount namespace of this thread alone, with these files beside the views. The thread cannot go back."""
+        mounts.leave_mount_namespace()
+        mounts.mount_memory(self.top)
+        for name, text in files.items():
+            descriptor = os.open(self.top / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(text)
+        with contextlib.ExitStack() as stack:
+            namespaces: dict[bool, int] = {}
+            for number, (source, kind) in enumerate(self.shown.items()):
+                target = self.top / str(number)
+                if source.is_dir():
+                    target.mkdir()
+                else:
+                    target.touch()
+                host = kind == _HOST
+                if kind != _PLAIN and host not in namespaces:
+                    namespaces[host] = self._namespace(host)
+                    stack.callback(os.close, namespaces[host])
+                namespace = None if kind == _PLAIN else namespaces[host]
+                mounts.mount_view(source, target, namespace, writable=kind == _DISK)
+
+    def _namespace(self, host: bool) -> int:
+        """That shows the host's own files, or those of images and disks, as the sandbox must see them."""
+        base = self.translation.base
+        return user_namespaces.make(of_host_files(base) if host else of_disk_files(base))
+
+
+def source_of(path: Path) -> Path:
+    """Versions before this one had the host's own directories mounted once for all, and wrote that place down."""
+    return Path("/") / path.name if path.parent.name == "shifted" else path
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether it is of an image, and not of the host."""
+    return ID_BASE <= path.stat().st_uid < ID_BASE + ID_COUNT
+
+
+def _list(value: object) -> list[Json]:
+    assert isinstance(value, list)
+    return value
