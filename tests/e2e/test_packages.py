@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast.images.host_packages import sources
+from holdfast.images.host.packages import sources
 from holdfast.network.addresses import is_public
 from support.api import Api
 from support.daemon import DaemonProcess, unusable_driver

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from holdfast.images import recipe
+from holdfast.images.builds import recipe
 from support.api import Api
 from support.daemon import DaemonProcess
 

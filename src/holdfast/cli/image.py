@@ -41,9 +41,9 @@ def build(
     timeout: float,
 ) -> None:
     """Make an image from a recipe: base, python, node, agent, or a file of yours. Needs mmdebstrap, and no Docker."""
-    wanted = import_module("holdfast.images.recipe").load(recipe)
+    wanted = import_module("holdfast.images.builds.recipe").load(recipe)
     store = _store()
-    builder = import_module("holdfast.images.builder").Builder
+    builder = import_module("holdfast.images.builds.builder").Builder
     with shown(quiet=wants_json()) as tell, terminable():
         made = builder(store, tell=tell, mirror=mirror, seconds=timeout).build(
             wanted, name or wanted.name, rebuild=rebuild, replace=replace
@@ -75,8 +75,8 @@ def export(name: str, file: Path) -> None:
 @click.argument("recipe", metavar="RECIPE|FILE.toml")
 def dockerfile(recipe: str) -> None:
     """Print a recipe, with all that it builds upon, as a Dockerfile."""
-    wanted = import_module("holdfast.images.recipe").load(recipe)
-    click.echo(import_module("holdfast.images.dockerfile").text(wanted), nl=False)
+    wanted = import_module("holdfast.images.builds.recipe").load(recipe)
+    click.echo(import_module("holdfast.images.builds.dockerfile").text(wanted), nl=False)
 
 
 @command.command("import")

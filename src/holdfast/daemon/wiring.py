@@ -29,8 +29,8 @@ from holdfast.daemon.thread_wiring import make_books, make_threads
 from holdfast.drivers.base import Driver, Limits
 from holdfast.drivers.linux.machine import machine_limits
 from holdfast.errors import BadInput, ConfigError
-from holdfast.images.layers import REGISTRY
 from holdfast.images.store import ImageInfo, ImageStore
+from holdfast.images.unpack.layers import REGISTRY
 from holdfast.link.hub import LinkHub
 from holdfast.network.outside import Outside
 from holdfast.network.proxies import Proxies

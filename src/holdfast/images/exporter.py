@@ -16,7 +16,7 @@ from holdfast.errors import BadInput
 from holdfast.images.layout import HOME, USER_ID
 from holdfast.images.names import canonical
 from holdfast.images.store import HOST, ImageStore
-from holdfast.images.tree import LAST_ID, NOBODY
+from holdfast.images.unpack.tree import LAST_ID, NOBODY
 
 _OWN = {".holdfast"}  # a mount point that means nothing elsewhere
 

@@ -7,7 +7,7 @@ such a place is replaced, because a mount would follow it.
 import time
 
 from holdfast.errors import BadInput
-from holdfast.images.tree import Meta, Tree, split
+from holdfast.images.unpack.tree import Meta, Tree, split
 
 USER = "sandbox"
 USER_ID = 1000

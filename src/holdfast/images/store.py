@@ -26,11 +26,13 @@ from anyio import to_thread
 
 from holdfast.drivers.base import ImageRoot
 from holdfast.errors import BadInput, Conflict, HoldfastError, ImageInUse, ImageNotFound, UnknownImage
-from holdfast.images import enclosure, host, layers
-from holdfast.images.budget import MAX_BYTES, Budget
+from holdfast.images.builds import enclosure
 from holdfast.images.disk import Lock, remove_tree, sync, write_file
-from holdfast.images.importer import explained, import_root
+from holdfast.images.host import host
 from holdfast.images.names import RULE, canonical, directory_of, is_name, name_of
+from holdfast.images.unpack import layers
+from holdfast.images.unpack.budget import MAX_BYTES, Budget
+from holdfast.images.unpack.importer import explained, import_root
 
 HOST = "host"
 Kind = Literal["host", "imported", "built"]

@@ -15,9 +15,9 @@ import pytest
 
 from contract.drivers.test_oci_elsewhere import AS_USER, need_readable, subordinate_list
 from holdfast.errors import BuildFailed, Conflict, RuntimeUnavailable, ToolMissing, Unavailable
-from holdfast.images import enclosure
-from holdfast.images.builder import Builder, Built
-from holdfast.images.recipe import Recipe, load
+from holdfast.images.builds import enclosure
+from holdfast.images.builds.builder import Builder, Built
+from holdfast.images.builds.recipe import Recipe, load
 from holdfast.images.store import ImageStore
 from support.daemon import wait_for
 from unit.images.tars import ID_BASE, ROOT_DIRS, make_tar
@@ -39,8 +39,8 @@ CHILD = (
 BUILD = """
 import sys
 from pathlib import Path
-from holdfast.images.builder import Builder
-from holdfast.images.recipe import load
+from holdfast.images.builds.builder import Builder
+from holdfast.images.builds.recipe import load
 from holdfast.images.store import ImageStore
 base = None if sys.argv[3] == "None" else int(sys.argv[3])
 store = ImageStore(Path(sys.argv[1]), id_base=base)

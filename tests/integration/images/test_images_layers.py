@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import BadInput, ToolMissing, Unavailable
-from holdfast.images import layers
 from holdfast.images.store import ImageStore
+from holdfast.images.unpack import layers
 from support.daemon import wait_for
 from unit.images.tars import ID_BASE
 
@@ -151,6 +151,6 @@ async def test_no_registry_is_where_nobody_may_go(store: ImageStore, host: str) 
 
 
 async def test_a_host_without_the_tools(store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.images.enclosure._PATH", str(tmp_path))
+    monkeypatch.setattr("holdfast.images.builds.enclosure._PATH", str(tmp_path))
     with pytest.raises(ToolMissing, match="apt-get install skopeo umoci"):
         await store.import_("one", f"{layers.REGISTRY}example.org/name")

@@ -4,9 +4,9 @@ import os
 import subprocess
 from pathlib import Path
 
-from holdfast.images.build_log import BuildLog
-from holdfast.images.build_script import MIRRORS, Lent, script
-from holdfast.images.recipe import Recipe, RecipeFile
+from holdfast.images.builds.log import BuildLog
+from holdfast.images.builds.recipe import Recipe, RecipeFile
+from holdfast.images.builds.script import MIRRORS, Lent, script
 
 NASTY = """a 'b' "c" $(touch /tmp/owned) `touch /tmp/owned` \\ $HOME"""
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.images.host_apt import parse_options, parse_sources, sources
-from holdfast.images.host_registries import variables
+from holdfast.images.host.apt import parse_options, parse_sources, sources
+from holdfast.images.host.registries import variables
 
 TARGETS = """http://mirror.test/debian/|bookworm|main
 http://mirror.test/debian/|bookworm|contrib

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.images import host, host_packages
+from holdfast.images.host import host, packages
 
 SOURCES = """\
 Types: deb deb-src
@@ -59,7 +59,7 @@ def fake(tmp_path: Path) -> Path:
 
 def test_only_the_distributions_own_sources(fake: Path) -> None:
     key = "[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] "
-    assert list(host_packages.sources(fake)) == [
+    assert list(packages.sources(fake)) == [
         "deb [signed-by=/etc/apt/keyrings/own.gpg] https://own.example/debian bookworm-security main",
         f"deb {key}http://deb.debian.org/debian bookworm main contrib",
         f"deb {key}http://deb.debian.org/debian bookworm-updates main contrib",
@@ -90,4 +90,4 @@ def test_another_package_makes_another_image(fake: Path) -> None:
 
 def test_a_host_without_apt(fake: Path) -> None:
     (fake / "usr/bin/apt-get").unlink()
-    assert host_packages.survey(fake) == host_packages.Packages()
+    assert packages.survey(fake) == packages.Packages()

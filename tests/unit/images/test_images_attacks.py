@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import BadInput, HoldfastError, TooLarge
-from holdfast.images.budget import Budget
-from holdfast.images.importer import explained, import_root
+from holdfast.images.unpack.budget import Budget
+from holdfast.images.unpack.importer import explained, import_root
 from unit.images.tars import ID_BASE, ROOT_DIRS, Member, folder, hardlink, make_tar, symlink
 
 Members = list[Member]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.images import host
+from holdfast.images.host import host
 from unit.images.tars import ID_BASE, REQUIRED
 
 MARKER = b"HOLDFAST-TEST-MARKER"

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import BadInput
-from holdfast.images.budget import Budget
-from holdfast.images.importer import Imported, import_root
-from holdfast.images.layers import LayersFound
-from holdfast.images.tree import Meta, Tree, split
+from holdfast.images.unpack.budget import Budget
+from holdfast.images.unpack.importer import Imported, import_root
+from holdfast.images.unpack.layers import LayersFound
+from holdfast.images.unpack.tree import Meta, Tree, split
 from unit.images.tars import ID_BASE, REQUIRED, ROOT_DIRS, Member, folder, hardlink, make_tar, symlink
 
 needs_root = pytest.mark.skipif(ID_BASE is None, reason="NOT ROOT: owners of imported files are NOT TESTED")

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import BadInput
-from holdfast.images import dockerfile, recipe
-from holdfast.images.recipe import load
+from holdfast.images.builds import dockerfile, recipe
+from holdfast.images.builds.recipe import load
 
 ROOT = Path(__file__).parents[3]
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.images.builds.recipe import Recipe
 from holdfast.images.layout import HOME, USER_ID
-from holdfast.images.recipe import Recipe
 
 STEP = "==> "
 LENT = "/run/holdfast-build"

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import IO, cast
 
 from holdfast.errors import BadInput
-from holdfast.images.budget import Budget
-from holdfast.images.stream import TarStream, open_stream
-from holdfast.images.tree import Meta, Tree, show, split
+from holdfast.images.unpack.budget import Budget
+from holdfast.images.unpack.stream import TarStream, open_stream
+from holdfast.images.unpack.tree import Meta, Tree, show, split
 
 # All that damaged input makes tarfile and the decompressors raise, besides OSError without an errno.
 _DAMAGE = (

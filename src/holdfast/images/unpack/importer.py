@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import BadInput, DiskFull, HoldfastError
-from holdfast.images import archive, folder, layout
-from holdfast.images.budget import Budget
-from holdfast.images.layers import LayersFound
-from holdfast.images.tree import Tree
+from holdfast.images import layout
+from holdfast.images.unpack import archive, folder
+from holdfast.images.unpack.budget import Budget
+from holdfast.images.unpack.layers import LayersFound
+from holdfast.images.unpack.tree import Tree
 
 _ROOT_SIGNS = ("bin", "sbin", "usr")
 # what skopeo calls an archive with this in it; newer ones of docker save have both

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from holdfast.errors import BadInput, TooLarge
-from holdfast.images.budget import Budget
+from holdfast.images.unpack.budget import Budget
 
 CHUNK = 1 << 20
 MAX_HEADER = 1 << 20

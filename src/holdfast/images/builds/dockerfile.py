@@ -8,8 +8,8 @@ import base64
 import shlex
 import textwrap
 
+from holdfast.images.builds.recipe import Recipe, RecipeFile
 from holdfast.images.layout import HOME, USER_ID
-from holdfast.images.recipe import Recipe, RecipeFile
 
 _EOF = "END_OF_COMMAND"
 

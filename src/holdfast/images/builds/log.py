@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from holdfast.images.build_script import STEP
+from holdfast.images.builds.script import STEP
 
 Tell = Callable[[str, str], None]
 """Told of each step: the image that is being built, and what is done for it."""

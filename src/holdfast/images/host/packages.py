@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from holdfast.images.host_etc import readable_by_all
+from holdfast.images.host.etc import readable_by_all
 
 PROGRAMS = "opt/holdfast/bin"
 """In every session's PATH, before the system's own."""

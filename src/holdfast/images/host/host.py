@@ -15,10 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.images import host_packages, layout
-from holdfast.images.host_etc import MAX_FILE, Survey, generated, readable_by_all, survey
-from holdfast.images.host_packages import Packages
-from holdfast.images.tree import Meta, Tree, split
+from holdfast.images import layout
+from holdfast.images.host import packages as host_packages
+from holdfast.images.host.etc import MAX_FILE, Survey, generated, readable_by_all, survey
+from holdfast.images.host.packages import Packages
+from holdfast.images.unpack.tree import Meta, Tree, split
 
 _VERSION = 2  # goes into the fingerprint: raise it when ``build`` or ``generated`` changes
 _SYSTEM = re.compile(r"bin|sbin|lib\w*")

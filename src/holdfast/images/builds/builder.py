@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import BuildFailed, Conflict, Unavailable
-from holdfast.images import enclosure, host_apt, host_registries
-from holdfast.images.build_log import BuildLog, Tell
-from holdfast.images.build_script import MIRRORS, Lent, script
+from holdfast.images.builds import enclosure
+from holdfast.images.builds.log import BuildLog, Tell
+from holdfast.images.builds.recipe import Recipe
+from holdfast.images.builds.script import MIRRORS, Lent, script
 from holdfast.images.disk import Lock
 from holdfast.images.exporter import write_tar
+from holdfast.images.host import apt, registries
 from holdfast.images.names import canonical, directory_of
-from holdfast.images.recipe import Recipe
 from holdfast.images.store import ImageInfo, ImageStore, Origin
 
 HOUR = 3600.0
@@ -99,7 +100,7 @@ class Builder:
         for number, file in enumerate(recipe.files):
             (files / str(number)).write_bytes(file.content)
         finish = build / "finish"
-        finish.write_text(script(recipe, files, Lent(host_registries.variables(), host_registries.certificates())))
+        finish.write_text(script(recipe, files, Lent(registries.variables(), registries.certificates())))
         argv = self._command(recipe, build, finish)
         for path in build.iterdir():
             path.chmod(0o700)  # proxies and mirrors may have passwords in their names
@@ -127,8 +128,8 @@ class Builder:
             how = ["--variant=custom", f"--setup-hook={unpack}"]
             how += [] if recipe.packages else ["--skip=update"]
         # in files and not in arguments, which everybody on the host can see
-        sources = host_apt.sources(recipe.suite, self._mirror)
-        (build / "apt.conf").write_text("".join(f"{line}\n" for line in host_apt.options()))
+        sources = apt.sources(recipe.suite, self._mirror)
+        (build / "apt.conf").write_text("".join(f"{line}\n" for line in apt.options()))
         (build / MIRRORS).write_text("".join(f"{line}\n" for line in sources))
         return [
             *("mmdebstrap", "--mode=root", "--format=tar", "--verbose", "--skip=output/dev", *how),

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import BadInput, DiskFull, TooLarge, Unavailable
-from holdfast.images import enclosure
-from holdfast.images.budget import Budget
+from holdfast.images.builds import enclosure
+from holdfast.images.unpack.budget import Budget
 from holdfast.network.addresses import METADATA_NAMES, is_never
 
 REGISTRY = "docker://"

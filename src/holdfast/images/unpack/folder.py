@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.errors import BadInput
-from holdfast.images.budget import Budget
-from holdfast.images.tree import Meta, Parts, Tree, split
+from holdfast.images.unpack.budget import Budget
+from holdfast.images.unpack.tree import Meta, Parts, Tree, split
 
 _CHUNK = 1 << 20
 _ZEROS = bytes(_CHUNK)
