@@ -15,22 +15,22 @@ from support.daemon import wait_for
 from support.dying import DyingDaemon
 from support.machine import assert_no_trace
 
-ROW = "holdfast.store.snapshots:SnapshotStore.insert"
+ROW = "holdfast.store.sessions.snapshots:SnapshotStore.insert"
 SHELLS = "holdfast.sessions.saved_shells:SavedShells.write"
 NAMED = "holdfast.sessions.saved_shells:_give_name"
 COPY = "holdfast.drivers.disk.disk:copy_file"
 WHOLE = "holdfast.drivers.disk.snapshot_place:finish"
-READY = "holdfast.store.snapshots:SnapshotStore.finish"
+READY = "holdfast.store.sessions.snapshots:SnapshotStore.finish"
 TAKING = [(ROW, "after"), (NAMED, "before"), (SHELLS, "after"), (WHOLE, "before"), (WHOLE, "after"), (READY, "after")]
 
-CLAIM = "holdfast.store.snapshots:SnapshotStore.begin_removal"
+CLAIM = "holdfast.store.sessions.snapshots:SnapshotStore.begin_removal"
 GONE = "holdfast.drivers.disk.snapshot_place:remove"
 TREE = "holdfast.drivers.disk.snapshot_place:remove_tree"
 NO_SHELLS = "holdfast.sessions.saved_shells:SavedShells.remove"
-NO_ROW = "holdfast.store.snapshots:SnapshotStore.remove"
+NO_ROW = "holdfast.store.sessions.snapshots:SnapshotStore.remove"
 REMOVING = [(CLAIM, "after"), (TREE, "after"), (GONE, "after"), (NO_SHELLS, "after"), (NO_ROW, "after")]
 
-SESSION = "holdfast.store.sessions:SessionStore.insert"
+SESSION = "holdfast.store.sessions.sessions:SessionStore.insert"
 RESTORE = "holdfast.drivers.oci.driver:OciDriver.restore"
 LOADED = "holdfast.sessions.origins:KeptOrigins.complete"
 STARTED = "holdfast.sessions.lifecycle:Lifecycle._started"

@@ -18,9 +18,9 @@ import support
 from holdfast.callers.types import ROOT
 from holdfast.errors import Unavailable
 from holdfast.store import Store
-from holdfast.store.engine import parse_url, postgres_engine
+from holdfast.store.database.engine import parse_url, postgres_engine
 from holdfast.store.tables import sessions
-from holdfast.store.thread_tables import threads
+from holdfast.store.threads.tables import threads
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.types import How, Mode
 from holdfast.vocabulary.turn_events import Kind

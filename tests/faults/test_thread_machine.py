@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from holdfast.drivers.fake.faults import Moment
 from holdfast.errors import AgentDown, AgentFailed, HoldfastError, SandboxLost
 from holdfast.sessions.sleep import PausedAs
-from holdfast.store.thread_rows import MessageStatus, Mode
+from holdfast.store.threads.rows import MessageStatus, Mode
 from holdfast.threads.keys import ThreadRef
 from support.crash_points import CuttingFuse
 from support.doomed import mortal

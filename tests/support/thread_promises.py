@@ -14,11 +14,10 @@ import sqlalchemy as sa
 
 from holdfast.agents.base import AgentSessionId
 from holdfast.sessions.machine import Status
-from holdfast.store import thread_tables as tables
-from holdfast.store import transcript
-from holdfast.store.session_rows import row_of
+from holdfast.store.sessions.rows import row_of
 from holdfast.store.tables import sessions
-from holdfast.store.thread_rows import Line, MessageRow, MessageStatus, Mode, ThreadEventRow, ThreadRow, TurnRow
+from holdfast.store.threads import tables, transcript
+from holdfast.store.threads.rows import Line, MessageRow, MessageStatus, Mode, ThreadEventRow, ThreadRow, TurnRow
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.sandboxes import made_for
 from holdfast.vocabulary.thread_files import DISPLAY, upload_path

@@ -41,7 +41,7 @@ from holdfast.errors import (
     WrongState,
 )
 from holdfast.sdk import Client
-from holdfast.store.engine import is_sqlite, parse_url
+from holdfast.store.database.engine import is_sqlite, parse_url
 
 FORMAT = 1
 SECRETS = ("api_key", "link_key", "node_id")

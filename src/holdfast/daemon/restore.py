@@ -21,7 +21,7 @@ from holdfast.sessions.machine import LIVE, Status
 from holdfast.sessions.spec import SessionSpec
 from holdfast.sessions.types import SnapshotKind, SnapshotStatus
 from holdfast.store import SessionRow, SnapshotRow, Store
-from holdfast.store.engine import is_sqlite, parse_url
+from holdfast.store.database.engine import is_sqlite, parse_url
 
 HALF = "restoring"
 """Is in the state directory until it is complete; no daemon starts on half of one."""

@@ -2,7 +2,7 @@
 
 from holdfast.callers.types import Caller
 from holdfast.store import SessionStore
-from holdfast.store.session_rows import no_session
+from holdfast.store.sessions.rows import no_session
 
 _MOST = 100_000
 """Sessions that are remembered; far more than a machine holds, so forgetting them all at once is good enough."""

@@ -1,18 +1,22 @@
-"""What must outlive the daemon: rows in SQLite or Postgres, the guarded changes to them, and leases.
+"""The store: rows in SQLite or Postgres, the guarded changes to them, and leases. All that must outlive the daemon.
 
-Nothing here knows what a status means. The session service decides; the store only refuses to let two deciders win.
+Nothing here knows what a status means. The services decide; the store only refuses to let two deciders win.
+
+Read first: ``store`` (open and close), ``sessions/sessions`` (guarded changes of a session), ``threads/threads``.
+The services above import this package, and nothing else of the database.
 """
 
+from holdfast.store.database.reserve import Reserve, reserve_for, spending
 from holdfast.store.events import EventPage, EventRow, EventStore, Note
 from holdfast.store.keys import KeyRow, KeyStore
-from holdfast.store.reserve import Reserve, reserve_for, spending
-from holdfast.store.session_rows import SessionChange, SessionRow
-from holdfast.store.sessions import SessionStore
-from holdfast.store.snapshots import SnapshotRow, SnapshotStore
+from holdfast.store.sessions.rows import SessionChange, SessionRow
+from holdfast.store.sessions.sessions import SessionStore
+from holdfast.store.sessions.snapshots import SnapshotRow, SnapshotStore
+from holdfast.store.sessions.workspaces import Wish, WorkspaceRow, WorkspaceStore
 from holdfast.store.store import Store
-from holdfast.store.thread_leases import Idle
-from holdfast.store.thread_news import ThreadKind
-from holdfast.store.thread_rows import (
+from holdfast.store.threads.leases import Idle
+from holdfast.store.threads.news import ThreadKind
+from holdfast.store.threads.rows import (
     DEFAULT_CHANNEL,
     ChannelRow,
     FileKind,
@@ -36,7 +40,6 @@ from holdfast.store.thread_rows import (
 from holdfast.store.usage import UsageBy, UsageLine
 from holdfast.store.usage_rows import UsageRow, UsageSum
 from holdfast.store.webhooks import Cursor, WebhookCursors
-from holdfast.store.workspaces import Wish, WorkspaceRow, WorkspaceStore
 
 __all__ = [
     "DEFAULT_CHANNEL",

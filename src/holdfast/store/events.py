@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from holdfast.store.database import Database
+from holdfast.store.database.database import Database
 from holdfast.store.tables import event_log as log
 from holdfast.store.tables import session_events as table
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 import sqlalchemy as sa
 
 from holdfast.errors import Conflict, KeyNotFound
-from holdfast.store.database import Database
+from holdfast.store.database.database import Database
 from holdfast.store.tables import keys as table
 
 

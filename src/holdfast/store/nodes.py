@@ -2,11 +2,11 @@
 
 import sqlalchemy as sa
 
-from holdfast.store.database import Database
-from holdfast.store.locks import NODE, hold
-from holdfast.store.thread_guard import clock
-from holdfast.store.thread_rows import NodeRow
-from holdfast.store.thread_tables import nodes as table
+from holdfast.store.database.database import Database
+from holdfast.store.database.locks import NODE, hold
+from holdfast.store.threads.guard import clock
+from holdfast.store.threads.rows import NodeRow
+from holdfast.store.threads.tables import nodes as table
 
 
 class NodeStore:

@@ -5,25 +5,25 @@ from typing import Self
 import sqlalchemy as sa
 
 from holdfast.errors import ConfigError
-from holdfast.store.database import Database, database_for
-from holdfast.store.engine import parse_url
+from holdfast.store.database.database import Database, database_for
+from holdfast.store.database.engine import parse_url
+from holdfast.store.database.migrate import migrate
+from holdfast.store.database.reserve import Reserve
 from holdfast.store.keys import KeyStore
-from holdfast.store.messages import MessageStore
-from holdfast.store.migrate import migrate
 from holdfast.store.nodes import NodeStore
-from holdfast.store.reserve import Reserve
-from holdfast.store.sessions import SessionStore
-from holdfast.store.snapshots import SnapshotStore
-from holdfast.store.thread_events import ThreadEvents
-from holdfast.store.thread_files import ThreadFiles
-from holdfast.store.thread_leases import ThreadLeases
-from holdfast.store.thread_requests import ThreadRequests
-from holdfast.store.thread_watch import ThreadWatch
-from holdfast.store.threads import ThreadStore
-from holdfast.store.turns import TurnStore
+from holdfast.store.sessions.sessions import SessionStore
+from holdfast.store.sessions.snapshots import SnapshotStore
+from holdfast.store.sessions.workspaces import WorkspaceStore
+from holdfast.store.threads.events import ThreadEvents
+from holdfast.store.threads.files import ThreadFiles
+from holdfast.store.threads.leases import ThreadLeases
+from holdfast.store.threads.messages import MessageStore
+from holdfast.store.threads.requests import ThreadRequests
+from holdfast.store.threads.threads import ThreadStore
+from holdfast.store.threads.turns import TurnStore
+from holdfast.store.threads.watch import ThreadWatch
 from holdfast.store.usage import UsageStore
 from holdfast.store.webhooks import WebhookCursors
-from holdfast.store.workspaces import WorkspaceStore
 
 
 class Store:

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import sqlalchemy as sa
 
-from holdfast.store.database import Database
+from holdfast.store.database.database import Database
 from holdfast.store.usage_rows import SUMS, UsageRow, UsageSum, open_calls, usage_sum
 from holdfast.store.usage_rows import usage as table
 

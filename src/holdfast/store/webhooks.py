@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from holdfast.errors import StaleRow
-from holdfast.store.database import Database
+from holdfast.store.database.database import Database
 from holdfast.store.tables import event_log
 from holdfast.store.tables import webhook_cursors as table
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import structlog
 
 from holdfast.errors import FileMissing, NotTranscribed
-from holdfast.store.thread_rows import Lease
+from holdfast.store.threads.rows import Lease
 from holdfast.threads.files import ThreadFileService
 from holdfast.threads.patience import patiently
 from holdfast.threads.tools import Tools

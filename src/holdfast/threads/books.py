@@ -13,7 +13,7 @@ from holdfast.broker.models.accounts import Account, Call, Spent
 from holdfast.errors import HoldfastError, StaleRow, TurnNotFound, WrongState
 from holdfast.sessions.live import Clock
 from holdfast.store import Store
-from holdfast.store.thread_rows import Lease
+from holdfast.store.threads.rows import Lease
 from holdfast.store.usage import day_of
 from holdfast.store.usage_rows import UsageRow
 from holdfast.threads.keys import DEFAULT_CHANNEL

@@ -20,7 +20,7 @@ from holdfast.broker.models.accounts import Account
 from holdfast.errors import BadInput, ConfigError
 from holdfast.images.layout import PATH
 from holdfast.images.names import canonical
-from holdfast.store.thread_rows import ThreadRow
+from holdfast.store.threads.rows import ThreadRow
 from holdfast.threads import options as kept
 from holdfast.threads.keys import DEFAULT_CHANNEL
 from holdfast.threads.policy import account_of, is_allowed

@@ -9,7 +9,7 @@ import structlog
 from holdfast.agents.base import Brief, Place
 from holdfast.errors import AgentFailed, AgentUnsupported, BadInput, TurnNotFound, WrongState
 from holdfast.sessions.machine import Status
-from holdfast.store.thread_rows import SleepState, ThreadChange, ThreadRow, TurnRow
+from holdfast.store.threads.rows import SleepState, ThreadChange, ThreadRow, TurnRow
 from holdfast.threads.git_diff import Diff, cut, git_diff
 from holdfast.threads.sandboxes import GONE
 from holdfast.threads.tools import Tools

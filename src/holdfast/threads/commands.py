@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from holdfast.agents.base import Command
 from holdfast.errors import BadInput, NotFound, WrongState
-from holdfast.store.thread_rows import ThreadRow
+from holdfast.store.threads.rows import ThreadRow
 from holdfast.threads import review
 from holdfast.threads.briefs import Briefs
 from holdfast.threads.git_diff import Diff

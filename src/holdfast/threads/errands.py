@@ -30,8 +30,8 @@ from holdfast.errors import (
     by_code,
 )
 from holdfast.sessions.sleep import PausedAs
-from holdfast.store.reserve import spending
-from holdfast.store.thread_rows import RequestRow, SleepState, ThreadChange, ThreadRow, TurnRow, TurnState
+from holdfast.store.database.reserve import spending
+from holdfast.store.threads.rows import RequestRow, SleepState, ThreadChange, ThreadRow, TurnRow, TurnState
 from holdfast.threads import options
 from holdfast.threads.command_errands import CommandErrands, refuse_running
 from holdfast.threads.patience import patiently

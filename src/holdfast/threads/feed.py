@@ -15,7 +15,7 @@ import structlog
 
 from holdfast.errors import BadInput, HoldfastError, ThreadNotFound
 from holdfast.store import Store
-from holdfast.store.thread_rows import ThreadEventRow
+from holdfast.store.threads.rows import ThreadEventRow
 from holdfast.threads.types import EventsPage, EventView
 from holdfast.vocabulary.turn_events import characters
 

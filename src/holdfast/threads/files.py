@@ -32,7 +32,7 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.sessions.file_types import Entry, Kind, Search
-from holdfast.store.thread_rows import FileKind, ThreadFileRow, TurnRow
+from holdfast.store.threads.rows import FileKind, ThreadFileRow, TurnRow
 from holdfast.threads.tools import Tools, new_id
 from holdfast.threads.types import FileView
 from holdfast.vocabulary.thread_files import DISPLAY, upload_path

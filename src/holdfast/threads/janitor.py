@@ -14,8 +14,8 @@ from holdfast.errors import Conflict, DriverUnsupported, HoldfastError, SessionN
 from holdfast.sessions.machine import LIVE, Status
 from holdfast.sessions.sleep import PausedAs
 from holdfast.store import SessionRow
-from holdfast.store.thread_leases import Idle
-from holdfast.store.thread_rows import SleepState, ThreadRow
+from holdfast.store.threads.leases import Idle
+from holdfast.store.threads.rows import SleepState, ThreadRow
 from holdfast.threads import options
 from holdfast.threads.errands import destroy, put_to_sleep
 from holdfast.threads.files import ThreadFileService

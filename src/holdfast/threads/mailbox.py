@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 
 from holdfast.errors import Conflict, DiskFull, HoldfastError, StaleRow, ThreadNotFound, Unavailable, WrongState
-from holdfast.store.thread_rows import Lease, MessageRow, Mode, RequestRow, ThreadRow, TurnRow
+from holdfast.store.threads.rows import Lease, MessageRow, Mode, RequestRow, ThreadRow, TurnRow
 from holdfast.threads.errands import Errands
 from holdfast.threads.files import ThreadFileService
 from holdfast.threads.hosts import Hosts

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import structlog
 
 from holdfast.errors import HoldfastError, Unavailable
-from holdfast.store.thread_rows import Lease, ThreadRow
+from holdfast.store.threads.rows import Lease, ThreadRow
 from holdfast.threads.errands import Errands, raised
 from holdfast.threads.files import ThreadFileService
 from holdfast.threads.hosts import Hosts

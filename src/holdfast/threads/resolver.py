@@ -33,7 +33,7 @@ from holdfast.errors import (
     StaleRow,
     ThreadNotFound,
 )
-from holdfast.store.thread_rows import ChannelChange, ChannelRow, Lease, SleepState, ThreadChange, ThreadRow
+from holdfast.store.threads.rows import ChannelChange, ChannelRow, Lease, SleepState, ThreadChange, ThreadRow
 from holdfast.threads.briefs import Briefs
 from holdfast.threads.preview import PreviewKeeper
 from holdfast.threads.resolve_time import ResolveTime

@@ -33,7 +33,7 @@ from holdfast.sessions.machine import Status
 from holdfast.sessions.spec import KEPT_SECONDS
 from holdfast.sessions.types import SessionView
 from holdfast.store import SessionRow
-from holdfast.store.thread_rows import Lease, ThreadRow
+from holdfast.store.threads.rows import Lease, ThreadRow
 from holdfast.threads import options
 from holdfast.threads.hosts import Hosts
 from holdfast.threads.keys import DEFAULT_CHANNEL

@@ -12,9 +12,9 @@ from pathlib import Path
 import structlog
 
 from holdfast.errors import BadInput, HoldfastError, ThreadNotFound, TurnNotFound
-from holdfast.store.reserve import spending
-from holdfast.store.thread_rows import MessageStatus, ThreadRow, TurnRow
-from holdfast.store.thread_rows import NewMessage as StoredMessage
+from holdfast.store.database.reserve import spending
+from holdfast.store.threads.rows import MessageStatus, ThreadRow, TurnRow
+from holdfast.store.threads.rows import NewMessage as StoredMessage
 from holdfast.store.usage import UsageBy, UsageLine
 from holdfast.store.usage_rows import UsageSum
 from holdfast.threads import options as kept

@@ -28,7 +28,7 @@ from holdfast.errors import (
     StaleRow,
     ThreadNotFound,
 )
-from holdfast.store.thread_rows import Lease, MessageRow, TurnRow, TurnState
+from holdfast.store.threads.rows import Lease, MessageRow, TurnRow, TurnState
 from holdfast.threads import options, tool_pace
 from holdfast.threads.attachments import Attachments
 from holdfast.threads.batches import batches

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from holdfast.broker.models.accounts import Limits
 from holdfast.sessions.network import NetworkPolicy
-from holdfast.store.thread_rows import Line, MessageStatus, Mode, SleepState, TurnState
+from holdfast.store.threads.rows import Line, MessageStatus, Mode, SleepState, TurnState
 from holdfast.store.usage_rows import UsageSum
 from holdfast.threads.keys import DEFAULT_CHANNEL
 

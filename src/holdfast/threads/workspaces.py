@@ -11,7 +11,7 @@ import structlog
 
 from holdfast.agents.base import Place
 from holdfast.errors import FileMissing, RepoFailed
-from holdfast.store.thread_rows import Lease, ThreadRow
+from holdfast.store.threads.rows import Lease, ThreadRow
 from holdfast.threads import options as kept
 from holdfast.threads import repos
 from holdfast.threads.sandboxes import Ready

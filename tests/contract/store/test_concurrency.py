@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from contract.store.rows import NODE, NOW, a_row
 from holdfast.errors import Conflict, TooManySessions
 from holdfast.store import SessionChange, SessionRow, Store
-from holdfast.store.engine import parse_url, postgres_engine
+from holdfast.store.database.engine import parse_url, postgres_engine
 from holdfast.store.tables import LIVE
 from support.waiting import linger, until
 
@@ -145,7 +145,7 @@ async def test_a_cancelled_call_has_settled_when_it_returns(store: Store) -> Non
 async def test_a_caller_cancelled_behind_a_lock_goes_within_the_grace(
     url: str, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.database._GRACE", 0.2)
+    monkeypatch.setattr("holdfast.store.database.database._GRACE", 0.2)
     await store.sessions.insert(a_row(), max_live=None)
     other = await Store.open(url)
     release, holding = asyncio.Event(), asyncio.Event()

@@ -21,9 +21,9 @@ from alembic.script import ScriptDirectory
 from contract.store.rows import NODE, NOW, a_row
 from holdfast.errors import ConfigError, DiskFull, HoldfastError, StaleRow, Unavailable
 from holdfast.store import Store
-from holdfast.store import migrate as migrate_module
-from holdfast.store.database import database_for
-from holdfast.store.engine import parse_url
+from holdfast.store.database import migrate as migrate_module
+from holdfast.store.database.database import database_for
+from holdfast.store.database.engine import parse_url
 from holdfast.store.tables import metadata
 from support.postgres import Postgres
 from support.store_child import open_and_insert
@@ -217,7 +217,7 @@ async def test_a_full_disk_is_said_to_be_full(tmp_path: Path) -> None:
 
 
 async def test_a_lock_held_by_another_process_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.store.database.STATEMENT_TIMEOUT", 0.05)
+    monkeypatch.setattr("holdfast.store.database.database.STATEMENT_TIMEOUT", 0.05)
     store = await Store.open(f"sqlite:///{tmp_path}/x.db")
     with sqlite3.connect(tmp_path / "x.db", isolation_level=None) as foreigner:
         foreigner.execute("BEGIN IMMEDIATE")

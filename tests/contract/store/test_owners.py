@@ -10,9 +10,9 @@ from alembic.config import Config
 from contract.store.rows import NOW, a_row
 from holdfast.errors import IdempotencyMismatch, SessionNotFound, TooManySessions
 from holdfast.store import Store
-from holdfast.store import migrate as migrate_module
-from holdfast.store.database import database_for
-from holdfast.store.engine import parse_url
+from holdfast.store.database import migrate as migrate_module
+from holdfast.store.database.database import database_for
+from holdfast.store.database.engine import parse_url
 
 pytestmark = pytest.mark.anyio
 

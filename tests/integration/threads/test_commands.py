@@ -17,7 +17,7 @@ from holdfast.errors import (
     TurnNotFound,
     WrongState,
 )
-from holdfast.store.thread_rows import fresh_after
+from holdfast.store.threads.rows import fresh_after
 from holdfast.threads import command_errands
 from holdfast.threads.git_diff import Diff
 from holdfast.threads.keys import ThreadRef

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.errors import DriverTransient, ThreadNotFound, Unavailable
 from holdfast.sessions.machine import Status
-from holdfast.store.thread_rows import SleepState
+from holdfast.store.threads.rows import SleepState
 from holdfast.threads import janitor
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.types import EventView, How, IdlePolicy, NewMessage, ThreadOptions

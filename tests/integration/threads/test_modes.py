@@ -19,7 +19,7 @@ from holdfast.errors import (
     Unavailable,
     WrongState,
 )
-from holdfast.store.thread_rows import MessageRow
+from holdfast.store.threads.rows import MessageRow
 from holdfast.threads.keys import MAX_MESSAGE_ID, check_message_id
 from holdfast.threads.steering import id_again
 from holdfast.threads.types import MessageStatus, Mode

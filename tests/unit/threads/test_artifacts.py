@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.runner.tasks.entries import describe
 from holdfast.sessions.file_types import Entry
-from holdfast.store.thread_rows import FileKind, ThreadFileRow
+from holdfast.store.threads.rows import FileKind, ThreadFileRow
 from holdfast.threads.files import _same
 
 

@@ -9,7 +9,7 @@ from holdfast.agents.permissions import parse
 from holdfast.broker.models.accounts import Account
 from holdfast.errors import BadInput, ConfigError
 from holdfast.images.layout import PATH
-from holdfast.store.thread_rows import ThreadRow
+from holdfast.store.threads.rows import ThreadRow
 from holdfast.threads import briefs, options
 from holdfast.threads.briefs import Briefs
 from holdfast.threads.repos import directory_of

@@ -1,1 +1,1 @@
-"""Alembic's scripts, shipped with the package. Run by ``holdfast.store.migrate``, never by hand."""
+"""Alembic's scripts, shipped with the package. Run by ``holdfast.store.database.migrate``, never by hand."""

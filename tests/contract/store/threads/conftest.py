@@ -8,9 +8,9 @@ import pytest
 import sqlalchemy as sa
 
 from holdfast.store import Store
-from holdfast.store.database import database_for
-from holdfast.store.engine import parse_url
-from holdfast.store.migrate import migrate
+from holdfast.store.database.database import database_for
+from holdfast.store.database.engine import parse_url
+from holdfast.store.database.migrate import migrate
 from holdfast.store.tables import event_log, metadata
 from support.postgres import Postgres
 

@@ -6,7 +6,7 @@ from contract.store.threads.talk import THREAD, a_thread, a_turn, finalize, leas
 from holdfast.errors import FileMissing, IdempotencyMismatch, NotFound, WrongState
 from holdfast.store import Store
 from holdfast.store.pages import PAGE_BYTES
-from holdfast.store.thread_rows import FileKind, MessageStatus, NewMessage, ThreadFileRow
+from holdfast.store.threads.rows import FileKind, MessageStatus, NewMessage, ThreadFileRow
 from holdfast.vocabulary.turn_events import Kind, StopReason
 
 pytestmark = pytest.mark.anyio

@@ -12,8 +12,8 @@ from sqlalchemy.util import await_only
 from contract.store.threads.talk import THREAD, a_lease, a_thread, a_turn, delta, finalize, kinds, leased, say
 from holdfast.errors import Conflict, IdempotencyMismatch, StaleRow
 from holdfast.store import Store
-from holdfast.store.thread_leases import Idle
-from holdfast.store.thread_rows import Lease, MessageStatus, NewMessage, Put, SleepState, ThreadRow
+from holdfast.store.threads.leases import Idle
+from holdfast.store.threads.rows import Lease, MessageStatus, NewMessage, Put, SleepState, ThreadRow
 from holdfast.vocabulary.turn_events import Kind
 from support.waiting import until
 
@@ -186,7 +186,7 @@ async def test_who_waited_for_a_put_sees_its_message(
         inside.set()
         await_only(go_on.wait())
 
-    monkeypatch.setattr("holdfast.store.messages._attach", hold_the_row)
+    monkeypatch.setattr("holdfast.store.threads.messages._attach", hold_the_row)
     put = asyncio.create_task(say(other, "m1"))
     await inside.wait()
     if call == "release":

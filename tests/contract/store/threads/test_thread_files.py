@@ -5,7 +5,7 @@ import pytest
 from contract.store.threads.talk import THREAD, a_thread, leased
 from holdfast.errors import FileMissing, NotFound, ThreadNotFound
 from holdfast.store import Store
-from holdfast.store.thread_rows import FileKind, ThreadFileRow
+from holdfast.store.threads.rows import FileKind, ThreadFileRow
 
 pytestmark = pytest.mark.anyio
 

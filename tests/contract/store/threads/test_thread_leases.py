@@ -7,8 +7,8 @@ import pytest
 from contract.store.threads.talk import THREAD, a_lease, a_thread, a_turn, delta, finalize, leased, say
 from holdfast.errors import Conflict, StaleRow
 from holdfast.store import Store
-from holdfast.store.thread_leases import Idle
-from holdfast.store.thread_rows import Lease, SleepState
+from holdfast.store.threads.leases import Idle
+from holdfast.store.threads.rows import Lease, SleepState
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 pytestmark = pytest.mark.anyio

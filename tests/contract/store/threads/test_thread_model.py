@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from contract.store.threads.talk import a_thread, delta, finalize, kinds
 from holdfast.errors import Conflict, HoldfastError, NotFound, StaleRow, TurnNotFound, WrongState
 from holdfast.store import Store
-from holdfast.store.thread_rows import Lease, MessageStatus, NewMessage
+from holdfast.store.threads.rows import Lease, MessageStatus, NewMessage
 from holdfast.vocabulary.turn_events import Kind
 
 pytestmark = pytest.mark.anyio

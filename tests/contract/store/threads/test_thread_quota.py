@@ -6,7 +6,7 @@ import pytest
 
 from contract.store.threads.talk import THREAD, a_turn, delta, finalize, leased
 from holdfast.store import Store
-from holdfast.store.thread_rows import FileKind, Lease, ThreadFileRow
+from holdfast.store.threads.rows import FileKind, Lease, ThreadFileRow
 
 pytestmark = pytest.mark.anyio
 

@@ -9,9 +9,10 @@ import sqlalchemy as sa
 from contract.store.rows import a_row
 from contract.store.threads.talk import THREAD, a_lease, a_thread, a_turn, kinds, leased, say
 from holdfast.errors import StaleRow, ThreadNotFound
-from holdfast.store import Store, thread_tables
+from holdfast.store import Store
 from holdfast.store.pages import PAGE_BYTES
-from holdfast.store.thread_rows import (
+from holdfast.store.threads import tables
+from holdfast.store.threads.rows import (
     ChannelChange,
     ChannelRow,
     FileKind,
@@ -40,18 +41,18 @@ def _ids(rows: list[ThreadRow]) -> list[str]:
 
 def test_rows_have_the_columns_of_their_tables() -> None:
     rows: dict[sa.Table, type] = {
-        thread_tables.threads: ThreadRow,
-        thread_tables.thread_channels: ChannelRow,
-        thread_tables.messages: MessageRow,
-        thread_tables.turns: TurnRow,
-        thread_tables.thread_events: ThreadEventRow,
-        thread_tables.thread_requests: RequestRow,
-        thread_tables.nodes: NodeRow,
+        tables.threads: ThreadRow,
+        tables.thread_channels: ChannelRow,
+        tables.messages: MessageRow,
+        tables.turns: TurnRow,
+        tables.thread_events: ThreadEventRow,
+        tables.thread_requests: RequestRow,
+        tables.nodes: NodeRow,
     }
     for table, row in rows.items():
         assert {field.name for field in dataclasses.fields(row)} == set(table.columns.keys())
-    assert ThreadChange.__annotations__.keys() < set(thread_tables.threads.columns.keys())
-    assert ChannelChange.__annotations__.keys() < set(thread_tables.thread_channels.columns.keys())
+    assert ThreadChange.__annotations__.keys() < set(tables.threads.columns.keys())
+    assert ChannelChange.__annotations__.keys() < set(tables.thread_channels.columns.keys())
 
 
 async def test_the_same_key_is_the_same_thread(store: Store) -> None:

@@ -6,9 +6,9 @@ after those are joined or forgotten.
 
 import sqlalchemy as sa
 
-from holdfast.store.thread_rows import Line, TurnRow
-from holdfast.store.thread_tables import messages, turns
-from holdfast.store.turn_end import answer_of
+from holdfast.store.threads.rows import Line, TurnRow
+from holdfast.store.threads.tables import messages, turns
+from holdfast.store.threads.turn_end import answer_of
 
 _COLUMNS = ("text", "channel", "turn_id", "author", "at")
 

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 import sqlalchemy as sa
 
 from holdfast.errors import Conflict, TooManyWorkspaces, WorkspaceNotFound
-from holdfast.store.database import Database
-from holdfast.store.locks import INSERT, hold
-from holdfast.store.session_rows import SessionRow
+from holdfast.store.database.database import Database
+from holdfast.store.database.locks import INSERT, hold
+from holdfast.store.sessions.rows import SessionRow
 from holdfast.store.tables import LIVE, sessions
 from holdfast.store.tables import workspaces as table
 

@@ -13,15 +13,15 @@ from typing import Final, NoReturn, TypeVar
 import sqlalchemy as sa
 
 from holdfast.errors import StaleRow, ThreadNotFound
-from holdfast.store import thread_news
-from holdfast.store.database import Database, Work
+from holdfast.store.database.database import Database, Work
 from holdfast.store.tables import sessions
-from holdfast.store.thread_rows import ChannelRow, Lease, ThreadRow
-from holdfast.store.thread_tables import OPEN, QUEUED, UNENDED, messages, thread_requests, turns
-from holdfast.store.thread_tables import thread_channels as channels
-from holdfast.store.thread_tables import thread_events as log
-from holdfast.store.thread_tables import threads as table
-from holdfast.store.thread_watch import ThreadWatch
+from holdfast.store.threads import news
+from holdfast.store.threads.rows import ChannelRow, Lease, ThreadRow
+from holdfast.store.threads.tables import OPEN, QUEUED, UNENDED, messages, thread_requests, turns
+from holdfast.store.threads.tables import thread_channels as channels
+from holdfast.store.threads.tables import thread_events as log
+from holdfast.store.threads.tables import threads as table
+from holdfast.store.threads.watch import ThreadWatch
 from holdfast.vocabulary.turn_events import Kind, TurnEvent, check
 
 T = TypeVar("T")
@@ -129,7 +129,7 @@ def append(
             for seq, event in enumerate(events, newest - len(events) + 1)
         ]
         connection.execute(sa.insert(log), rows)
-        thread_news.tell_of(connection, entered.row, events, at=entered.now, channel=channel, turn_id=turn_id)
+        news.tell_of(connection, entered.row, events, at=entered.now, channel=channel, turn_id=turn_id)
     return newest
 
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from holdfast.store import thread_news, thread_removal
-from holdfast.store.database import Database
-from holdfast.store.locks import THREAD, hold
+from holdfast.store.database.database import Database
+from holdfast.store.database.locks import THREAD, hold
 from holdfast.store.pages import Page, read_page
-from holdfast.store.session_rows import SessionRow
+from holdfast.store.sessions.rows import SessionRow
 from holdfast.store.tables import sessions
-from holdfast.store.thread_guard import append, change_channel, clock, enter, enter_any, no_thread, thread_row, written
-from holdfast.store.thread_news import ThreadKind
-from holdfast.store.thread_rows import (
+from holdfast.store.threads import news, removal
+from holdfast.store.threads.guard import append, change_channel, clock, enter, enter_any, no_thread, thread_row, written
+from holdfast.store.threads.news import ThreadKind
+from holdfast.store.threads.rows import (
     DEFAULT_CHANNEL,
     ChannelChange,
     ChannelRow,
@@ -25,10 +25,10 @@ from holdfast.store.thread_rows import (
     ThreadRow,
     with_fresh_after,
 )
-from holdfast.store.thread_tables import NOT_DELETED, UNENDED, turns
-from holdfast.store.thread_tables import thread_channels as channels
-from holdfast.store.thread_tables import threads as table
-from holdfast.store.thread_watch import ThreadWatch
+from holdfast.store.threads.tables import NOT_DELETED, UNENDED, turns
+from holdfast.store.threads.tables import thread_channels as channels
+from holdfast.store.threads.tables import threads as table
+from holdfast.store.threads.watch import ThreadWatch
 from holdfast.vocabulary.thread_keys import platform_of
 from holdfast.vocabulary.turn_events import TurnEvent
 
@@ -107,7 +107,7 @@ class ThreadStore:
                 "updated_at": now,
             }
             made = thread_row(connection.execute(sa.insert(table).values(values).returning(table)).one())
-            thread_news.tell(connection, made, ThreadKind.CREATED, made.created_at, {"agent": agent})
+            news.tell(connection, made, ThreadKind.CREATED, made.created_at, {"agent": agent})
             return made, True
 
         return await self._database.write(work)
@@ -329,7 +329,7 @@ class ThreadStore:
             entered = enter(connection, lease, events=events, **values)
             append(connection, entered, events, channel=DEFAULT_CHANNEL, numbered=True)
             told = {"error": error[:2000], "resume_failures": entered.row.resume_failures}
-            thread_news.tell(connection, entered.row, ThreadKind.ERROR, entered.now, told)
+            news.tell(connection, entered.row, ThreadKind.ERROR, entered.now, told)
             return entered.row
 
         return await written(self._database, self._watch, lease.thread_id, work)
@@ -368,7 +368,7 @@ class ThreadStore:
         The row, which nobody finds any more but ``deleted`` and the holder of the lease, stays until ``purge``; its
         session is the caller's to destroy, before or after, followed by ``set_session(lease, None)``.
         """
-        work = partial(thread_removal.delete, lease=lease)
+        work = partial(removal.delete, lease=lease)
         return await written(self._database, self._watch, lease.thread_id, work)
 
     async def deleted(self, *, limit: int, node: str | None = None) -> list[ThreadRow]:
@@ -376,7 +376,7 @@ class ThreadStore:
 
         With ``node``, only those whose session is on that host, or not known any more: only it can destroy them.
         """
-        return await self._database.read(partial(thread_removal.doomed, limit=limit, node=node))
+        return await self._database.read(partial(removal.doomed, limit=limit, node=node))
 
     async def purge(self, *, older_than: float) -> list[str]:
         """Forget threads that were deleted so many seconds ago and have no session; returns the paths of their files.
@@ -384,7 +384,7 @@ class ThreadStore:
         Everything of theirs goes, a hundred threads in one call. The caller removes the files; one that is missing
         already is no error.
         """
-        return await self._database.write(partial(thread_removal.purge, older_than=older_than))
+        return await self._database.write(partial(removal.purge, older_than=older_than))
 
     async def _change(
         self,

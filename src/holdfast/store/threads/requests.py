@@ -9,12 +9,12 @@ from collections.abc import Mapping
 import sqlalchemy as sa
 
 from holdfast.errors import NotFound
-from holdfast.store.database import Database
-from holdfast.store.thread_guard import clock, enter, enter_any, written
-from holdfast.store.thread_rows import Lease, RequestRow, ThreadRow
-from holdfast.store.thread_tables import OPEN, threads
-from holdfast.store.thread_tables import thread_requests as table
-from holdfast.store.thread_watch import ThreadWatch
+from holdfast.store.database.database import Database
+from holdfast.store.threads.guard import clock, enter, enter_any, written
+from holdfast.store.threads.rows import Lease, RequestRow, ThreadRow
+from holdfast.store.threads.tables import OPEN, threads
+from holdfast.store.threads.tables import thread_requests as table
+from holdfast.store.threads.watch import ThreadWatch
 
 
 class ThreadRequests:

@@ -12,8 +12,8 @@ from functools import partial
 import sqlalchemy as sa
 
 from holdfast.errors import HoldfastError
-from holdfast.store.database import Database
-from holdfast.store.thread_tables import threads as table
+from holdfast.store.database.database import Database
+from holdfast.store.threads.tables import threads as table
 
 Wake = Callable[[], None]
 EVERY = 0.25

@@ -6,11 +6,11 @@ from dataclasses import replace
 import sqlalchemy as sa
 
 from holdfast.errors import FileMissing
-from holdfast.store.database import Database
-from holdfast.store.thread_guard import clock, enter_any
-from holdfast.store.thread_rows import FileKind, ThreadFileRow, TurnState
-from holdfast.store.thread_tables import UNUSED, turns
-from holdfast.store.thread_tables import thread_files as table
+from holdfast.store.database.database import Database
+from holdfast.store.threads.guard import clock, enter_any
+from holdfast.store.threads.rows import FileKind, ThreadFileRow, TurnState
+from holdfast.store.threads.tables import UNUSED, turns
+from holdfast.store.threads.tables import thread_files as table
 
 _AT_ONCE = 500
 _COLUMNS = sa.select(*(table.c[name] for name in ThreadFileRow.__dataclass_fields__))

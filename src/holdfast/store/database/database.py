@@ -16,10 +16,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
 from holdfast.errors import DiskFull, Unavailable
-from holdfast.store.engine import is_sqlite, longest_pause, place, postgres_engine, sqlite_engine
-from holdfast.store.foreign import translated
-from holdfast.store.reserve import Reserve, may_spend
-from holdfast.store.standing_still import StandingStill
+from holdfast.store.database.engine import is_sqlite, longest_pause, place, postgres_engine, sqlite_engine
+from holdfast.store.database.foreign import translated
+from holdfast.store.database.reserve import Reserve, may_spend
+from holdfast.store.database.stalled import StandingStill
 
 T = TypeVar("T")
 Work = Callable[[sa.Connection], T]

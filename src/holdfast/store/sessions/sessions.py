@@ -10,11 +10,11 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
-from holdfast.store import snapshots, workspaces
-from holdfast.store.database import Database, Work
+from holdfast.store.database.database import Database, Work
+from holdfast.store.database.locks import INSERT, LEASE, hold
 from holdfast.store.events import EventStore, Note, append
-from holdfast.store.locks import INSERT, LEASE, hold
-from holdfast.store.session_rows import (
+from holdfast.store.sessions import snapshots, workspaces
+from holdfast.store.sessions.rows import (
     SELECT,
     SessionChange,
     SessionRow,

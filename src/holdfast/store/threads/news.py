@@ -11,8 +11,8 @@ import sqlalchemy as sa
 
 from holdfast.store import events as log
 from holdfast.store.tables import session_events as table
-from holdfast.store.thread_rows import ThreadRow
-from holdfast.store.thread_tables import messages
+from holdfast.store.threads.rows import ThreadRow
+from holdfast.store.threads.tables import messages
 from holdfast.vocabulary.turn_events import Kind as Told
 from holdfast.vocabulary.turn_events import TurnEvent
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import structlog
 
-from holdfast.store.engine import is_sqlite, parse_url
+from holdfast.store.database.engine import is_sqlite, parse_url
 
 log = structlog.get_logger(__name__)
 

@@ -16,11 +16,11 @@ from alembic.script import ScriptDirectory
 from sqlalchemy.engine import URL
 
 from holdfast.errors import ConfigError
-from holdfast.store.engine import is_sqlite, place, postgres_engine, sqlite_engine
-from holdfast.store.foreign import translated
-from holdfast.store.locks import MIGRATE, hold
+from holdfast.store.database.engine import is_sqlite, place, postgres_engine, sqlite_engine
+from holdfast.store.database.foreign import translated
+from holdfast.store.database.locks import MIGRATE, hold
 
-_SCRIPTS = Path(__file__).parent / "migrations"
+_SCRIPTS = Path(__file__).parents[1] / "migrations"
 _TIMEOUT = 600.0
 """A big table takes its time, and so does waiting for another daemon that migrates it."""
 

@@ -17,7 +17,7 @@ import structlog
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
-from holdfast.store.engine import APPLICATION, postgres_engine
+from holdfast.store.database.engine import APPLICATION, postgres_engine
 
 log = structlog.get_logger(__name__)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypedDict
 
-from holdfast.store.session_rows import SessionRow
+from holdfast.store.sessions.rows import SessionRow
 
 DEFAULT_CHANNEL = "default"
 

@@ -2,11 +2,11 @@
 
 import sqlalchemy as sa
 
-from holdfast.store import thread_news
-from holdfast.store.thread_guard import at_home, clock, enter, lease_free, thread_row
-from holdfast.store.thread_news import ThreadKind
-from holdfast.store.thread_rows import Lease, MessageStatus, ThreadRow
-from holdfast.store.thread_tables import (
+from holdfast.store.threads import news
+from holdfast.store.threads.guard import at_home, clock, enter, lease_free, thread_row
+from holdfast.store.threads.news import ThreadKind
+from holdfast.store.threads.rows import Lease, MessageStatus, ThreadRow
+from holdfast.store.threads.tables import (
     OPEN,
     QUEUED,
     UNENDED,
@@ -17,8 +17,8 @@ from holdfast.store.thread_tables import (
     thread_requests,
     turns,
 )
-from holdfast.store.thread_tables import threads as table
-from holdfast.store.turn_end import end_turn
+from holdfast.store.threads.tables import threads as table
+from holdfast.store.threads.turn_end import end_turn
 from holdfast.vocabulary.turn_events import Kind, StopReason, TurnEvent
 
 _AT_ONCE = 100
@@ -40,7 +40,7 @@ def delete(connection: sa.Connection, lease: Lease) -> ThreadRow:
     asked = sa.update(thread_requests).where(thread_requests.c.thread_id == lease.thread_id, sa.text(OPEN))
     connection.execute(asked.values(done_at=entered.now, result=_DELETED))
     if before is None:
-        thread_news.tell(connection, entered.row, ThreadKind.DELETED, entered.now, {})
+        news.tell(connection, entered.row, ThreadKind.DELETED, entered.now, {})
     return entered.row
 
 

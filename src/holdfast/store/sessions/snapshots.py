@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 import sqlalchemy as sa
 
 from holdfast.errors import Conflict, IdempotencyMismatch, SnapshotNotFound, TooManySnapshots
-from holdfast.store.database import Database
+from holdfast.store.database.database import Database
+from holdfast.store.database.locks import INSERT, hold
 from holdfast.store.events import EventStore, Note, append
-from holdfast.store.locks import INSERT, hold
 from holdfast.store.tables import sessions
 from holdfast.store.tables import snapshots as table
 

@@ -6,13 +6,13 @@ from typing import Final
 import sqlalchemy as sa
 
 from holdfast.errors import TurnNotFound
-from holdfast.store.thread_guard import Entered, append, change_channel
-from holdfast.store.thread_rows import MessageStatus, TurnRow, TurnState
-from holdfast.store.thread_tables import messages
-from holdfast.store.thread_tables import thread_channels as channels
-from holdfast.store.thread_tables import thread_events as log
-from holdfast.store.thread_tables import threads as thread_table
-from holdfast.store.thread_tables import turns as table
+from holdfast.store.threads.guard import Entered, append, change_channel
+from holdfast.store.threads.rows import MessageStatus, TurnRow, TurnState
+from holdfast.store.threads.tables import messages
+from holdfast.store.threads.tables import thread_channels as channels
+from holdfast.store.threads.tables import thread_events as log
+from holdfast.store.threads.tables import threads as thread_table
+from holdfast.store.threads.tables import turns as table
 from holdfast.store.usage_rows import of_turn
 from holdfast.vocabulary.turn_events import AgentStatus, Kind, StopReason, TurnEvent
 

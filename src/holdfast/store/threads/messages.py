@@ -8,13 +8,13 @@ from itertools import groupby
 import sqlalchemy as sa
 
 from holdfast.errors import FileMissing, IdempotencyMismatch, NotFound, WrongState
-from holdfast.store.database import Database
+from holdfast.store.database.database import Database
 from holdfast.store.pages import Page, read_page
-from holdfast.store.thread_guard import Entered, append, clock, ensure_channel, enter_any, thread_row, written
-from holdfast.store.thread_rows import FileKind, MessageRow, MessageStatus, NewMessage, Put, ThreadRow
-from holdfast.store.thread_tables import NOT_DELETED, QUEUED, thread_files, threads
-from holdfast.store.thread_tables import messages as table
-from holdfast.store.thread_watch import ThreadWatch
+from holdfast.store.threads.guard import Entered, append, clock, ensure_channel, enter_any, thread_row, written
+from holdfast.store.threads.rows import FileKind, MessageRow, MessageStatus, NewMessage, Put, ThreadRow
+from holdfast.store.threads.tables import NOT_DELETED, QUEUED, thread_files, threads
+from holdfast.store.threads.tables import messages as table
+from holdfast.store.threads.watch import ThreadWatch
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
 from holdfast.store.tables import ID_TEXT, ForeignText, JsonObject, metadata
-from holdfast.store.thread_rows import FileKind, MessageStatus, Mode, SleepState, TurnState
+from holdfast.store.threads.rows import FileKind, MessageStatus, Mode, SleepState, TurnState
 
 
 class JsonList(sa.TypeDecorator[Sequence[str]]):

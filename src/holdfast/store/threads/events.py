@@ -10,13 +10,13 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from holdfast.store.database import Database
+from holdfast.store.database.database import Database
 from holdfast.store.pages import PAGE_BYTES, stored_bytes, weighed
-from holdfast.store.thread_guard import EVENT_BYTES, append, enter, enter_any, no_thread, written
-from holdfast.store.thread_rows import DEFAULT_CHANNEL, Lease, ThreadEventPage, ThreadEventRow
-from holdfast.store.thread_tables import NOT_DELETED, UNENDED, threads, turns
-from holdfast.store.thread_tables import thread_events as table
-from holdfast.store.thread_watch import ThreadWatch
+from holdfast.store.threads.guard import EVENT_BYTES, append, enter, enter_any, no_thread, written
+from holdfast.store.threads.rows import DEFAULT_CHANNEL, Lease, ThreadEventPage, ThreadEventRow
+from holdfast.store.threads.tables import NOT_DELETED, UNENDED, threads, turns
+from holdfast.store.threads.tables import thread_events as table
+from holdfast.store.threads.watch import ThreadWatch
 from holdfast.vocabulary.turn_events import TurnEvent
 
 _AT_ONCE = 2000
