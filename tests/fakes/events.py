@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from holdfast.errors import BadInput
-from holdfast.sessions.events import Filter, Gap
+from holdfast.sessions.telling.events import Filter, Gap
 from holdfast.store import EventPage, EventRow
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from fakes.session_service import FakeSessions
 from holdfast.errors import BadInput, FileExists, FileMissing, NotADirectory, NotAFile, NotEmpty
-from holdfast.sessions.file_types import Change, ChangeKind, Entry, Kind, Search, Unpacked
+from holdfast.sessions.use.file_types import Change, ChangeKind, Entry, Kind, Search, Unpacked
 
 FOLDER = 0o755
 

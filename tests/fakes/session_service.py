@@ -24,9 +24,8 @@ from holdfast.errors import (
     UnknownImage,
 )
 from holdfast.protocol.messages import STDERR, STDOUT
-from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.machine import LIVE, Reason, Status
-from holdfast.sessions.network import NetworkPolicy
+from holdfast.sessions.network.policy import NetworkPolicy
 from holdfast.sessions.sleep import PausedAs
 from holdfast.sessions.types import (
     CreateRequest,
@@ -38,6 +37,7 @@ from holdfast.sessions.types import (
     SleepPolicy,
     SnapshotKind,
 )
+from holdfast.sessions.use.follow import Attached, Chunk
 
 MAX_TIMEOUT_MS = 120_000
 STATS = SessionStats(

@@ -16,8 +16,8 @@ from support.dying import DyingDaemon
 from support.machine import assert_no_trace
 
 ROW = "holdfast.store.sessions.snapshots:SnapshotStore.insert"
-SHELLS = "holdfast.sessions.saved_shells:SavedShells.write"
-NAMED = "holdfast.sessions.saved_shells:_give_name"
+SHELLS = "holdfast.sessions.copies.saved_shells:SavedShells.write"
+NAMED = "holdfast.sessions.copies.saved_shells:_give_name"
 COPY = "holdfast.drivers.disk.disk:copy_file"
 WHOLE = "holdfast.drivers.disk.snapshot_place:finish"
 READY = "holdfast.store.sessions.snapshots:SnapshotStore.finish"
@@ -26,13 +26,13 @@ TAKING = [(ROW, "after"), (NAMED, "before"), (SHELLS, "after"), (WHOLE, "before"
 CLAIM = "holdfast.store.sessions.snapshots:SnapshotStore.begin_removal"
 GONE = "holdfast.drivers.disk.snapshot_place:remove"
 TREE = "holdfast.drivers.disk.snapshot_place:remove_tree"
-NO_SHELLS = "holdfast.sessions.saved_shells:SavedShells.remove"
+NO_SHELLS = "holdfast.sessions.copies.saved_shells:SavedShells.remove"
 NO_ROW = "holdfast.store.sessions.snapshots:SnapshotStore.remove"
 REMOVING = [(CLAIM, "after"), (TREE, "after"), (GONE, "after"), (NO_SHELLS, "after"), (NO_ROW, "after")]
 
 SESSION = "holdfast.store.sessions.sessions:SessionStore.insert"
 RESTORE = "holdfast.drivers.oci.driver:OciDriver.restore"
-LOADED = "holdfast.sessions.origins:KeptOrigins.complete"
+LOADED = "holdfast.sessions.create.origins:KeptOrigins.complete"
 STARTED = "holdfast.sessions.lifecycle:Lifecycle._started"
 FORKING = [(SESSION, "after"), (COPY, "after"), (WHOLE, "after"), (RESTORE, "after"), (LOADED, "after")]
 FORKING += [(NAMED, "before"), (STARTED, "after"), (GONE, "after")]

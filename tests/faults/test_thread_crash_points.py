@@ -141,7 +141,7 @@ CASES = [*itertools.product(BEFORE, [resolve, send]), (nothing, from_the_pool), 
 async def test_a_daemon_may_die_at_any_step(
     tmp_path: Path, before: Step, work: Step, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.sessions.pool_keeper._WARM_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("holdfast.sessions.pool.keeper._WARM_PAUSE_SECONDS", 0.0)
     (tmp_path / "whole").mkdir()
     async with open_street(tmp_path / "whole") as street:
         steps = await die(street, before, work, None)

@@ -11,9 +11,9 @@ from holdfast.drivers.process import ProcessDriver
 from holdfast.errors import SessionGone
 from holdfast.link.hub import LinkHub
 from holdfast.link.link import Link
-from holdfast.sessions import calls
-from holdfast.sessions.follow import Chunk, follow
 from holdfast.sessions.types import ExecRequest
+from holdfast.sessions.use import calls
+from holdfast.sessions.use.follow import Chunk, follow
 
 pytestmark = pytest.mark.anyio
 

@@ -128,7 +128,7 @@ async def test_the_pool(house: House) -> None:
 
 
 async def test_threads(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.sessions.pool_keeper._WARM_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("holdfast.sessions.pool.keeper._WARM_PAUSE_SECONDS", 0.0)
     good = FakeAgent.start
 
     async def fail(*_: object) -> None:

@@ -27,10 +27,10 @@ from holdfast.drivers.oci.config import ID_BASE
 from holdfast.drivers.oci.driver import OciDriver
 from holdfast.errors import FileMissing, HoldfastError, RuntimeUnavailable
 from holdfast.images.store import ImageStore
-from holdfast.sessions.file_types import Search
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.sleep import PausedAs
 from holdfast.sessions.types import CreateRequest
+from holdfast.sessions.use.file_types import Search
 from holdfast.vocabulary.models import Model, Wire
 from support.installed import need_agent
 from support.model_server import ModelServer

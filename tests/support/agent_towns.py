@@ -15,7 +15,7 @@ from holdfast.agents.supervisor import Patience, Supervisor
 from holdfast.broker.models.broker import ModelBroker
 from holdfast.broker.models.visit import Visit
 from holdfast.drivers.base import Limits
-from holdfast.sessions.ways_out import WayOut
+from holdfast.sessions.network.ways_out import WayOut
 from holdfast.vocabulary.models import Model, Wire
 from support.installed import need_agent
 from support.machine import runtime

@@ -16,15 +16,15 @@ from holdfast.drivers.fake.driver import FakeDriver, FakeWorld
 from holdfast.errors import SessionNotFound, UnknownImage
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
-from holdfast.sessions.kept import Kept
+from holdfast.sessions.copies.locations import Kept
+from holdfast.sessions.copies.saved_shells import SavedShells
 from holdfast.sessions.machine import Status
-from holdfast.sessions.metrics import SessionMetrics
-from holdfast.sessions.network import NetworkPolicy
-from holdfast.sessions.saved_shells import SavedShells
+from holdfast.sessions.network.policy import NetworkPolicy
+from holdfast.sessions.network.ways_out import WayOut
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.settings import SessionSettings
+from holdfast.sessions.telling.metrics import SessionMetrics
 from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult
-from holdfast.sessions.ways_out import WayOut
 from holdfast.store import SessionRow, SessionStore, Store
 from support.waiting import until as until  # most users of a house want it, too
 

@@ -26,7 +26,7 @@ from holdfast.broker.models.settings import ProxySettings
 from holdfast.drivers.base import Limits
 from holdfast.link.link import Link
 from holdfast.network.outside import Outside
-from holdfast.sessions.network import NetworkPolicy
+from holdfast.sessions.network.policy import NetworkPolicy
 from holdfast.sessions.spec import SessionSpec
 from holdfast.vocabulary.models import Model, Wire, placeholder
 from holdfast.vocabulary.turn_events import TurnEvent

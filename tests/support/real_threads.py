@@ -28,11 +28,11 @@ from holdfast.drivers.oci.driver import OciDriver
 from holdfast.errors import HoldfastError
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import SOCKET_NAME, LinkHub
-from holdfast.sessions.kept import Kept
-from holdfast.sessions.metrics import SessionMetrics
-from holdfast.sessions.saved_shells import SavedShells
+from holdfast.sessions.copies.locations import Kept
+from holdfast.sessions.copies.saved_shells import SavedShells
+from holdfast.sessions.network.ways_out import WayOut
 from holdfast.sessions.service import SessionService
-from holdfast.sessions.ways_out import WayOut
+from holdfast.sessions.telling.metrics import SessionMetrics
 from holdfast.store import Store
 from holdfast.threads.briefs import Briefs
 from holdfast.threads.metrics import ThreadMetrics

@@ -18,14 +18,14 @@ from holdfast.drivers.base import Driver, Limits
 from holdfast.errors import FileMissing, HoldfastError
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
-from holdfast.sessions.kept import Kept
-from holdfast.sessions.metrics import SessionMetrics
-from holdfast.sessions.network import NetworkPolicy
-from holdfast.sessions.saved_shells import SavedShells
+from holdfast.sessions.copies.locations import Kept
+from holdfast.sessions.copies.saved_shells import SavedShells
+from holdfast.sessions.network.policy import NetworkPolicy
+from holdfast.sessions.network.ways_out import WayOut
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.sleep import PausedAs
-from holdfast.sessions.ways_out import WayOut
+from holdfast.sessions.telling.metrics import SessionMetrics
 from holdfast.store import Store
 from support.house import DEFAULTS, NODE, Images, new
 

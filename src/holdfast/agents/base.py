@@ -15,9 +15,9 @@ from typing import ClassVar, NewType, Protocol
 
 from holdfast.agents.permissions import Rule
 from holdfast.errors import AgentUnsupported
-from holdfast.sessions.files import SessionFiles
-from holdfast.sessions.ports import Ports
-from holdfast.sessions.processes import Processes
+from holdfast.sessions.use.files import SessionFiles
+from holdfast.sessions.use.ports import Ports
+from holdfast.sessions.use.processes import Processes
 from holdfast.vocabulary.models import Model
 from holdfast.vocabulary.turn_events import TurnEvent
 

@@ -54,8 +54,8 @@ from holdfast.api.routes import strays as stray_routes
 from holdfast.api.routes import threads as thread_routes
 from holdfast.api.routes import workspaces as workspace_routes
 from holdfast.api.settings import ApiSettings
-from holdfast.sessions.ports import Ports
-from holdfast.sessions.processes import Processes
+from holdfast.sessions.use.ports import Ports
+from holdfast.sessions.use.processes import Processes
 from holdfast.threads.service import ThreadService
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]

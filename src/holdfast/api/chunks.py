@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 
 from holdfast.api.sse import Event
 from holdfast.api.text import to_base64
-from holdfast.sessions.follow import Chunk
+from holdfast.sessions.use.follow import Chunk
 
 
 class ChunkOut(BaseModel):

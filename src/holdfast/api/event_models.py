@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 from holdfast.api.sse import Event
 from holdfast.api.text import Timestamp, timestamp
-from holdfast.sessions.events import Gap
+from holdfast.sessions.telling.events import Gap
 from holdfast.store import EventPage, EventRow
 
 SESSION = "session"

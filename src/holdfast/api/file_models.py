@@ -12,7 +12,7 @@ from holdfast.api.models import Mode, mode_bits
 from holdfast.api.pieces import JSON, PiecesReply, batched
 from holdfast.api.request_model import Request
 from holdfast.api.text import Timestamp, timestamp
-from holdfast.sessions.file_types import Change, Entry, Kind
+from holdfast.sessions.use.file_types import Change, Entry, Kind
 
 WEEK = 7 * 24 * 3600
 _AT_ONCE = 200

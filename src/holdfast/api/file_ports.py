@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from holdfast.sessions.file_types import Change, Entry, Search, Unpacked
+from holdfast.sessions.use.file_types import Change, Entry, Search, Unpacked
 
 
 class Download(Protocol):

@@ -17,7 +17,7 @@ from holdfast.api.patterns import FILE_MODE, KEPT_NAME
 from holdfast.api.request_model import Request
 from holdfast.api.text import AbsolutePath, Env, Metadata, Name, Timestamp, timestamp
 from holdfast.sessions.machine import Status
-from holdfast.sessions.network import MAX_PATTERN, MAX_PATTERNS, NetworkPolicy, Wire
+from holdfast.sessions.network.policy import MAX_PATTERN, MAX_PATTERNS, NetworkPolicy, Wire
 from holdfast.sessions.sleep import PausedAs
 from holdfast.sessions.types import (
     CreateRequest,

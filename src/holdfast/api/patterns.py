@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from holdfast.sessions.names import PATTERN as KEPT_PATTERN
+from holdfast.sessions.copies.names import PATTERN as KEPT_PATTERN
 from holdfast.vocabulary.thread_keys import KEY_PATTERN
 
 KEY_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$"

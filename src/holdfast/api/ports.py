@@ -5,10 +5,9 @@ from typing import Protocol
 
 from holdfast.callers.ceilings import Ceilings
 from holdfast.callers.types import Caller, KeyView, Scope
-from holdfast.sessions.events import Filter, Gap
-from holdfast.sessions.follow import Attached, Chunk
 from holdfast.sessions.machine import Status
 from holdfast.sessions.sleep import PausedAs
+from holdfast.sessions.telling.events import Filter, Gap
 from holdfast.sessions.types import (
     CreateRequest,
     ExecRequest,
@@ -21,6 +20,7 @@ from holdfast.sessions.types import (
     StrayView,
     WorkspaceView,
 )
+from holdfast.sessions.use.follow import Attached, Chunk
 from holdfast.store import EventPage, EventRow
 
 

@@ -8,7 +8,7 @@ from holdfast.api.chunks import ChunkOut
 from holdfast.api.patterns import SIGNAL
 from holdfast.api.request_model import Request
 from holdfast.api.text import AbsolutePath, Env, Input, Name, Text, Timestamp, from_base64, timestamp
-from holdfast.sessions.processes import ProcessRequest, ProcessView, TerminalSize
+from holdfast.sessions.use.processes import ProcessRequest, ProcessView, TerminalSize
 
 Cells = Annotated[int, Field(strict=True, ge=1, le=9999)]
 MAX_WAIT_MS = 600_000

@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 from holdfast.api.file_part_reply import FilePartReply, OpenFile, attachment
 from holdfast.api.file_ports import FileService
 from holdfast.api.streaming import send_body, while_connected
-from holdfast.sessions.file_types import Entry
+from holdfast.sessions.use.file_types import Entry
 
 
 def etag_of(entry: Entry) -> str:

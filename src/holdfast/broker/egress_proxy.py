@@ -21,8 +21,8 @@ from holdfast.broker.http_peer import Headers, HttpPeer
 from holdfast.broker.metrics import EgressMetrics
 from holdfast.broker.relay import Deadline, relay
 from holdfast.broker.upstream import Refused, Stream, Unreachable, Upstream, hang_up
-from holdfast.sessions.host_pattern import normalised_host, split_port
-from holdfast.sessions.network import NetworkPolicy
+from holdfast.sessions.network.host_pattern import normalised_host, split_port
+from holdfast.sessions.network.policy import NetworkPolicy
 
 log = structlog.get_logger(__name__)
 

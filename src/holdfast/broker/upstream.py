@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from holdfast.broker import addresses
 from holdfast.broker.addresses import PrivateHosts
 from holdfast.network.proxies import Proxies, Proxy
-from holdfast.sessions.host_pattern import Address, as_address
-from holdfast.sessions.network import NetworkPolicy
+from holdfast.sessions.network.host_pattern import Address, as_address
+from holdfast.sessions.network.policy import NetworkPolicy
 
 RESOLVE_SECONDS = 10.0
 CONNECT_SECONDS = 10.0

@@ -50,7 +50,7 @@ from holdfast.daemon.thread_config import AgentNames, ThreadIdle
 from holdfast.daemon.webhook_setting import MIN_KEY_LENGTH, WebhookConfig, from_json
 from holdfast.errors import BadInput, ConfigError
 from holdfast.images.names import canonical
-from holdfast.sessions.network import NetworkPolicy
+from holdfast.sessions.network.policy import NetworkPolicy
 from holdfast.vocabulary.places import find_config_file
 
 ENV_PREFIX = "HOLDFAST_"

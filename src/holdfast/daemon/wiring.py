@@ -34,17 +34,17 @@ from holdfast.images.unpack.layers import REGISTRY
 from holdfast.link.hub import LinkHub
 from holdfast.network.outside import Outside
 from holdfast.network.proxies import Proxies
-from holdfast.sessions.events import EventFeed
-from holdfast.sessions.kept import Kept
-from holdfast.sessions.metrics import SessionMetrics
-from holdfast.sessions.room import Room
-from holdfast.sessions.saved_shells import SavedShells
+from holdfast.sessions.copies.locations import Kept
+from holdfast.sessions.copies.saved_shells import SavedShells
+from holdfast.sessions.network.ways_out import WaysOut
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.settings import SessionSettings
+from holdfast.sessions.telling.events import EventFeed
+from holdfast.sessions.telling.metrics import SessionMetrics
+from holdfast.sessions.telling.webhook import Webhook
+from holdfast.sessions.telling.webhooks import WebhookMetrics, Webhooks, WebhookSettings
 from holdfast.sessions.types import SleepPolicy
-from holdfast.sessions.ways_out import WaysOut
-from holdfast.sessions.webhook import Webhook
-from holdfast.sessions.webhooks import WebhookMetrics, Webhooks, WebhookSettings
+from holdfast.sessions.watch.room import Room
 from holdfast.store import Store, reserve_for
 from holdfast.threads.service import ThreadService
 from holdfast.threads.warm import POOL

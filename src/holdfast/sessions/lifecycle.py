@@ -21,17 +21,17 @@ from holdfast.errors import HoldfastError, SandboxLost, SandboxNotFound, Session
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
 from holdfast.link.link import Link
-from holdfast.sessions.event_kinds import Kind
+from holdfast.sessions.create.origin import NoOrigins, Origins, Restored
 from holdfast.sessions.live import Clock, LiveSession, LiveSessions
 from holdfast.sessions.machine import Event, Reason, Status, next_status, sources
-from holdfast.sessions.marks import Mark, Marks
-from holdfast.sessions.metrics import SessionMetrics
-from holdfast.sessions.oom import OomWatch
-from holdfast.sessions.origin import NoOrigins, Origins, Restored
+from holdfast.sessions.network.ways_out import WayOut
 from holdfast.sessions.row_steps import RowSteps
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.spec import SessionSpec
-from holdfast.sessions.ways_out import WayOut
+from holdfast.sessions.telling.event_kinds import Kind
+from holdfast.sessions.telling.metrics import SessionMetrics
+from holdfast.sessions.use.oom import OomWatch
+from holdfast.sessions.watch.marks import Mark, Marks
 from holdfast.store import Note, SessionChange, SessionRow, SessionStore, spending
 
 log = structlog.get_logger(__name__)

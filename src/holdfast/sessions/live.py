@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from holdfast.link.link import Link
-from holdfast.sessions.oom import OomWatch
+from holdfast.sessions.use.oom import OomWatch
 
 Clock = Callable[[], float]
 """Unix time; tests bring their own."""

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from holdfast.sessions.event_kinds import TOLD
 from holdfast.sessions.live import Clock
 from holdfast.sessions.machine import LIVE, Event, Status, next_status, sources
 from holdfast.sessions.settings import SessionSettings
+from holdfast.sessions.telling.event_kinds import TOLD
 from holdfast.store import Note, SessionChange, SessionRow, SessionStore
 
 

@@ -13,39 +13,30 @@ from holdfast.drivers.base import Driver
 from holdfast.errors import BadInput, HoldfastError, TooLarge
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
-from holdfast.sessions import calls
-from holdfast.sessions.captures import Captures
-from holdfast.sessions.commands import Commands
-from holdfast.sessions.creation import Creation
-from holdfast.sessions.disk_watch import DiskWatch
-from holdfast.sessions.files import SessionFiles
+from holdfast.sessions.copies.captures import Captures
+from holdfast.sessions.copies.locations import Kept
+from holdfast.sessions.copies.saved_shells import SavedShells
+from holdfast.sessions.copies.snapshots import Snapshots
+from holdfast.sessions.copies.workspaces import Workspaces
+from holdfast.sessions.create.creation import Creation
+from holdfast.sessions.create.origins import KeptOrigins
+from holdfast.sessions.create.planning import Planning
 from holdfast.sessions.ids import exec_id_for, new_exec_id
-from holdfast.sessions.kept import Kept
 from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.live import Clock, LiveSession, LiveSessions, in_use
 from holdfast.sessions.machine import LIVE, Reason, Status
-from holdfast.sessions.marks import Marks
-from holdfast.sessions.metrics import SessionMetrics
-from holdfast.sessions.oom import judged
+from holdfast.sessions.network.ways_out import NoWayOut, WayOut
 from holdfast.sessions.operations import Operations, reporting
-from holdfast.sessions.origins import KeptOrigins
 from holdfast.sessions.owners import Owners
-from holdfast.sessions.planning import Planning
-from holdfast.sessions.pool import Pool
-from holdfast.sessions.pool_keeper import PoolKeeper
-from holdfast.sessions.ports import Ports
-from holdfast.sessions.processes import Processes
-from holdfast.sessions.reaper import Reaper
-from holdfast.sessions.reconciler import Reconciler
+from holdfast.sessions.pool.keeper import PoolKeeper
+from holdfast.sessions.pool.pool import Pool
+from holdfast.sessions.pool.warmth import Borrowed, Warmer
 from holdfast.sessions.refusals import unusable
-from holdfast.sessions.room import Room
 from holdfast.sessions.row_steps import RowSteps
-from holdfast.sessions.saved_shells import SavedShells
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.sleep import PausedAs, Sleep
-from holdfast.sessions.snapshots import Snapshots
 from holdfast.sessions.spec import SessionSpec, choose_timeout
-from holdfast.sessions.strays import Strays
+from holdfast.sessions.telling.metrics import SessionMetrics
 from holdfast.sessions.types import (
     DEFAULT_SHELL,
     CreateRequest,
@@ -56,11 +47,20 @@ from holdfast.sessions.types import (
     SessionView,
     SnapshotKind,
 )
-from holdfast.sessions.usage import Usage
+from holdfast.sessions.use import calls
+from holdfast.sessions.use.commands import Commands
+from holdfast.sessions.use.files import SessionFiles
+from holdfast.sessions.use.oom import judged
+from holdfast.sessions.use.ports import Ports
+from holdfast.sessions.use.processes import Processes
+from holdfast.sessions.use.usage import Usage
 from holdfast.sessions.views import Views
-from holdfast.sessions.warmth import Borrowed, Warmer
-from holdfast.sessions.ways_out import NoWayOut, WayOut
-from holdfast.sessions.workspaces import Workspaces
+from holdfast.sessions.watch.disks import DiskWatch
+from holdfast.sessions.watch.marks import Marks
+from holdfast.sessions.watch.reaper import Reaper
+from holdfast.sessions.watch.reconciler import Reconciler
+from holdfast.sessions.watch.room import Room
+from holdfast.sessions.watch.strays import Strays
 from holdfast.store import SessionStore
 
 log = structlog.get_logger(__name__)

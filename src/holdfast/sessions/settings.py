@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from holdfast.callers.ceilings import NO_CEILINGS, Ceilings
 from holdfast.drivers.base import Limits
-from holdfast.sessions.network import NetworkPolicy
+from holdfast.sessions.network.policy import NetworkPolicy
 from holdfast.sessions.types import SleepPolicy
 
 

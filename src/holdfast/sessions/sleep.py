@@ -23,11 +23,11 @@ from holdfast.drivers.base import Driver, Handle, SandboxInfo, SandboxState
 from holdfast.errors import Conflict, DriverUnsupported, HoldfastError, SandboxLost, SandboxNotFound, WrongState
 from holdfast.link.hub import LinkHub
 from holdfast.link.link import Link
+from holdfast.sessions.copies.saved_shells import SavedShells
 from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.live import Clock, LiveSessions
 from holdfast.sessions.machine import Event, Status
 from holdfast.sessions.row_steps import RowSteps
-from holdfast.sessions.saved_shells import SavedShells
 from holdfast.sessions.spec import SessionSpec
 from holdfast.store import SessionChange, SessionRow, SessionStore
 

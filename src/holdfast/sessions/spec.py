@@ -8,8 +8,8 @@ from holdfast.callers.ceilings import NO_CEILINGS, Ceilings
 from holdfast.drivers.base import Capabilities, Limits
 from holdfast.errors import BadInput, UnknownImage
 from holdfast.images.names import canonical
-from holdfast.sessions.limits import choose_limits
-from holdfast.sessions.network import NetworkPolicy
+from holdfast.sessions.create.limits import choose_limits
+from holdfast.sessions.network.policy import NetworkPolicy
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.types import CreateRequest, SleepPolicy, SnapshotKind
 

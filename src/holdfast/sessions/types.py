@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from holdfast.drivers.base import Limits
 from holdfast.sessions.machine import Status
-from holdfast.sessions.network import NetworkPolicy
+from holdfast.sessions.network.policy import NetworkPolicy
 
 DEFAULT_SHELL = "main"
 

@@ -9,7 +9,7 @@ from holdfast.sessions.machine import LIVE, Status
 from holdfast.sessions.refusals import unusable
 from holdfast.sessions.spec import SessionSpec
 from holdfast.sessions.types import SessionStats, SessionView
-from holdfast.sessions.usage import Usage
+from holdfast.sessions.use.usage import Usage
 from holdfast.store import SessionRow, SessionStore
 
 

@@ -31,7 +31,7 @@ from holdfast.errors import (
     TooLarge,
     Unavailable,
 )
-from holdfast.sessions.file_types import Entry, Kind, Search
+from holdfast.sessions.use.file_types import Entry, Kind, Search
 from holdfast.store.threads.rows import FileKind, ThreadFileRow, TurnRow
 from holdfast.threads.tools import Tools, new_id
 from holdfast.threads.types import FileView

@@ -12,7 +12,7 @@ from typing import Final
 from holdfast.agents.base import Place
 from holdfast.errors import ProcessNotFound, Unavailable, WrongState
 from holdfast.protocol.messages import STDOUT
-from holdfast.sessions.processes import ProcessRequest, ProcessView
+from holdfast.sessions.use.processes import ProcessRequest, ProcessView
 from holdfast.vocabulary.thread_files import UPLOAD_ID, UPLOADS
 
 MAX_BYTES = 1_000_000

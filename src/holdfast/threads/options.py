@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 
 from holdfast.broker.models.accounts import Limits
 from holdfast.callers.ceilings import Ceilings
-from holdfast.sessions.network import NetworkPolicy
+from holdfast.sessions.network.policy import NetworkPolicy
 from holdfast.sessions.types import CreateRequest, SleepPolicy
 from holdfast.threads.types import IdlePolicy, Repo, ThreadOptions
 

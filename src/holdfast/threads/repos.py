@@ -12,7 +12,7 @@ from typing import Final
 import structlog
 
 from holdfast.errors import BadInput, ProcessNotFound, RepoFailed
-from holdfast.sessions.processes import Processes, ProcessRequest, ProcessView
+from holdfast.sessions.use.processes import Processes, ProcessRequest, ProcessView
 from holdfast.threads.types import Repo
 
 log = structlog.get_logger(__name__)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from holdfast.broker.models.accounts import Limits
-from holdfast.sessions.network import NetworkPolicy
+from holdfast.sessions.network.policy import NetworkPolicy
 from holdfast.store.threads.rows import Line, MessageStatus, Mode, SleepState, TurnState
 from holdfast.store.usage_rows import UsageSum
 from holdfast.threads.keys import DEFAULT_CHANNEL

@@ -22,8 +22,8 @@ from holdfast.agents.base import Brief, Place
 from holdfast.agents.known import KNOWN
 from holdfast.agents.supervisor import AGENT_BIN
 from holdfast.errors import AgentError, BadInput
+from holdfast.sessions.pool.warmth import PooledSandbox
 from holdfast.sessions.types import CreateRequest
-from holdfast.sessions.warmth import PooledSandbox
 from holdfast.threads import options
 from holdfast.threads.briefs import Briefs
 from holdfast.threads.keys import DEFAULT_CHANNEL

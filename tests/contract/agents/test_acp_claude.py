@@ -9,7 +9,7 @@ from holdfast.agents.base import Place
 from holdfast.agents.conformance import AgentConformance, Harness
 from holdfast.agents.conformance.harness import eventually, raises, reason_of, talk, text_of
 from holdfast.errors import AgentDown
-from holdfast.sessions.processes import ProcessRequest
+from holdfast.sessions.use.processes import ProcessRequest
 from holdfast.vocabulary.turn_events import Kind, StopReason
 from support.agent_harness import real_agent, traces
 

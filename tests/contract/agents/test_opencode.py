@@ -10,7 +10,7 @@ from holdfast.agents.base import Prompt
 from holdfast.agents.conformance import AgentConformance
 from holdfast.agents.conformance.harness import reason_of, talk, text_of
 from holdfast.agents.supervisor import Supervisor
-from holdfast.sessions.file_types import Search
+from holdfast.sessions.use.file_types import Search
 from holdfast.vocabulary.models import channel_tag, placeholder
 from holdfast.vocabulary.turn_events import Kind, StopReason
 from support.agent_harness import DEMO, OTHER

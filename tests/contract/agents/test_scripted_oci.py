@@ -19,7 +19,7 @@ from holdfast.drivers.oci.config import ID_BASE
 from holdfast.drivers.oci.driver import OciDriver
 from holdfast.errors import RuntimeUnavailable
 from holdfast.images.store import ImageStore
-from holdfast.sessions.file_types import Search
+from holdfast.sessions.use.file_types import Search
 from holdfast.vocabulary.turn_events import Kind, StopReason
 from support.house import new
 from support.scripted_harness import SETTINGS, open_service, scripted_harness

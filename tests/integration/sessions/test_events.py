@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.callers.types import ROOT
 from holdfast.errors import BadInput, DriverTransient
-from holdfast.sessions.event_kinds import Kind
-from holdfast.sessions.events import PAGE, EventFeed, Filter, Gap
 from holdfast.sessions.machine import Status
+from holdfast.sessions.telling.event_kinds import Kind
+from holdfast.sessions.telling.events import PAGE, EventFeed, Filter, Gap
 from holdfast.sessions.types import CreateRequest
 from holdfast.store import EventRow, Store
 from support.house import House, new, tick, until

@@ -17,7 +17,7 @@ from holdfast.errors import (
 )
 from holdfast.sessions.ids import fork_id_for
 from holdfast.sessions.machine import Status
-from holdfast.sessions.network import NetworkPolicy
+from holdfast.sessions.network.policy import NetworkPolicy
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.sleep import PausedAs
 from holdfast.sessions.spec import SessionSpec

@@ -18,8 +18,8 @@ from holdfast.callers.types import ROOT
 from holdfast.drivers.base import Capabilities, Network
 from holdfast.drivers.fake.runner import FakeRunner
 from holdfast.errors import BadInput
-from holdfast.sessions.host_pattern import Address
-from holdfast.sessions.network import NetworkPolicy
+from holdfast.sessions.network.host_pattern import Address
+from holdfast.sessions.network.policy import NetworkPolicy
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.spec import SessionSpec, choose_spec
 from holdfast.sessions.types import CreateRequest

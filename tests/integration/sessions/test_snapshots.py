@@ -23,7 +23,7 @@ from holdfast.errors import (
     WrongState,
 )
 from holdfast.sessions.machine import Status
-from holdfast.sessions.network import NetworkPolicy
+from holdfast.sessions.network.policy import NetworkPolicy
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.sleep import PausedAs
 from holdfast.sessions.types import CreateRequest, ForkRequest, SnapshotKind, SnapshotStatus, SnapshotView

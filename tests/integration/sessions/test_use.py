@@ -16,9 +16,9 @@ from holdfast.errors import (
     TooLarge,
     Unavailable,
 )
-from holdfast.sessions import calls
 from holdfast.sessions.machine import Reason, Status
 from holdfast.sessions.types import ExecRequest
+from holdfast.sessions.use import calls
 from holdfast.store import SessionRow, SessionStore
 from support.house import DEFAULTS, House, new, run, tick, until
 from support.waiting import linger

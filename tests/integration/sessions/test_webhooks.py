@@ -13,11 +13,11 @@ from structlog.testing import capture_logs
 
 from holdfast.network.outside import Outside
 from holdfast.network.proxies import Proxies
-from holdfast.sessions import webhook as webhook_module
-from holdfast.sessions import webhooks as webhooks_module
-from holdfast.sessions.events import EventFeed
-from holdfast.sessions.webhook import Webhook
-from holdfast.sessions.webhooks import WebhookMetrics, Webhooks, WebhookSettings
+from holdfast.sessions.telling import webhook as webhook_module
+from holdfast.sessions.telling import webhooks as webhooks_module
+from holdfast.sessions.telling.events import EventFeed
+from holdfast.sessions.telling.webhook import Webhook
+from holdfast.sessions.telling.webhooks import WebhookMetrics, Webhooks, WebhookSettings
 from holdfast.store import Store
 from support.forward_proxy import forward_proxy
 from support.house import Clock, until

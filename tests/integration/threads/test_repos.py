@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from holdfast.errors import RepoFailed
-from holdfast.sessions.processes import ProcessRequest
 from holdfast.sessions.types import ExecRequest
+from holdfast.sessions.use.processes import ProcessRequest
 from holdfast.threads import repos
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.types import EventView, How, Repo, ThreadOptions

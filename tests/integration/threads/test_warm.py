@@ -13,7 +13,7 @@ from holdfast.agents.fake import FakeAgent
 from holdfast.callers.ceilings import Ceilings
 from holdfast.callers.types import ROOT
 from holdfast.errors import AgentDown, HoldfastError, TooManySessions
-from holdfast.sessions.network import NetworkPolicy
+from holdfast.sessions.network.policy import NetworkPolicy
 from holdfast.sessions.types import CreateRequest
 from holdfast.threads.keys import ThreadRef
 from holdfast.threads.settings import AgentDefaults
@@ -31,7 +31,7 @@ SIZE = 2
 @pytest.fixture(autouse=True)
 def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The sandboxes in which an agent was started, in order; refills come at once."""
-    monkeypatch.setattr("holdfast.sessions.pool_keeper._WARM_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("holdfast.sessions.pool.keeper._WARM_PAUSE_SECONDS", 0.0)
     seen: list[str] = []
     start = FakeAgent.start
 
@@ -164,7 +164,7 @@ async def test_an_agent_that_cannot_be_started_ahead(
 
 async def test_a_refused_thread_costs_no_sandbox(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
     async with pooled(street, max_sessions=1) as desk:
-        monkeypatch.setattr("holdfast.sessions.pool_keeper._WARM_PAUSE_SECONDS", 60.0)  # nothing takes its place
+        monkeypatch.setattr("holdfast.sessions.pool.keeper._WARM_PAUSE_SECONDS", 60.0)  # nothing takes its place
         await desk.sessions.create(CreateRequest(), idempotency_key=None, caller=ROOT)
         ready = waiting(desk)
         with pytest.raises(HoldfastError) as caught:

@@ -25,8 +25,8 @@ from holdfast.callers.ring import KeyRing
 from holdfast.callers.types import Scope
 from holdfast.errors import SessionNotFound
 from holdfast.sessions.live import LiveSession
-from holdfast.sessions.ports import Ports
-from holdfast.sessions.processes import Processes
+from holdfast.sessions.use.ports import Ports
+from holdfast.sessions.use.processes import Processes
 from holdfast.threads.service import ThreadService
 
 

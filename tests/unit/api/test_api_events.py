@@ -18,7 +18,7 @@ from fakes.key_store import key_ring
 from fakes.session_service import FakeSessions
 from holdfast.api import ApiSettings, create_app
 from holdfast.errors import Unavailable
-from holdfast.sessions.events import EventFeed
+from holdfast.sessions.telling.events import EventFeed
 from holdfast.store import Store
 from support.house import until
 

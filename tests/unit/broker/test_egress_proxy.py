@@ -17,8 +17,8 @@ from holdfast.broker.egress_proxy import Deadlines, EgressProxy
 from holdfast.broker.metrics import EgressMetrics
 from holdfast.broker.upstream import Stream, Upstream
 from holdfast.network.proxies import Proxies
-from holdfast.sessions.host_pattern import Address
-from holdfast.sessions.network import NetworkPolicy
+from holdfast.sessions.network.host_pattern import Address
+from holdfast.sessions.network.policy import NetworkPolicy
 from support.forward_proxy import ForwardProxy, forward_proxy
 from support.waiting import until
 

@@ -10,8 +10,8 @@ import pytest
 from holdfast.broker import upstream as upstreams
 from holdfast.broker.addresses import PrivateHosts
 from holdfast.broker.upstream import Refused, Unreachable, Upstream
-from holdfast.sessions.host_pattern import Address, normalised_host
-from holdfast.sessions.network import NetworkPolicy
+from holdfast.sessions.network.host_pattern import Address, normalised_host
+from holdfast.sessions.network.policy import NetworkPolicy
 
 pytestmark = pytest.mark.anyio
 LOOPBACK = PrivateHosts.parse(["127.0.0.0/8"])

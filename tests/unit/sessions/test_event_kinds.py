@@ -1,7 +1,7 @@
 """What is told of a session's life."""
 
-from holdfast.sessions.event_kinds import TOLD, Kind
 from holdfast.sessions.machine import TABLE, Event, Status
+from holdfast.sessions.telling.event_kinds import TOLD, Kind
 
 
 def test_every_step_says_what_it_tells() -> None:

@@ -16,13 +16,13 @@ from holdfast.errors import DiskFull, ProtocolError, SandboxLost, TooManyWatches
 from holdfast.link.link import Link
 from holdfast.link.streams import read_frame
 from holdfast.protocol import frames
-from holdfast.sessions import file_task
-from holdfast.sessions.file_types import Change, Entry, Search
-from holdfast.sessions.files import MAX_WATCHES, SessionFiles
 from holdfast.sessions.live import LiveSession
-from holdfast.sessions.metrics import SessionMetrics
-from holdfast.sessions.oom import OomWatch
-from holdfast.sessions.room import Room
+from holdfast.sessions.telling.metrics import SessionMetrics
+from holdfast.sessions.use import file_task
+from holdfast.sessions.use.file_types import Change, Entry, Search
+from holdfast.sessions.use.files import MAX_WATCHES, SessionFiles
+from holdfast.sessions.use.oom import OomWatch
+from holdfast.sessions.watch.room import Room
 
 pytestmark = pytest.mark.anyio
 ENTRY = {"path": "/f", "kind": "file", "size": 3, "mode": 0o644, "uid": 0, "gid": 0, "mtime_ns": 1, "inode": 1}

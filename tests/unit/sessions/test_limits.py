@@ -7,7 +7,7 @@ import pytest
 from holdfast.callers.ceilings import NO_CEILINGS, Ceilings
 from holdfast.drivers.base import Limits
 from holdfast.errors import LimitOutOfRange
-from holdfast.sessions.limits import choose_limits
+from holdfast.sessions.create.limits import choose_limits
 from holdfast.sessions.types import CreateRequest
 from support.house import DEFAULTS
 

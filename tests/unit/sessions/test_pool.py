@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
 from holdfast.drivers.base import Limits
-from holdfast.sessions.network import NetworkPolicy
-from holdfast.sessions.pool import Pool, Ready
+from holdfast.sessions.network.policy import NetworkPolicy
+from holdfast.sessions.pool.pool import Pool, Ready
 from holdfast.sessions.spec import SessionSpec
 from holdfast.store import SessionRow
 

@@ -9,10 +9,10 @@ from holdfast.errors import ProtocolError
 from holdfast.link.link import Link
 from holdfast.protocol import frames
 from holdfast.protocol.messages import MOST_SEGMENTS
-from holdfast.sessions import calls
 from holdfast.sessions.live import LiveSession
-from holdfast.sessions.oom import OomWatch
-from holdfast.sessions.processes import Processes, _chunks
+from holdfast.sessions.use import calls
+from holdfast.sessions.use.oom import OomWatch
+from holdfast.sessions.use.processes import Processes, _chunks
 
 
 class Asked:

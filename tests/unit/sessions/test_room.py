@@ -6,8 +6,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from holdfast.errors import DiskFull
-from holdfast.sessions.metrics import SessionMetrics
-from holdfast.sessions.room import Room
+from holdfast.sessions.telling.metrics import SessionMetrics
+from holdfast.sessions.watch.room import Room
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.sessions.saved_shells import SavedShells
+from holdfast.sessions.copies.saved_shells import SavedShells
 
 pytestmark = pytest.mark.anyio
 
@@ -21,7 +21,7 @@ async def test_what_was_written_is_read_and_removed(tmp_path: Path) -> None:
 async def test_half_of_them_is_none_and_goes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon that is killed before the last step leaves a name that nothing else has."""
     shells = SavedShells(tmp_path)
-    monkeypatch.setattr("holdfast.sessions.saved_shells._give_name", lambda _scratch, _target: None)
+    monkeypatch.setattr("holdfast.sessions.copies.saved_shells._give_name", lambda _scratch, _target: None)
     await shells.write("snp_1", ({}, b"body"))
     assert [path.name for path in tmp_path.iterdir()] == ["snp_1.shells.new"]
     assert await shells.find("snp_1") is None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import BadSignature, Unauthorized
 from holdfast.sdk import verify_webhook
-from holdfast.sessions.webhook import Webhook, body, delivery_id, headers, retry_seconds, signature
+from holdfast.sessions.telling.webhook import Webhook, body, delivery_id, headers, retry_seconds, signature
 from holdfast.store import EventRow
 
 NOW = 1_700_000_000.75

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.runner.tasks.entries import describe
-from holdfast.sessions.file_types import Entry
+from holdfast.sessions.use.file_types import Entry
 from holdfast.store.threads.rows import FileKind, ThreadFileRow
 from holdfast.threads.files import _same
 

@@ -9,7 +9,7 @@ from holdfast.agents.base import Place
 from holdfast.agents.supervisor.home import find_file, write_file
 from holdfast.agents.supervisor.lines import parse
 from holdfast.errors import FileMissing
-from holdfast.sessions.file_types import Search
+from holdfast.sessions.use.file_types import Search
 
 _REMEMBERED = 10_000
 _LISTED = 1000

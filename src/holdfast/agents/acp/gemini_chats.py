@@ -8,7 +8,7 @@ import re
 
 from holdfast.agents.base import Place
 from holdfast.errors import FileMissing
-from holdfast.sessions.file_types import Search
+from holdfast.sessions.use.file_types import Search
 
 _MOST = 1000
 

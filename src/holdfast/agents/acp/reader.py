@@ -19,7 +19,7 @@ from holdfast.agents.supervisor.output import Said, let_go
 from holdfast.agents.supervisor.record import Recording
 from holdfast.concurrency import seen
 from holdfast.errors import AgentDown, HoldfastError
-from holdfast.sessions.processes import ProcessView
+from holdfast.sessions.use.processes import ProcessView
 from holdfast.vocabulary.turn_events import Kind, StopReason, TurnEvent
 
 

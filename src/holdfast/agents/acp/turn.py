@@ -12,7 +12,7 @@ from holdfast.agents.supervisor import record
 from holdfast.agents.supervisor.journal import Delivery
 from holdfast.agents.supervisor.supervisor import Supervisor
 from holdfast.errors import AgentDown, ProcessNotFound
-from holdfast.sessions.processes import ProcessView
+from holdfast.sessions.use.processes import ProcessView
 
 
 def request_id(name: str) -> str:

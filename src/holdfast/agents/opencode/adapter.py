@@ -23,7 +23,7 @@ from holdfast.agents.supervisor import Found, Line, Patience, Supervisor, follow
 from holdfast.agents.supervisor.home import write_file
 from holdfast.agents.supervisor.offers import Offers
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, AgentUnsupported, FileMissing
-from holdfast.sessions.processes import ProcessView
+from holdfast.sessions.use.processes import ProcessView
 
 START_SECONDS = 120.0
 """Three of a processor, that is; sandboxes have a part of one, and machines are busy."""

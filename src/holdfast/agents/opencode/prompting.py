@@ -12,8 +12,8 @@ from holdfast.agents.opencode.server import Servers, check
 from holdfast.agents.opencode.settings import model_fields, model_of, name_of
 from holdfast.agents.supervisor import Found, Line, follow_lines
 from holdfast.errors import AgentDown, AgentFailed
-from holdfast.sessions.follow import Attached
-from holdfast.sessions.processes import ProcessView
+from holdfast.sessions.use.follow import Attached
+from holdfast.sessions.use.processes import ProcessView
 
 _COMMAND = re.compile(r"/([A-Za-z0-9][\w:./-]*)(?:\s+(.*))?", re.DOTALL)
 _TIME = re.compile(r"(?:msg|ses)_([0-9a-f]{12})")

@@ -11,7 +11,7 @@ from holdfast.agents.supervisor import Found, Supervisor
 from holdfast.agents.supervisor.home import find_file, read_file, write_file
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, FileMissing, ProcessNotFound
 from holdfast.protocol.messages import STDOUT
-from holdfast.sessions.follow import Chunk
+from holdfast.sessions.use.follow import Chunk
 
 _PORT = re.compile(rb"^" + re.escape(READY.encode()) + rb"http://127\.0\.0\.1:([0-9]{1,5})\s*$", re.MULTILINE)
 _HEAD_BYTES = 64 << 10

@@ -15,7 +15,7 @@ from holdfast.agents.pi.mapper import PiMapper
 from holdfast.agents.pi.rpc import Rpc
 from holdfast.agents.supervisor import Delivery, Found, Line, Supervisor, follow_lines, read_lines, record
 from holdfast.errors import AgentDown, AgentFailed, ProcessNotFound
-from holdfast.sessions.processes import ProcessView
+from holdfast.sessions.use.processes import ProcessView
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 _CURSOR = re.compile(r"([0-9]{1,12}):([0-9]{1,15})")

@@ -21,7 +21,7 @@ from holdfast.agents.sandbox_agent.wire import SENT, HttpSupervisor
 from holdfast.agents.supervisor import Launch, Line, Patience, record
 from holdfast.agents.supervisor.offers import Offers
 from holdfast.errors import AgentDown, AgentFailed, ProcessNotFound
-from holdfast.sessions.processes import ProcessView
+from holdfast.sessions.use.processes import ProcessView
 from holdfast.vocabulary.turn_events import Kind, StopReason
 
 _HOME: Final = "home"

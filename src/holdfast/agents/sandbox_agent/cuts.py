@@ -13,8 +13,8 @@ from holdfast.agents.http.events import Parser
 from holdfast.agents.sandbox_agent.tap import find_tap, number_of, output
 from holdfast.agents.supervisor.lines import Json, words_in
 from holdfast.protocol.messages import STDERR
-from holdfast.sessions.follow import Chunk
-from holdfast.sessions.processes import ProcessView
+from holdfast.sessions.use.follow import Chunk
+from holdfast.sessions.use.processes import ProcessView
 
 
 class Cuts:

@@ -19,7 +19,7 @@ from holdfast.agents.http import Event, Reply, Server, ask, events, sent
 from holdfast.agents.supervisor import Json
 from holdfast.agents.supervisor.home import find_file
 from holdfast.errors import AgentDown, AgentFailed
-from holdfast.sessions.processes import ProcessView
+from holdfast.sessions.use.processes import ProcessView
 
 TOKEN_FILE: Final = "token"  # noqa: S105 - where it is, and not what it is
 """In the agent's own directory."""

@@ -14,8 +14,8 @@ from holdfast.agents.http.events import Event, Parser
 from holdfast.agents.supervisor import Line, parse
 from holdfast.errors import ProcessNotFound
 from holdfast.protocol.messages import STDOUT
-from holdfast.sessions.follow import Chunk
-from holdfast.sessions.processes import ProcessRequest, ProcessView
+from holdfast.sessions.use.follow import Chunk
+from holdfast.sessions.use.processes import ProcessRequest, ProcessView
 from holdfast.vocabulary.models import channel_tag
 
 KEEP_BYTES: Final = 8 << 20

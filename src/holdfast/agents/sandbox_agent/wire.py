@@ -22,8 +22,8 @@ from holdfast.agents.supervisor.home import write_file
 from holdfast.agents.supervisor.journal import stdin_lock
 from holdfast.agents.supervisor.output import Said, let_go
 from holdfast.errors import AgentDown, AgentError, FileMissing, HoldfastError, ProcessNotFound
-from holdfast.sessions.follow import Attached
-from holdfast.sessions.processes import ProcessView
+from holdfast.sessions.use.follow import Attached
+from holdfast.sessions.use.processes import ProcessView
 
 EXITED = "_adapter/agent_exited"
 """The server's own word: the agent behind it is gone."""

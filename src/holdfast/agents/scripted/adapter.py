@@ -22,8 +22,8 @@ from holdfast.agents.supervisor.lines import Json, Lines, parse
 from holdfast.agents.supervisor.output import complaint, or_silence
 from holdfast.agents.supervisor.supervisor import end
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, FileMissing
-from holdfast.sessions.follow import Attached, Chunk
-from holdfast.sessions.processes import ProcessView
+from holdfast.sessions.use.follow import Attached, Chunk
+from holdfast.sessions.use.processes import ProcessView
 from holdfast.vocabulary.models import channel_tag
 
 _SESSION = re.compile(r"scr_[0-9a-f]{32}")

@@ -25,8 +25,8 @@ from holdfast.errors import (
     ProcessNotFound,
     ShellUnavailable,
 )
-from holdfast.sessions.follow import Attached, Chunk
-from holdfast.sessions.processes import ProcessRequest, ProcessView
+from holdfast.sessions.use.follow import Attached, Chunk
+from holdfast.sessions.use.processes import ProcessRequest, ProcessView
 from holdfast.vocabulary.models import channel_tag
 
 START_SECONDS = 20.0

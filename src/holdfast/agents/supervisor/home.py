@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 from holdfast.agents.base import Place
 from holdfast.errors import AgentDown, AgentFailed, FileMissing
-from holdfast.sessions.processes import ProcessRequest, ProcessView
+from holdfast.sessions.use.processes import ProcessRequest, ProcessView
 from holdfast.vocabulary.models import channel_tag
 
 PROBE_MS = 10_000

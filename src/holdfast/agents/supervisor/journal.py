@@ -22,7 +22,7 @@ from holdfast.agents.base import Place
 from holdfast.agents.supervisor.home import find_file, write_file
 from holdfast.agents.supervisor.lines import parse
 from holdfast.errors import AgentDown, AgentFailed, Conflict, HoldfastError, ProcessNotFound
-from holdfast.sessions.processes import ProcessView
+from holdfast.sessions.use.processes import ProcessView
 
 _REMEMBERED = 10_000
 _NAME = re.compile(r"[0-9a-f]{40}")

@@ -8,7 +8,7 @@ from typing import Final
 
 from holdfast.protocol import messages
 from holdfast.protocol.messages import STDOUT
-from holdfast.sessions.follow import Chunk
+from holdfast.sessions.use.follow import Chunk
 
 MOST_LINE_BYTES: Final = 8 << 20
 

@@ -9,8 +9,8 @@ from holdfast.agents.base import Place
 from holdfast.agents.supervisor.lines import Line, Lines
 from holdfast.errors import ProcessNotFound
 from holdfast.protocol.messages import STDERR
-from holdfast.sessions.follow import Attached, Chunk
-from holdfast.sessions.processes import ProcessView
+from holdfast.sessions.use.follow import Attached, Chunk
+from holdfast.sessions.use.processes import ProcessView
 
 _READ_BYTES = 1 << 20
 _COMPLAINT_WINDOW = 64 << 10

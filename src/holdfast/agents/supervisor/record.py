@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from holdfast.agents.base import Cursor, Place, Told
 from holdfast.agents.supervisor.home import find_file, write_file
 from holdfast.agents.supervisor.lines import parse
-from holdfast.sessions.file_types import Search
+from holdfast.sessions.use.file_types import Search
 from holdfast.vocabulary.turn_events import Kind, TurnEvent, characters, check
 
 DIRECTORY = "turns"

@@ -26,8 +26,8 @@ from holdfast.errors import (
     ProcessNotFound,
     ShellUnavailable,
 )
-from holdfast.sessions.follow import Attached
-from holdfast.sessions.processes import ProcessRequest, ProcessView
+from holdfast.sessions.use.follow import Attached
+from holdfast.sessions.use.processes import ProcessRequest, ProcessView
 from holdfast.vocabulary.models import channel_tag
 
 TERM_MS = 5000

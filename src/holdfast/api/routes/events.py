@@ -16,8 +16,8 @@ from holdfast.api.routes.common import failures, reply
 from holdfast.api.settings import ApiSettings
 from holdfast.api.sse import Event, EventStream
 from holdfast.errors import BadInput
-from holdfast.sessions.event_kinds import Kind
-from holdfast.sessions.events import Filter
+from holdfast.sessions.telling.event_kinds import Kind
+from holdfast.sessions.telling.events import Filter
 from holdfast.store import EventRow, ThreadKind
 from holdfast.vocabulary.thread_keys import MAX_KEY
 

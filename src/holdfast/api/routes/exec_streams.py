@@ -14,7 +14,7 @@ from holdfast.api.pieces import JSON, PiecesReply
 from holdfast.api.ports import CommandService
 from holdfast.api.routes.common import ExecId, IdempotencyKey, SessionId, failures
 from holdfast.api.sse import Event, EventStream
-from holdfast.sessions.follow import Attached, Chunk
+from holdfast.sessions.use.follow import Attached, Chunk
 
 EVENTS: dict[int | str, dict[str, Any]] = {
     200: {

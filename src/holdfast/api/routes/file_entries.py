@@ -25,7 +25,7 @@ from holdfast.api.file_paths import QueryPath, QueryPattern, from_cursor
 from holdfast.api.file_ports import FileService
 from holdfast.api.routes.common import SessionId, failures, reply
 from holdfast.api.sse import Event, EventStream
-from holdfast.sessions.file_types import Kind, Search
+from holdfast.sessions.use.file_types import Kind, Search
 
 DEFAULT_PAGE = 1000
 MAX_PAGE = 5000

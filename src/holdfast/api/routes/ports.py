@@ -16,7 +16,7 @@ from holdfast.api.websockets import accepted
 from holdfast.concurrency import seen
 from holdfast.errors import BadInput
 from holdfast.link.link import Stream
-from holdfast.sessions.ports import Listening, Ports
+from holdfast.sessions.use.ports import Listening, Ports
 
 CHUNK = 1 << 16
 MOST_TEXT = 100

@@ -27,8 +27,8 @@ from holdfast.api.routes.common import IdempotencyKey, ProcessId, SessionId, fai
 from holdfast.api.routes.exec_streams import EVENTS, LastEventId, Offset, where_to_begin
 from holdfast.api.sse import Event, EventStream
 from holdfast.errors import BadInput
-from holdfast.sessions.follow import Attached, Chunk
-from holdfast.sessions.processes import Processes
+from holdfast.sessions.use.follow import Attached, Chunk
+from holdfast.sessions.use.processes import Processes
 
 RAW = "application/octet-stream"
 _INPUT_BODY: dict[str, Any] = {

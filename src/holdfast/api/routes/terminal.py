@@ -19,8 +19,8 @@ from holdfast.api.routes.common import checked_session_id
 from holdfast.api.websockets import accepted
 from holdfast.concurrency import seen
 from holdfast.errors import BadInput
-from holdfast.sessions.follow import Attached, Chunk
-from holdfast.sessions.processes import Attachment, Processes, ProcessRequest, ProcessView, TerminalSize
+from holdfast.sessions.use.follow import Attached, Chunk
+from holdfast.sessions.use.processes import Attachment, Processes, ProcessRequest, ProcessView, TerminalSize
 
 MOST_TEXT = 1000
 """Characters of a text message: all that is longer is binary."""

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from holdfast.broker.models.visit import Handler, Visit, json_error
 from holdfast.link.link import Link
-from holdfast.sessions.network import NetworkPolicy
+from holdfast.sessions.network.policy import NetworkPolicy
 from holdfast.sessions.spec import SessionSpec
 from holdfast.vocabulary.models import PORT
 

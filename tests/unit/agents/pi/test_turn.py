@@ -10,8 +10,8 @@ from holdfast.agents.base import START, Cursor, Place, Sandbox, Told
 from holdfast.agents.pi.turn import Turn
 from holdfast.agents.supervisor import Delivery, Found, Supervisor
 from holdfast.errors import AgentDown, AgentFailed, FileMissing, ProcessNotFound
-from holdfast.sessions.follow import Attached, Chunk
-from holdfast.sessions.processes import ProcessView
+from holdfast.sessions.use.follow import Attached, Chunk
+from holdfast.sessions.use.processes import ProcessView
 from holdfast.vocabulary.turn_events import Kind
 
 pytestmark = pytest.mark.anyio

@@ -18,8 +18,8 @@ from holdfast.errors import AgentDown, ProcessNotFound
 from holdfast.protocol.messages import BROKE as BROKE_OFF
 from holdfast.protocol.messages import CUT as CUT_OFF
 from holdfast.protocol.messages import STDERR, STDOUT
-from holdfast.sessions.follow import Attached, Chunk
-from holdfast.sessions.processes import ProcessView
+from holdfast.sessions.use.follow import Attached, Chunk
+from holdfast.sessions.use.processes import ProcessView
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,7 @@ import json
 from holdfast.agents.supervisor.lines import BROKE, CUT, WENT_ON, Line, Lines
 from holdfast.protocol import messages
 from holdfast.protocol.messages import STDERR, STDOUT
-from holdfast.sessions.follow import Chunk
+from holdfast.sessions.use.follow import Chunk
 
 OUTPUT = b'{"a": 1}\nnoise\n[1]\n{"b": "\xc3\xa9"}\n{"c"'
 

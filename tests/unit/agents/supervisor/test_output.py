@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.agents.supervisor.output import or_silence
 from holdfast.errors import AgentDown
-from holdfast.sessions.follow import Attached
+from holdfast.sessions.use.follow import Attached
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from holdfast.agents.base import Place, Sandbox
 from holdfast.agents.supervisor.launch import Launch
 from holdfast.agents.supervisor.supervisor import Found, Supervisor
 from holdfast.errors import AgentDown
-from holdfast.sessions.processes import ProcessView
+from holdfast.sessions.use.processes import ProcessView
 from holdfast.vocabulary.models import channel_tag
 
 pytestmark = pytest.mark.anyio

@@ -14,22 +14,22 @@ import structlog
 from holdfast.callers.types import Caller
 from holdfast.drivers.base import Driver
 from holdfast.errors import HoldfastError, SnapshotNotFound, Unavailable
-from holdfast.sessions.captures import USABLE, Captures
-from holdfast.sessions.event_kinds import Kind
+from holdfast.sessions.copies.captures import USABLE, Captures
+from holdfast.sessions.copies.names import check_name
+from holdfast.sessions.create.origins import FORGET
 from holdfast.sessions.ids import fork_id_for, new_snapshot_id, session_of_fork
 from holdfast.sessions.lifecycle import told_of
 from holdfast.sessions.live import Clock
 from holdfast.sessions.machine import Status
-from holdfast.sessions.marks import Marks
-from holdfast.sessions.names import check_name
 from holdfast.sessions.operations import Operations, reporting
-from holdfast.sessions.origins import FORGET
 from holdfast.sessions.refusals import unusable
-from holdfast.sessions.room import Room
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.spec import SessionSpec
-from holdfast.sessions.strays import Strays, mark_of_snapshot
+from holdfast.sessions.telling.event_kinds import Kind
 from holdfast.sessions.types import SnapshotKind, SnapshotStatus, SnapshotView
+from holdfast.sessions.watch.marks import Marks
+from holdfast.sessions.watch.room import Room
+from holdfast.sessions.watch.strays import Strays, mark_of_snapshot
 from holdfast.store import Note, SessionRow, SessionStore, SnapshotRow, SnapshotStore, spending
 
 log = structlog.get_logger(__name__)

@@ -12,7 +12,7 @@ from pathlib import Path
 import structlog
 
 from holdfast.errors import DiskFull
-from holdfast.sessions.metrics import SessionMetrics
+from holdfast.sessions.telling.metrics import SessionMetrics
 
 log = structlog.get_logger(__name__)
 

@@ -17,18 +17,18 @@ import structlog
 
 from holdfast.drivers.base import Driver, SandboxInfo, SandboxState
 from holdfast.errors import Conflict, SandboxNotFound, SessionNotFound, StrayNotFound, WrongState
-from holdfast.sessions.captures import Captures
-from holdfast.sessions.event_kinds import Kind
+from holdfast.sessions.copies.captures import Captures
 from holdfast.sessions.lifecycle import Lifecycle, mark_of
 from holdfast.sessions.live import Clock
 from holdfast.sessions.machine import LIVE, Reason, Status
-from holdfast.sessions.marks import Mark, Marks
-from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.operations import Operations
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.sleep import Sleep
 from holdfast.sessions.spec import SessionSpec
+from holdfast.sessions.telling.event_kinds import Kind
+from holdfast.sessions.telling.metrics import SessionMetrics
 from holdfast.sessions.types import SnapshotStatus, StrayKind, StrayView
+from holdfast.sessions.watch.marks import Mark, Marks
 from holdfast.store import SessionRow, SessionStore, SnapshotRow, SnapshotStore, Wish, WorkspaceRow, WorkspaceStore
 
 log = structlog.get_logger(__name__)

@@ -11,9 +11,9 @@ from holdfast.link.link import Link
 from holdfast.link.streams import send_frame
 from holdfast.protocol import frames
 from holdfast.protocol.messages import MOST_SEGMENTS
-from holdfast.sessions.follow import Attached, Chunk, End, follow
 from holdfast.sessions.ids import new_process_id, process_id_for
 from holdfast.sessions.live import Clock, Usable, in_use
+from holdfast.sessions.use.follow import Attached, Chunk, End, follow
 
 CALL_SECONDS = 30.0
 INPUT_SECONDS = 60.0

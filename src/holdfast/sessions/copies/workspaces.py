@@ -8,10 +8,10 @@ import structlog
 
 from holdfast.callers.types import Caller
 from holdfast.drivers.base import Driver
-from holdfast.sessions.marks import Marks
 from holdfast.sessions.operations import Operations, reporting
-from holdfast.sessions.strays import Strays, mark_of_workspace
 from holdfast.sessions.types import WorkspaceView
+from holdfast.sessions.watch.marks import Marks
+from holdfast.sessions.watch.strays import Strays, mark_of_workspace
 from holdfast.store import WorkspaceRow, WorkspaceStore, spending
 
 log = structlog.get_logger(__name__)

@@ -30,7 +30,7 @@ from holdfast.sessions.live import LiveSessions
 from holdfast.sessions.machine import LIVE, Reason, Status
 from holdfast.sessions.operations import Operations
 from holdfast.sessions.sleep import Sleep
-from holdfast.sessions.strays import Strays
+from holdfast.sessions.watch.strays import Strays
 from holdfast.store import SessionRow, SessionStore
 
 log = structlog.get_logger(__name__)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from holdfast.errors import BadInput
 from holdfast.link.link import Link
-from holdfast.sessions.network import NetworkPolicy
+from holdfast.sessions.network.policy import NetworkPolicy
 from holdfast.sessions.spec import SessionSpec
 
 

@@ -2,18 +2,18 @@
 
 from holdfast.callers.types import Caller
 from holdfast.errors import CreateFailed
-from holdfast.sessions.captures import USABLE, Captures
-from holdfast.sessions.event_kinds import Kind
+from holdfast.sessions.copies.captures import USABLE, Captures
+from holdfast.sessions.create.planning import Planning
 from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.machine import Reason, Status
-from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.operations import Operations
-from holdfast.sessions.planning import Planning
-from holdfast.sessions.pool_keeper import PoolKeeper
-from holdfast.sessions.reconciler import Reconciler
+from holdfast.sessions.pool.keeper import PoolKeeper
 from holdfast.sessions.refusals import unusable
 from holdfast.sessions.settings import SessionSettings
+from holdfast.sessions.telling.event_kinds import Kind
+from holdfast.sessions.telling.metrics import SessionMetrics
 from holdfast.sessions.types import CreateRequest, ForkRequest
+from holdfast.sessions.watch.reconciler import Reconciler
 from holdfast.store import SessionRow, SessionStore, SnapshotStore
 
 _ON_THE_WAY = (Status.CREATING, Status.PAUSING, Status.RESUMING)

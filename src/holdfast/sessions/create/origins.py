@@ -12,10 +12,10 @@ import structlog
 from holdfast.errors import HoldfastError
 from holdfast.link.link import Link
 from holdfast.protocol import frames
-from holdfast.sessions.captures import Captures
+from holdfast.sessions.copies.captures import Captures
+from holdfast.sessions.create.origin import Origin, Restored
 from holdfast.sessions.ids import fork_id_for
 from holdfast.sessions.operations import Operations, reporting
-from holdfast.sessions.origin import Origin, Restored
 from holdfast.sessions.sleep import SHELL_SECONDS, Sleep
 from holdfast.sessions.spec import SessionSpec
 from holdfast.sessions.types import DEFAULT_SHELL, SnapshotKind

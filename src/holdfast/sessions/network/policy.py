@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from holdfast.drivers.base import Network
 from holdfast.errors import BadInput
-from holdfast.sessions.host_pattern import HostPattern
+from holdfast.sessions.network.host_pattern import HostPattern
 
 MAX_PATTERNS = 256
 MAX_PATTERN = 300

@@ -14,12 +14,12 @@ import structlog
 
 from holdfast.errors import HoldfastError, IdempotencyMismatch, TooManySessions, UnknownImage
 from holdfast.sessions.lifecycle import Lifecycle
-from holdfast.sessions.metrics import SessionMetrics
 from holdfast.sessions.operations import Operations
-from holdfast.sessions.pool import Pool, Ready
+from holdfast.sessions.pool.pool import Pool, Ready
+from holdfast.sessions.pool.warmth import Borrowed, Warmer
 from holdfast.sessions.spec import SessionSpec
+from holdfast.sessions.telling.metrics import SessionMetrics
 from holdfast.sessions.types import CreateRequest
-from holdfast.sessions.warmth import Borrowed, Warmer
 from holdfast.store import SessionRow
 
 log = structlog.get_logger(__name__)

@@ -6,15 +6,15 @@ from collections.abc import AsyncGenerator, Callable
 import structlog
 
 from holdfast.errors import BadInput, HoldfastError
-from holdfast.sessions import calls
-from holdfast.sessions.follow import Attached, Chunk, End, follow
 from holdfast.sessions.ids import exec_id_for, new_exec_id
 from holdfast.sessions.live import Clock, LiveSession, Usable, in_use
-from holdfast.sessions.oom import judged
 from holdfast.sessions.operations import Operations
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.spec import choose_timeout
 from holdfast.sessions.types import DEFAULT_SHELL, ExecRequest, ExecResult
+from holdfast.sessions.use import calls
+from holdfast.sessions.use.follow import Attached, Chunk, End, follow
+from holdfast.sessions.use.oom import judged
 
 log = structlog.get_logger(__name__)
 

@@ -10,18 +10,18 @@ from holdfast.callers.types import ROOT
 from holdfast.drivers.base import Driver, Limits
 from holdfast.errors import BadInput, DriverUnsupported
 from holdfast.images.store import ImageStore
-from holdfast.sessions.captures import Captures
+from holdfast.sessions.copies.captures import Captures
+from holdfast.sessions.copies.names import check_name
+from holdfast.sessions.create.limits import choose_limits
 from holdfast.sessions.ids import new_session_id, new_workspace_id
-from holdfast.sessions.limits import choose_limits
 from holdfast.sessions.live import Clock
 from holdfast.sessions.machine import Status
-from holdfast.sessions.names import check_name
-from holdfast.sessions.network import NetworkPolicy
-from holdfast.sessions.room import Room
+from holdfast.sessions.network.policy import NetworkPolicy
+from holdfast.sessions.network.ways_out import WayOut
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.spec import KEPT_SECONDS, SessionSpec, choose_image, choose_spec, choose_ttl, continued
 from holdfast.sessions.types import CreateRequest, ForkRequest
-from holdfast.sessions.ways_out import WayOut
+from holdfast.sessions.watch.room import Room
 from holdfast.store import SessionRow, SnapshotRow, Wish
 
 _HOME = "/workspace"

@@ -17,9 +17,9 @@ from yarl import URL
 
 from holdfast.errors import HoldfastError
 from holdfast.network.outside import Outside
-from holdfast.sessions.events import EventFeed
 from holdfast.sessions.live import Clock
-from holdfast.sessions.webhook import Webhook, body, headers, retry_seconds
+from holdfast.sessions.telling.events import EventFeed
+from holdfast.sessions.telling.webhook import Webhook, body, headers, retry_seconds
 from holdfast.store import Cursor, EventRow, EventStore, WebhookCursors
 
 log = structlog.get_logger(__name__)

@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaita
 
 from holdfast.errors import BadInput, ProtocolError, TooManyWatches
 from holdfast.protocol import frames
-from holdfast.sessions.file_task import FileTask, natural
-from holdfast.sessions.file_types import Change, Entry, Search, Unpacked
 from holdfast.sessions.live import Clock, LiveSession, in_use
-from holdfast.sessions.room import Room
+from holdfast.sessions.use.file_task import FileTask, natural
+from holdfast.sessions.use.file_types import Change, Entry, Search, Unpacked
+from holdfast.sessions.watch.room import Room
 
 MAX_WATCHES = 32
 """Of one session at a time."""

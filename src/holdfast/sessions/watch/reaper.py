@@ -9,10 +9,10 @@ from holdfast.errors import DiskFull, HoldfastError
 from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.live import Clock, LiveSessions
 from holdfast.sessions.machine import Reason, Status
-from holdfast.sessions.marks import Marks
 from holdfast.sessions.operations import Operations
 from holdfast.sessions.sleep import PausedAs, Sleep
 from holdfast.sessions.spec import SessionSpec
+from holdfast.sessions.watch.marks import Marks
 from holdfast.store import SessionRow, SessionStore
 
 log = structlog.get_logger(__name__)
