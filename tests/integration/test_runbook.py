@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from fakes.key_store import FakeKeyStore
-from holdfast.agents.fake import FakeAgent
+from holdfast.agents.fake.agent import FakeAgent
 from holdfast.callers.ring import KeyRing
 from holdfast.callers.types import Scope
 from holdfast.errors import AgentDown, DriverTransient, HoldfastError, Unavailable

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.agents.fake import FakeAgent
-from holdfast.agents.fake_world import FakeAgentWorld
+from holdfast.agents.fake.agent import FakeAgent
+from holdfast.agents.fake.world import FakeAgentWorld
 from holdfast.store import Store
 from holdfast.threads.books import ThreadBooks
 from holdfast.threads.metrics import ThreadMetrics

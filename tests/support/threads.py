@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast.agents.base import Abilities
-from holdfast.agents.fake import FakeAgent
-from holdfast.agents.fake_world import FakeAgentWorld
+from holdfast.agents.fake.agent import FakeAgent
+from holdfast.agents.fake.world import FakeAgentWorld
 from holdfast.agents.registry import AgentRegistry
 from holdfast.broker.models.accounts import Account
 from holdfast.callers.types import ROOT

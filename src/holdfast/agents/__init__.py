@@ -1,1 +1,5 @@
-"""Coding agents inside sandboxes: one contract, one adapter per way of talking to them."""
+"""Coding agents inside sandboxes: one contract, and one adapter for each way of talking to them.
+
+Read first: ``base`` (the contract), ``registry`` (which agents a daemon offers), ``pi/adapter`` (the default agent).
+Threads import this package; agents know sessions, and nothing of threads.
+"""

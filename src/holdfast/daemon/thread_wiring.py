@@ -85,8 +85,8 @@ def make_transcriber(config: Config) -> Transcriber:
 def make_agents(config: Config, driver: Driver, images: ImageStore | None = None) -> AgentRegistry:
     """Those that the configuration names; in the sandboxes of the fake driver, there is only its fake agent."""
     if driver.name == "fake":
-        from holdfast.agents.fake import FakeAgent
-        from holdfast.agents.fake_world import FakeAgentWorld
+        from holdfast.agents.fake.agent import FakeAgent
+        from holdfast.agents.fake.world import FakeAgentWorld
         from holdfast.drivers.fake.driver import FakeDriver
 
         assert isinstance(driver, FakeDriver)

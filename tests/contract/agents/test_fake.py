@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.agents.base import Agent, Place
 from holdfast.agents.conformance import AgentConformance, Harness
-from holdfast.agents.fake import FakeAgent
-from holdfast.agents.fake_world import FakeAgentWorld
+from holdfast.agents.fake.agent import FakeAgent
+from holdfast.agents.fake.world import FakeAgentWorld
 from holdfast.errors import FileMissing
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.sleep import PausedAs

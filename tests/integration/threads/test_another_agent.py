@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from holdfast.agents.fake import FakeAgent
-from holdfast.agents.fake_world import FakeAgentWorld
+from holdfast.agents.fake.agent import FakeAgent
+from holdfast.agents.fake.world import FakeAgentWorld
 from holdfast.errors import AgentFailed, WrongState
 from holdfast.threads.types import ThreadOptions
 from holdfast.vocabulary.turn_events import Kind

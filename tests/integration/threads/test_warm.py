@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.agents.base import Place
-from holdfast.agents.fake import FakeAgent
+from holdfast.agents.fake.agent import FakeAgent
 from holdfast.callers.ceilings import Ceilings
 from holdfast.callers.types import ROOT
 from holdfast.errors import AgentDown, HoldfastError, TooManySessions

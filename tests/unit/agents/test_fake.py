@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.agents.base import START, Place, Prompt, Told
-from holdfast.agents.fake import FakeAgent
-from holdfast.agents.fake_world import FakeAgentWorld
+from holdfast.agents.fake.agent import FakeAgent
+from holdfast.agents.fake.world import FakeAgentWorld
 from holdfast.errors import (
     AgentDown,
     AgentFailed,

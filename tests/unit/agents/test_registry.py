@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.fake import FakeAgent
-from holdfast.agents.fake_world import FakeAgentWorld
+from holdfast.agents.fake.agent import FakeAgent
+from holdfast.agents.fake.world import FakeAgentWorld
 from holdfast.agents.known import KNOWN
 from holdfast.agents.registry import AgentRegistry
 from holdfast.drivers.fake.driver import FakeWorld

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 from holdfast.agents.base import Abilities, Agent, AgentSessionId, Command, Cursor, Place, Prompt, Said, Told
-from holdfast.agents.fake_world import FakeAgentSession, FakeAgentWorld, FakeHome, FakeTurn
+from holdfast.agents.fake.world import FakeAgentSession, FakeAgentWorld, FakeHome, FakeTurn
 from holdfast.drivers.fake.faults import Faulty
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing
 from holdfast.vocabulary.turn_events import Kind
