@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.broker.models.known import KNOWN
+from holdfast.broker.models.providers.known import KNOWN
 from support.api import body
 from support.daemon import DaemonProcess, unusable_driver
 from support.installed import need_agent

@@ -19,8 +19,8 @@ from holdfast.agents.conformance.harness import Wishes, talk
 from holdfast.agents.conformance.permissions import RULES
 from holdfast.agents.permissions import parse
 from holdfast.agents.supervisor import Patience, Supervisor, breaker, supervisor
-from holdfast.broker.models.broker import ModelBroker
-from holdfast.broker.models.visit import Visit
+from holdfast.broker.door import ModelBroker
+from holdfast.broker.visit import Visit
 from holdfast.callers.types import ROOT
 from holdfast.drivers.base import Limits
 from holdfast.drivers.oci.config import ID_BASE

@@ -12,8 +12,8 @@ from aiohttp import web
 from holdfast.agents.base import Agent, Place
 from holdfast.agents.known import KNOWN
 from holdfast.agents.supervisor import Patience, Supervisor
-from holdfast.broker.models.broker import ModelBroker
-from holdfast.broker.models.visit import Visit
+from holdfast.broker.door import ModelBroker
+from holdfast.broker.visit import Visit
 from holdfast.drivers.base import Limits
 from holdfast.sessions.network.ways_out import WayOut
 from holdfast.vocabulary.models import Model, Wire

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 import aiohttp
 from prometheus_client import CollectorRegistry
 
-from holdfast.broker.models.accounts import Account, Call, Spent
-from holdfast.broker.models.broker import LISTENER, ModelBroker
-from holdfast.broker.models.demo_upstream import DemoUpstream
-from holdfast.broker.models.http_upstream import HttpUpstream
-from holdfast.broker.models.keys import FixedKey
+from holdfast.broker.accounts import Account, Call, Spent
+from holdfast.broker.door import LISTENER, ModelBroker
 from holdfast.broker.models.metrics import ModelMetrics
 from holdfast.broker.models.prices import Price
-from holdfast.broker.models.providers import Catalogue, Kind, Offer, Provider
+from holdfast.broker.models.providers.catalogue import Catalogue, Kind, Offer, Provider
+from holdfast.broker.models.providers.demo import DemoUpstream
+from holdfast.broker.models.providers.http import HttpUpstream
 from holdfast.broker.models.proxy import ModelProxy
 from holdfast.broker.models.settings import ProxySettings
+from holdfast.broker.secrets import FixedKey
 from holdfast.drivers.base import Limits
 from holdfast.link.link import Link
 from holdfast.network.outside import Outside

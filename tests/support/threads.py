@@ -10,7 +10,7 @@ from holdfast.agents.base import Abilities
 from holdfast.agents.fake.agent import FakeAgent
 from holdfast.agents.fake.world import FakeAgentWorld
 from holdfast.agents.registry import AgentRegistry
-from holdfast.broker.models.accounts import Account
+from holdfast.broker.accounts import Account
 from holdfast.callers.types import ROOT
 from holdfast.drivers.fake.driver import FakeDriver
 from holdfast.errors import HoldfastError

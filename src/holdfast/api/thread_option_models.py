@@ -10,7 +10,7 @@ from holdfast.agents.permissions import MOST_RULES
 from holdfast.api.models import TEN_YEARS, AllowOut, LimitsIn, NetworkIn, Seconds
 from holdfast.api.request_model import Request
 from holdfast.api.text import Env, Metadata, Name, Text
-from holdfast.broker.models.accounts import Limits
+from holdfast.broker.accounts import Limits
 from holdfast.threads.briefs import MOST_PROMPT
 from holdfast.threads.types import IdlePolicy, Repo, ThreadOptions
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from holdfast.agents import permissions
-from holdfast.broker.models.accounts import Limits
+from holdfast.broker.accounts import Limits
 from holdfast.daemon.setting_types import Float, Int, Name, json_such_as, split
 from holdfast.errors import BadInput
 

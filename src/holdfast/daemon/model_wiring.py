@@ -8,21 +8,21 @@ from dataclasses import replace
 import structlog
 from prometheus_client import CollectorRegistry
 
+from holdfast.broker.accounts import Books
+from holdfast.broker.door import ModelBroker
 from holdfast.broker.git.environment import PART
 from holdfast.broker.git.proxy import GitProxy
-from holdfast.broker.models.accounts import Books
-from holdfast.broker.models.breaker import BreakerSettings
-from holdfast.broker.models.breaks import Breaks
-from holdfast.broker.models.broker import ModelBroker
-from holdfast.broker.models.demo_upstream import DemoUpstream
-from holdfast.broker.models.http_upstream import HttpUpstream
-from holdfast.broker.models.keys import EnvKey, Key
-from holdfast.broker.models.known import KNOWN
+from holdfast.broker.models.answering.breaks import Breaks
+from holdfast.broker.models.asking.breaker import BreakerSettings
 from holdfast.broker.models.metrics import ModelMetrics
 from holdfast.broker.models.prices import Price
-from holdfast.broker.models.providers import DEMO, WIRES, Catalogue, Kind, Offer, Provider
+from holdfast.broker.models.providers.catalogue import DEMO, WIRES, Catalogue, Kind, Offer, Provider
+from holdfast.broker.models.providers.demo import DemoUpstream
+from holdfast.broker.models.providers.http import HttpUpstream
+from holdfast.broker.models.providers.known import KNOWN
 from holdfast.broker.models.proxy import ModelProxy
 from holdfast.broker.models.settings import ProxySettings
+from holdfast.broker.secrets import EnvKey, Key
 from holdfast.daemon.config import Config
 from holdfast.daemon.git_setting import git_settings
 from holdfast.daemon.provider_config import KeyConfig, ModelConfig, PriceConfig, ProviderConfig

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
-from holdfast.broker.models.keys import CommandKey, EnvKey, FileKey, Key
-from holdfast.broker.models.providers import Kind
+from holdfast.broker.models.providers.catalogue import Kind
+from holdfast.broker.secrets import CommandKey, EnvKey, FileKey, Key
 from holdfast.daemon.setting_types import Float, Int, Name, json_such_as, split
 from holdfast.vocabulary.models import Wire
 
@@ -122,7 +122,7 @@ def _not_null(value: object) -> object:
 
 
 def _complete(value: Mapping[str, ProviderConfig] | None) -> Mapping[str, ProviderConfig] | None:
-    from holdfast.broker.models.known import KNOWN
+    from holdfast.broker.models.providers.known import KNOWN
 
     for name, provider in (value or {}).items():
         if name not in KNOWN and (provider.kind is None or provider.base_url is None):

@@ -14,10 +14,10 @@ from prometheus_client import CollectorRegistry
 from holdfast.api.app import create_app
 from holdfast.api.file_links import FileLinks
 from holdfast.api.settings import ApiSettings
-from holdfast.broker.addresses import PrivateHosts
-from holdfast.broker.egress import EgressBroker
-from holdfast.broker.metrics import EgressMetrics
-from holdfast.broker.models.breaks import Breaks
+from holdfast.broker.egress.addresses import PrivateHosts
+from holdfast.broker.egress.egress import EgressBroker
+from holdfast.broker.egress.metrics import EgressMetrics
+from holdfast.broker.models.answering.breaks import Breaks
 from holdfast.callers.ceilings import Ceilings
 from holdfast.callers.ring import KeyRing
 from holdfast.daemon import node

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from holdfast.broker.models.accounts import Account, Call, Spent
+from holdfast.broker.accounts import Account, Call, Spent
 from holdfast.errors import HoldfastError, StaleRow, TurnNotFound, WrongState
 from holdfast.sessions.live import Clock
 from holdfast.store import Store

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from holdfast.agents import permissions
 from holdfast.agents.base import Brief
 from holdfast.agents.permissions import Rule
-from holdfast.broker.models.accounts import Account
+from holdfast.broker.accounts import Account
 from holdfast.errors import BadInput, ConfigError
 from holdfast.images.layout import PATH
 from holdfast.images.names import canonical

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 
-from holdfast.broker.models.accounts import Limits
+from holdfast.broker.accounts import Limits
 from holdfast.callers.ceilings import Ceilings
 from holdfast.sessions.network.policy import NetworkPolicy
 from holdfast.sessions.types import CreateRequest, SleepPolicy

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
-from holdfast.broker.models.accounts import Account, Limits
+from holdfast.broker.accounts import Account, Limits
 from holdfast.store.threads.rows import ThreadRow
 from holdfast.threads import options as kept
 from holdfast.threads.settings import EVERYBODY, AgentDefaults

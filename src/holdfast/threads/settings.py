@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.agents.permissions import Rule
-from holdfast.broker.models.accounts import Limits
+from holdfast.broker.accounts import Limits
 from holdfast.threads.types import IdlePolicy
 
 EVERYBODY = "default"

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from holdfast.broker.models.accounts import Limits
+from holdfast.broker.accounts import Limits
 from holdfast.sessions.network.policy import NetworkPolicy
 from holdfast.store.threads.rows import Line, MessageStatus, Mode, SleepState, TurnState
 from holdfast.store.usage_rows import UsageSum

@@ -10,13 +10,13 @@ from typing import cast
 
 import pytest
 
+from holdfast.broker.accounts import Account
+from holdfast.broker.door import ModelBroker
 from holdfast.broker.git.environment import PART, git_environment
 from holdfast.broker.git.hosts import GitHost, GitSettings
 from holdfast.broker.git.proxy import GitProxy
-from holdfast.broker.models.accounts import Account
-from holdfast.broker.models.broker import ModelBroker
-from holdfast.broker.models.keys import FileKey
 from holdfast.broker.models.no_books import NoBooks
+from holdfast.broker.secrets import FileKey
 from holdfast.callers.types import ROOT
 from holdfast.drivers.oci.config import ID_BASE
 from holdfast.drivers.oci.driver import OciDriver

@@ -9,10 +9,10 @@ from functools import partial
 
 import pytest
 
-from holdfast.broker.models.breaker import BreakerSettings
-from holdfast.broker.models.keys import FixedKey
-from holdfast.broker.models.providers import Kind, Provider
+from holdfast.broker.models.asking.breaker import BreakerSettings
+from holdfast.broker.models.providers.catalogue import Kind, Provider
 from holdfast.broker.models.settings import ProxySettings
+from holdfast.broker.secrets import FixedKey
 from holdfast.vocabulary.models import Wire
 from holdfast.vocabulary.turn_events import Kind as Told
 from support.house import until

@@ -10,11 +10,12 @@ import aiohttp
 import pytest
 import structlog
 
-from holdfast.broker.models import pace, passage, room
-from holdfast.broker.models.accounts import Account, Call, Limits, Spent
-from holdfast.broker.models.keys import FileKey
+from holdfast.broker.accounts import Account, Call, Limits, Spent
+from holdfast.broker.models.answering import passage
+from holdfast.broker.models.intake import pace, room
 from holdfast.broker.models.prices import FREE
-from holdfast.broker.models.providers import Kind, Offer, Provider
+from holdfast.broker.models.providers.catalogue import Kind, Offer, Provider
+from holdfast.broker.secrets import FileKey
 from holdfast.errors import Unavailable
 from holdfast.vocabulary.models import Model, Wire, placeholder
 from support.house import until

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from holdfast.broker.demo import wire_of
+from holdfast.broker.models.answering.reading import Reading
+from holdfast.broker.models.answering.sse import EventSplitter
 from holdfast.broker.models.dialects import DIALECTS
-from holdfast.broker.models.reading import Reading
 from holdfast.broker.models.settings import ProxySettings
-from holdfast.broker.models.sse import EventSplitter
 from holdfast.broker.wires import TONGUES
 from holdfast.broker.wires.deltas import Delta, Reason, gathered
 from holdfast.broker.wires.talk import Call, Image, Message, Result, Role, Talk, Text, Thought, Tool, merged

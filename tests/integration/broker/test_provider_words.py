@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.broker.models.keys import FixedKey
-from holdfast.broker.models.providers import Kind, Provider
+from holdfast.broker.models.providers.catalogue import Kind, Provider
+from holdfast.broker.secrets import FixedKey
 from holdfast.vocabulary.models import Wire
 from support.model_door import ACCOUNT, MemoryBooks, key_of, model_door
 from support.model_server import Garbage, Status, model_server

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from holdfast.broker.models.broker import LISTENER, ModelBroker
-from holdfast.broker.models.visit import Visit
+from holdfast.broker.door import LISTENER, ModelBroker
+from holdfast.broker.visit import Visit
 from holdfast.callers.types import ROOT
 from holdfast.drivers.fake.runner import FakeRunner
 from holdfast.sessions.service import SessionService

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from holdfast.broker import egress as egresses
-from holdfast.broker.addresses import PrivateHosts
-from holdfast.broker.egress import LISTENER, PORT, EgressBroker
-from holdfast.broker.metrics import EgressMetrics
+from holdfast.broker.egress import egress as egresses
+from holdfast.broker.egress.addresses import PrivateHosts
+from holdfast.broker.egress.egress import LISTENER, PORT, EgressBroker
+from holdfast.broker.egress.metrics import EgressMetrics
 from holdfast.callers.types import ROOT
 from holdfast.drivers.base import Capabilities, Network
 from holdfast.drivers.fake.runner import FakeRunner

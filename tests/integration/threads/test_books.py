@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.broker.models.accounts import Account, Books, Call, Limits, Spent, Tokens
+from holdfast.broker.accounts import Account, Books, Call, Limits, Spent, Tokens
 from holdfast.store.usage_rows import UsageSum
 from holdfast.threads.settings import AgentDefaults
 from holdfast.threads.types import ThreadOptions

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.broker.addresses import PrivateHosts, refusal
+from holdfast.broker.egress.addresses import PrivateHosts, refusal
 from holdfast.network.addresses import METADATA, NEVER, Address, is_public
 from holdfast.network.surroundings import is_own
 

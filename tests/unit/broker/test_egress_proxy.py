@@ -11,11 +11,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from holdfast.broker import upstream as upstreams
-from holdfast.broker.addresses import PrivateHosts
-from holdfast.broker.egress_proxy import Deadlines, EgressProxy
-from holdfast.broker.metrics import EgressMetrics
-from holdfast.broker.upstream import Stream, Upstream
+from holdfast.broker.egress import upstream as upstreams
+from holdfast.broker.egress.addresses import PrivateHosts
+from holdfast.broker.egress.metrics import EgressMetrics
+from holdfast.broker.egress.proxy import Deadlines, EgressProxy
+from holdfast.broker.egress.upstream import Stream, Upstream
 from holdfast.network.proxies import Proxies
 from holdfast.sessions.network.host_pattern import Address
 from holdfast.sessions.network.policy import NetworkPolicy

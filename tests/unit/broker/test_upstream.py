@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from holdfast.broker import upstream as upstreams
-from holdfast.broker.addresses import PrivateHosts
-from holdfast.broker.upstream import Refused, Unreachable, Upstream
+from holdfast.broker.egress import upstream as upstreams
+from holdfast.broker.egress.addresses import PrivateHosts
+from holdfast.broker.egress.upstream import Refused, Unreachable, Upstream
 from holdfast.sessions.network.host_pattern import Address, normalised_host
 from holdfast.sessions.network.policy import NetworkPolicy
 

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from holdfast.broker.models.keys import CommandKey, EnvKey, FileKey
+from holdfast.broker.secrets import CommandKey, EnvKey, FileKey
 from holdfast.daemon.config import Config
 from holdfast.daemon.git_setting import git_settings
 

@@ -7,10 +7,10 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from holdfast.broker.models.accounts import Tokens
-from holdfast.broker.models.keys import CommandKey, EnvKey, FileKey
-from holdfast.broker.models.known import KNOWN
-from holdfast.broker.models.providers import Catalogue, Kind
+from holdfast.broker.accounts import Tokens
+from holdfast.broker.models.providers.catalogue import Catalogue, Kind
+from holdfast.broker.models.providers.known import KNOWN
+from holdfast.broker.secrets import CommandKey, EnvKey, FileKey
 from holdfast.daemon.config import Config
 from holdfast.daemon.model_wiring import make_catalogue
 from holdfast.vocabulary.models import Wire

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.broker.addresses import PrivateHosts, refusal
+from holdfast.broker.egress.addresses import PrivateHosts, refusal
 from holdfast.network import surroundings
 from holdfast.network.addresses import NEVER, closed_blocks
 from holdfast.network.surroundings import Surroundings, neighbourhood

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agents.permissions import parse
-from holdfast.broker.models.accounts import Account
+from holdfast.broker.accounts import Account
 from holdfast.errors import BadInput, ConfigError
 from holdfast.images.layout import PATH
 from holdfast.store.threads.rows import ThreadRow

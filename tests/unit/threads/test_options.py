@@ -1,6 +1,6 @@
 import json
 
-from holdfast.broker.models.accounts import Limits
+from holdfast.broker.accounts import Limits
 from holdfast.sessions.network.policy import NetworkPolicy
 from holdfast.threads import options
 from holdfast.threads.types import IdlePolicy, Repo, ThreadOptions

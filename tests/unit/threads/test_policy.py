@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.broker.models.accounts import Limits
+from holdfast.broker.accounts import Limits
 from holdfast.threads.policy import allowed, is_allowed, preferences, tighter
 from holdfast.threads.settings import AgentDefaults
 from holdfast.threads.types import ThreadOptions

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from holdfast.broker.models.keys import Key
+from holdfast.broker.secrets import Key
 
 
 @dataclass(frozen=True, slots=True)

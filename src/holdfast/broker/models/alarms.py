@@ -4,8 +4,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
-from holdfast.broker.models.accounts import Account, Spent
-from holdfast.broker.models.windows import Windows
+from holdfast.broker.accounts import Account, Spent
+from holdfast.broker.models.limits.windows import Windows
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 SHARES = (0.8, 1.0)

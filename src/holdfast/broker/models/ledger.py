@@ -8,10 +8,10 @@ from collections.abc import Coroutine, Sequence
 
 import structlog
 
-from holdfast.broker.models.accounts import Account, Books, Call
+from holdfast.broker.accounts import Account, Books, Call
 from holdfast.broker.models.alarms import Alarms
-from holdfast.broker.models.gate import Gate, Refusal, has_budget
-from holdfast.broker.models.holds import Hold
+from holdfast.broker.models.limits.gate import Gate, Refusal, has_budget
+from holdfast.broker.models.limits.holds import Hold
 from holdfast.broker.models.metrics import ModelMetrics
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
 

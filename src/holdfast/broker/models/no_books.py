@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from holdfast.broker.models.accounts import Account, Call, Spent
+from holdfast.broker.accounts import Account, Call, Spent
 from holdfast.vocabulary.turn_events import TurnEvent
 
 

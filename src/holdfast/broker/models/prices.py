@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from holdfast.broker.models.accounts import Tokens
+from holdfast.broker.accounts import Tokens
 
 _MILLION = 1_000_000
 

@@ -14,34 +14,34 @@ from functools import partial
 import structlog
 from aiohttp import web
 
-from holdfast.broker.models import endpoints
-from holdfast.broker.models import headers as passing
-from holdfast.broker.models.accounts import Account, Books
+from holdfast.broker.accounts import Account, Books
 from holdfast.broker.models.alarms import Alarms
-from holdfast.broker.models.attempt import Attempts
-from holdfast.broker.models.breaker import Breaker
-from holdfast.broker.models.breaks import Breaks
-from holdfast.broker.models.candidates import Candidate, candidates
-from holdfast.broker.models.endpoints import Endpoint
-from holdfast.broker.models.failed import Failed
-from holdfast.broker.models.gate import Gate, Refusal
-from holdfast.broker.models.holds import Hold
+from holdfast.broker.models.answering.breaks import Breaks
+from holdfast.broker.models.answering.passage import Passage, canceled_call, failed_call
+from holdfast.broker.models.answering.refusals import give_up, refused
+from holdfast.broker.models.asking.attempt import Attempts
+from holdfast.broker.models.asking.breaker import Breaker
+from holdfast.broker.models.asking.candidates import Candidate, candidates
+from holdfast.broker.models.asking.failed import Failed
+from holdfast.broker.models.asking.opened import Opened
+from holdfast.broker.models.asking.patience import Patience
+from holdfast.broker.models.asking.request_plan import Ask, Put, Puts
+from holdfast.broker.models.intake.intake import Taken, read_question
+from holdfast.broker.models.intake.pace import Pace
+from holdfast.broker.models.intake.question import BadQuestion, Question
+from holdfast.broker.models.intake.room import NoRoom, Room
 from holdfast.broker.models.ledger import Ledger
+from holdfast.broker.models.limits.gate import Gate, Refusal
+from holdfast.broker.models.limits.holds import Hold
 from holdfast.broker.models.metrics import ModelMetrics
-from holdfast.broker.models.opened import Opened
-from holdfast.broker.models.pace import Pace
-from holdfast.broker.models.passage import Passage, canceled_call, failed_call
-from holdfast.broker.models.patience import Patience
 from holdfast.broker.models.prices import FREE
-from holdfast.broker.models.providers import Catalogue, Provider, in_order
-from holdfast.broker.models.put import Ask, Put, Puts
-from holdfast.broker.models.question import BadQuestion, Question
-from holdfast.broker.models.refusals import give_up, refused
-from holdfast.broker.models.room import NoRoom, Room
+from holdfast.broker.models.providers import endpoints
+from holdfast.broker.models.providers import headers as passing
+from holdfast.broker.models.providers.catalogue import Catalogue, Provider, in_order
+from holdfast.broker.models.providers.endpoints import Endpoint
+from holdfast.broker.models.providers.upstream import Upstream
 from holdfast.broker.models.settings import ProxySettings
-from holdfast.broker.models.taken import Taken, read_question
-from holdfast.broker.models.upstream import Upstream
-from holdfast.broker.models.visit import Visit
+from holdfast.broker.visit import Visit
 from holdfast.broker.wires.lacks import CannotCarry
 from holdfast.errors import HoldfastError
 from holdfast.vocabulary.models import Model, Wire

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from holdfast.broker.models.breaker import BreakerSettings
+from holdfast.broker.models.asking.breaker import BreakerSettings
 
 
 @dataclass(frozen=True, slots=True)

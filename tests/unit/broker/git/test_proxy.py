@@ -13,12 +13,12 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from holdfast.broker.accounts import Account
 from holdfast.broker.git.hosts import GitHost, GitSettings
 from holdfast.broker.git.proxy import GitProxy
-from holdfast.broker.models.accounts import Account
-from holdfast.broker.models.keys import EnvKey, FileKey, FixedKey
 from holdfast.broker.models.no_books import NoBooks
-from holdfast.broker.models.visit import Visit
+from holdfast.broker.secrets import EnvKey, FileKey, FixedKey
+from holdfast.broker.visit import Visit
 from holdfast.network.outside import Outside
 from holdfast.network.proxies import Proxies
 from support.certificates import authority

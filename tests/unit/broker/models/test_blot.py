@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.broker.models.blot import Blotter, blotted
+from holdfast.broker.models.answering.redact import Blotter, blotted
 
 pytestmark = pytest.mark.anyio
 

@@ -1,6 +1,6 @@
 """When a provider is left alone, and when it is tried again."""
 
-from holdfast.broker.models.breaker import Breaker, BreakerSettings
+from holdfast.broker.models.asking.breaker import Breaker, BreakerSettings
 
 
 class Clock:

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from holdfast.broker.models.accounts import Account
-from holdfast.broker.models.breaks import Breaks
-from holdfast.broker.models.endpoints import Endpoint, Operation
-from holdfast.broker.models.question import Question
+from holdfast.broker.accounts import Account
+from holdfast.broker.models.answering.breaks import Breaks
+from holdfast.broker.models.intake.question import Question
+from holdfast.broker.models.providers.endpoints import Endpoint, Operation
 from holdfast.errors import ProtocolError
 from holdfast.protocol.messages import BROKE, CUT, WENT_ON
 from holdfast.vocabulary.models import Wire, channel_tag
@@ -63,7 +63,7 @@ async def test_another_channel_another_turn_and_a_title_have_nothing_to_do_with_
 
 @pytest.mark.parametrize("hangs", [False, True])
 async def test_a_runner_that_cannot_be_told_holds_nobody_up(hangs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.broker.models.breaks._TELL_SECONDS", 0.05)
+    monkeypatch.setattr("holdfast.broker.models.answering.breaks._TELL_SECONDS", 0.05)
     breaks = Breaks()
     await breaks.broke("ses_1", ONE, question("a"))  # there are no sessions yet
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.broker.models.accounts import Limits, Spent
-from holdfast.broker.models.gate import Gate, Refusal
-from holdfast.broker.models.holds import Hold
+from holdfast.broker.accounts import Limits, Spent
+from holdfast.broker.models.limits.gate import Gate, Refusal
+from holdfast.broker.models.limits.holds import Hold
 from holdfast.broker.models.prices import Price
 from support.model_door import ACCOUNT, MemoryBooks
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.broker.models import http_upstream
-from holdfast.broker.models.http_upstream import HttpUpstream
-from holdfast.broker.models.providers import Kind, Provider
-from holdfast.broker.models.upstream import Broken, Outgoing, Stale, Unreachable
+from holdfast.broker.models.providers import http
+from holdfast.broker.models.providers.catalogue import Kind, Provider
+from holdfast.broker.models.providers.http import HttpUpstream
+from holdfast.broker.models.providers.upstream import Broken, Outgoing, Stale, Unreachable
 from holdfast.network.outside import Outside
 from holdfast.network.proxies import Proxies
 from support.forward_proxy import forward_proxy
@@ -65,7 +65,7 @@ async def an_upstream(idle_seconds: float = 10.0, proxy: str = "") -> AsyncItera
 
 
 async def test_a_kept_connection_that_is_closed_at_once_was_stale(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_upstream, "STALE_SECONDS", 20.0)
+    monkeypatch.setattr(http, "STALE_SECONDS", 20.0)
     async with provider(GOOD, None) as outgoing, an_upstream() as upstream:
         assert await said(upstream, outgoing) == b"{}"
         with pytest.raises(Stale):
@@ -80,7 +80,7 @@ async def test_a_new_connection_is_never_stale() -> None:
 
 
 async def test_one_that_is_closed_later_may_have_been_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_upstream, "STALE_SECONDS", 0.05)
+    monkeypatch.setattr(http, "STALE_SECONDS", 0.05)
     async with provider(GOOD, 0.2, None) as outgoing, an_upstream() as upstream:
         assert await said(upstream, outgoing) == b"{}"
         with pytest.raises(Unreachable, match="hung up") as caught:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.broker.models.keys import CommandKey, EnvKey, FileKey, KeyMissing
+from holdfast.broker.secrets import CommandKey, EnvKey, FileKey, KeyMissing
 
 pytestmark = pytest.mark.anyio
 

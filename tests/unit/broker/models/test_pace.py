@@ -1,7 +1,7 @@
 """How fast one sandbox may put large questions."""
 
-from holdfast.broker.models import pace
-from holdfast.broker.models.pace import BYTES_PER_SECOND, Pace
+from holdfast.broker.models.intake import pace
+from holdfast.broker.models.intake.pace import BYTES_PER_SECOND, Pace
 
 
 class Clock:

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from holdfast.broker.models import endpoints
-from holdfast.broker.models.endpoints import Operation
-from holdfast.broker.models.providers import WIRES, Kind, Provider
-from holdfast.broker.models.question import BadQuestion, Question
+from holdfast.broker.models.intake.question import BadQuestion, Question
+from holdfast.broker.models.providers import endpoints
+from holdfast.broker.models.providers.catalogue import WIRES, Kind, Provider
+from holdfast.broker.models.providers.endpoints import Operation
 from holdfast.vocabulary.models import Wire
 
 

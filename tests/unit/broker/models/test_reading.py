@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from holdfast.broker.models.accounts import Tokens
+from holdfast.broker.accounts import Tokens
+from holdfast.broker.models.answering.reading import Reading
 from holdfast.broker.models.dialects import DIALECTS
-from holdfast.broker.models.reading import Reading
 from holdfast.vocabulary.models import Wire
 
 

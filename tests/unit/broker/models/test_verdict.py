@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from holdfast.broker.models import verdict
+from holdfast.broker.models.providers import verdict
 
 _REASON = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.broker.models import weight
-from holdfast.broker.models.weight import MOST_PARTS, TooHeavy, parts_of
+from holdfast.broker.models.intake import weight
+from holdfast.broker.models.intake.weight import MOST_PARTS, TooHeavy, parts_of
 
 JSON = st.recursive(
     st.none() | st.integers() | st.text(alphabet='ab"\\,[{'),

@@ -1,9 +1,9 @@
 """Sliding windows, breakers and alarms: what happened in which time."""
 
-from holdfast.broker.models.accounts import Account, Limits, Spent
+from holdfast.broker.accounts import Account, Limits, Spent
 from holdfast.broker.models.alarms import MANY_REFUSALS, QUIET_SECONDS, Alarms
-from holdfast.broker.models.breaker import Breaker, BreakerSettings
-from holdfast.broker.models.windows import Windows
+from holdfast.broker.models.asking.breaker import Breaker, BreakerSettings
+from holdfast.broker.models.limits.windows import Windows
 
 
 class Clock:

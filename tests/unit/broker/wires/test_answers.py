@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_core import from_json
 
+from holdfast.broker.models.answering.reading import Reading
+from holdfast.broker.models.answering.sse import EventSplitter, data_of
+from holdfast.broker.models.answering.translation import Interpreter, Translation, usage_of
 from holdfast.broker.models.dialects import DIALECTS
-from holdfast.broker.models.reading import Reading
-from holdfast.broker.models.sse import EventSplitter, data_of
-from holdfast.broker.models.translation import Interpreter, Translation, usage_of
 from holdfast.broker.wires import TONGUES
 from holdfast.broker.wires.answer import FOREIGN, CannotTell, Head
 from holdfast.broker.wires.deltas import (

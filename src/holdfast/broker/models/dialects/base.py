@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from pydantic_core import from_json
 
-from holdfast.broker.models.reading import Reading
-from holdfast.broker.models.sse import data_of
+from holdfast.broker.models.answering.reading import Reading
+from holdfast.broker.models.answering.sse import data_of
 
 
 class Dialect(ABC):

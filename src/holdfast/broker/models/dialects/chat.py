@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from holdfast.broker.models.answering.reading import Reading, amount, failure, length, number, table, tables
 from holdfast.broker.models.dialects import openai_errors
 from holdfast.broker.models.dialects.base import Dialect, event
-from holdfast.broker.models.reading import Reading, amount, failure, length, number, table, tables
 
 
 class Chat(Dialect):

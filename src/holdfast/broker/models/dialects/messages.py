@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from holdfast.broker.models.answering.reading import Reading, failure, length, number, table
 from holdfast.broker.models.dialects.base import Dialect, event
-from holdfast.broker.models.reading import Reading, failure, length, number, table
 
 _TYPES = {
     400: "invalid_request_error",

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from holdfast.broker.models.answering.reading import Reading, failure, length, number, table
 from holdfast.broker.models.dialects import openai_errors
 from holdfast.broker.models.dialects.base import Dialect, event
-from holdfast.broker.models.reading import Reading, failure, length, number, table
 
 _PROLOGUE = frozenset({"response.created", "response.in_progress", "response.queued"})
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})

@@ -1,0 +1,280 @@
+"""An answer on its way from the provider to the sandbox, piece by piece, as fast as the slower of the two."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from aiohttp import web
+from pydantic_core import from_json
+
+from holdfast.broker.accounts import Account, Call
+from holdfast.broker.models.answering.reading import Reading, characters
+from holdfast.broker.models.asking.candidates import Candidate
+from holdfast.broker.models.asking.failed import Failed
+from holdfast.broker.models.asking.opened import Opened
+from holdfast.broker.models.ledger import Ledger
+from holdfast.broker.models.limits.holds import Hold
+from holdfast.broker.models.providers import headers as passing
+from holdfast.broker.models.providers.endpoints import Endpoint, Operation
+from holdfast.broker.models.providers.upstream import Broken
+
+_READ_BYTES = 4 << 20
+"""Of an answer in one piece: what is longer passes, and is billed by its size."""
+_BIG_BYTES = 256 << 10
+_GOODBYE_SECONDS = 1.0
+_NOTED_SECONDS = 2.0
+"""How often what a stream has cost so far is noted, should its end never be."""
+
+
+class Passage:
+    """Of one answer. ``error`` says afterwards what went wrong, if anything did."""
+
+    def __init__(
+        self,
+        request: web.BaseRequest,
+        opened: Opened,
+        endpoint: Endpoint,
+        account: Account,
+        ledger: Ledger,
+        hold: Hold | None,
+        on_break: Callable[[], Awaitable[None]],
+    ) -> None:
+        """``on_break`` is called before the agent hears that a stream has broken off."""
+        self._request = request
+        self._opened = opened
+        self._endpoint = endpoint
+        self._account = account
+        self._ledger = ledger
+        self._hold = hold
+        self._on_break = on_break
+        self._broke = False
+        self._recorded = False
+        self._noted = time.monotonic()
+        self.error: str | None = None
+
+    async def run(self) -> web.StreamResponse:
+        """Raises ConnectionError where the sandbox, or a document, has broken off. The bill is written in any case."""
+        opened = self._opened
+        reply = opened.reply
+        response = web.StreamResponse(status=reply.status, headers=_headers(opened))
+        try:
+            await response.prepare(self._request)
+            if reply.is_stream and reply.status < 400:
+                await self._stream(response)
+            else:
+                await self._document(response)
+            await response.write_eof()
+        except asyncio.CancelledError:
+            self.error = "canceled"
+            await self._say_goodbye(response)
+            raise
+        except ConnectionError:
+            self.error = self.error or "canceled"
+            raise
+        finally:
+            reply.close()
+            if not self._recorded:
+                self._recorded = True
+                if self._endpoint.is_billed:
+                    self._ledger.cut_off(self._account, self._call(), self._hold, opened.call_id)
+        return response
+
+    # -- streams -----------------------------------------------------------------------------------------------------
+
+    async def _stream(self, response: web.StreamResponse) -> None:
+        opened = self._opened
+        await self._send(response, opened.held)
+        opened.held = []
+        self._note()
+        try:
+            async for chunk in opened.chunks:
+                await self._send(response, opened.take(chunk))
+                self._note()
+            await self._send_rest(response)
+        except Broken as error:
+            self.error = str(error)
+        told = opened.interpreter is not None and opened.interpreter.ended
+        if self.error is None and not opened.reading.finished and opened.reading.failed is None:
+            self.error = "it ended in the middle"
+        if self.error is not None and not opened.reading.finished and not told:
+            # By "server error" Pi knows that it may ask again.
+            what = f"server error: the answer of {opened.candidate.provider.name} broke off: {self.error}"
+            await self._break()
+            await response.write(self._broken(what))
+        self.error = self.error or opened.reading.failed
+        await self._record()
+
+    async def _send(self, response: web.StreamResponse, events: list[bytes]) -> None:
+        if self._opened.reading.complete:  # before the agent can tell anybody that it is done
+            await self._record()
+        if self._opened.reading.failed is not None and not self._opened.reading.finished:
+            await self._break()
+        if events:
+            await response.write(events[0] if len(events) == 1 else b"".join(events))
+
+    async def _send_rest(self, response: web.StreamResponse) -> None:
+        """The last event of a provider who forgets the empty line behind it."""
+        interpreter = self._opened.interpreter
+        rest = self._opened.splitter.end()
+        if rest:
+            told = self._opened.dialect.read_event(rest, self._opened.reading)
+            if interpreter is not None:
+                await self._send(response, interpreter.take(told, self._opened.reading))
+            elif self._opened.reading.finished:
+                await self._send(response, [rest])
+        if interpreter is not None and self._opened.reading.finished:
+            await self._send(response, interpreter.end(self._opened.reading))
+
+    async def _break(self) -> None:
+        if not self._broke:
+            self._broke = True
+            await self._on_break()
+
+    def _broken(self, message: str) -> bytes:
+        return (b"\n\n" if self._opened.splitter.torn else b"") + self._opened.told_in.broken(message)
+
+    async def _say_goodbye(self, response: web.StreamResponse) -> None:
+        """Cancelled, but somebody is still there: it is the daemon that goes. An end without a word looks like one."""
+        transport = self._request.transport
+        if transport is None or transport.is_closing() or not (response.prepared and self._opened.reply.is_stream):
+            return
+        if self._opened.reading.finished:
+            return
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(_GOODBYE_SECONDS):
+                await response.write(self._broken("Holdfast is stopping; ask again"))
+                await response.write_eof()
+
+    # -- documents ---------------------------------------------------------------------------------------------------
+
+    async def _document(self, response: web.StreamResponse) -> None:
+        opened = self._opened
+        kept: list[bytes] | None = []
+        size = 0
+        try:
+            async for chunk in _after(opened):
+                size += len(chunk)
+                if kept is not None:
+                    kept = kept if size <= _READ_BYTES else None
+                if kept is not None:
+                    kept.append(chunk)
+                await response.write(chunk)
+        except Broken as error:
+            self.error = str(error)
+            # A shorter document would be taken for a whole one: only a cut is honest.
+            raise ConnectionResetError from None
+        if opened.reply.status >= 400:
+            self.error = f"HTTP {opened.reply.status}"
+        elif self._endpoint.is_billed:
+            if kept is not None and opened.put.translation is None:  # else it has been read before
+                body = b"".join(kept)
+                if len(body) > _BIG_BYTES:
+                    await asyncio.to_thread(_read, opened, body)
+                else:
+                    _read(opened, body)
+            self._guess(size)
+        await self._record()
+
+    def _guess(self, size: int) -> None:
+        """By its size, for a document that does not say what it cost, or was too long to be looked through."""
+        reading = self._opened.reading
+        reading.begun = True
+        if reading.output is None and not reading.characters and self._endpoint.operation is Operation.ANSWER:
+            reading.characters = min(size, characters(self._opened.most_output))
+
+    # -- the bill ----------------------------------------------------------------------------------------------------
+
+    async def _record(self) -> None:
+        if not self._recorded:
+            self._recorded = True
+            if self._endpoint.is_billed:
+                await self._ledger.ended(self._account, self._call(), self._hold, self._opened.call_id)
+
+    def _note(self) -> None:
+        call_id, now = self._opened.call_id, time.monotonic()
+        if call_id is not None and not self._recorded and now - self._noted >= _NOTED_SECONDS:
+            self._noted = now
+            self._ledger.advance(call_id, self._call())
+
+    def _call(self) -> Call:
+        opened = self._opened
+        return call_of(
+            opened.candidate,
+            opened.reply.status,
+            opened.reading,
+            opened.asked_bytes,
+            first_byte_seconds=opened.first_byte_seconds,
+            seconds=time.monotonic() - opened.since,
+            error=self.error or opened.reading.failed,
+        )
+
+
+def _headers(opened: Opened) -> dict[str, str]:
+    """What the provider says of an answer in its own dialect is not so of the translated one."""
+    if opened.put.translation is None:
+        return passing.answered(opened.reply.headers)
+    kind = "text/event-stream; charset=utf-8" if opened.put.streamed else "application/json"
+    return {"content-type": kind, "cache-control": "no-cache"}
+
+
+async def _after(opened: Opened) -> AsyncIterator[bytes]:
+    """All of it, from the beginning."""
+    for chunk in opened.held:
+        yield chunk
+    async for chunk in opened.chunks:
+        yield chunk
+
+
+def _read(opened: Opened, body: bytes) -> None:
+    try:
+        data = from_json(body)
+    except ValueError:
+        return
+    for one in data if isinstance(data, list) else [data]:  # Gemini's streams, for who does not ask for events
+        if isinstance(one, dict):
+            opened.dialect.read_whole(one, opened.reading)
+
+
+def call_of(
+    candidate: Candidate,
+    status: int,
+    reading: Reading,
+    asked_bytes: int,
+    *,
+    first_byte_seconds: float | None,
+    seconds: float,
+    error: str | None,
+) -> Call:
+    tokens = reading.tokens(asked_bytes)
+    cost = reading.cost_usd
+    if cost is None and candidate.price is not None:
+        cost = candidate.price.cost(tokens, reading.cache_written)
+    return Call(
+        provider=candidate.provider.name,
+        model=candidate.model.name,
+        status=status,
+        tokens=tokens,
+        cost_usd=cost,
+        first_byte_seconds=first_byte_seconds,
+        seconds=seconds,
+        error=error,
+    )
+
+
+def canceled_call(candidate: Candidate, asked_bytes: int, seconds: float) -> Call:
+    """Whoever asked has gone before there was an answer. It was asked all the same, and is paid for."""
+    asked = Reading(begun=True)
+    return call_of(candidate, 0, asked, asked_bytes, first_byte_seconds=None, seconds=seconds, error="canceled")
+
+
+def failed_call(failed: Failed) -> Call:
+    return call_of(
+        failed.candidate,
+        failed.status,
+        Reading(),
+        0,
+        first_byte_seconds=None,
+        seconds=failed.seconds,
+        error=failed.reason,
+    )

@@ -1,0 +1,144 @@
+"""A question as it is put to one candidate: as it came, or in the candidate's own dialect."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from holdfast.broker.models.answering.translation import Translation
+from holdfast.broker.models.asking.candidates import Candidate
+from holdfast.broker.models.intake.question import Question
+from holdfast.broker.models.providers import endpoints
+from holdfast.broker.models.providers.catalogue import Kind
+from holdfast.broker.models.providers.endpoints import Endpoint
+from holdfast.broker.wires import TONGUES
+from holdfast.broker.wires.images import has_images
+from holdfast.broker.wires.lacks import CannotCarry
+from holdfast.broker.wires.shape import written
+from holdfast.broker.wires.talk import Role, Talk
+from holdfast.broker.wires.target import Target
+from holdfast.vocabulary.models import Wire
+
+_BIG_BYTES = 256 << 10
+"""More is translated in a thread."""
+_EVENTS = ("alt", "sse")
+"""How Gemini is asked for a stream of events, and not for one list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a program in a sandbox wants, and in whose name nothing of it was sent yet."""
+
+    endpoint: Endpoint
+    method: str
+    question: Question | None
+    headers: Mapping[str, str]
+    query: Sequence[tuple[str, str]]
+    holds: bool = False
+    """Whether to wait for the first words of a stream, so that it can be asked again if it breaks before."""
+
+    @property
+    def streamed(self) -> bool:
+        return self.question is not None and self.question.streamed
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    ask: Ask
+    candidate: Candidate
+    wire: Wire
+    """In which the candidate is asked, and answers."""
+    path: str
+    query: Sequence[tuple[str, str]]
+    headers: Mapping[str, str]
+    """Without the key."""
+    body: bytes | None
+    hides_bill: bool = False
+    """The usage is asked for by us only: who asks does not expect it."""
+    streamed: bool = False
+    translation: Translation | None = None
+    """None where the candidate speaks as the agent does: its answer is passed on as it is."""
+
+
+class Puts:
+    """Of one question. Each candidate's is made when it is needed, and once."""
+
+    def __init__(self, ask: Ask, asked: Candidate) -> None:
+        self._ask = ask
+        self._asked = asked
+        self._made: dict[str, Put | CannotCarry] = {}
+
+    async def to(self, candidate: Candidate) -> Put:
+        """Raises ``CannotCarry``: this candidate cannot be asked the same."""
+        key = candidate.model.id
+        if key not in self._made:
+            try:
+                self._made[key] = await self._new(candidate)
+            except CannotCarry as why:
+                self._made[key] = why
+        made = self._made[key]
+        if isinstance(made, CannotCarry):
+            raise made
+        return made
+
+    async def can(self, candidate: Candidate) -> bool:
+        try:
+            await self.to(candidate)
+        except CannotCarry:
+            return False
+        return True
+
+    async def _new(self, candidate: Candidate) -> Put:
+        question = self._ask.question
+        is_blind = not candidate.model.images and candidate.model.id != self._asked.model.id
+        if question is not None and is_blind and has_images(question.talk(streamed=False)):
+            raise CannotCarry("images, which it does not see")
+        if not candidate.others or question is None:
+            return _as_it_is(self._ask, candidate)
+        if question.size > _BIG_BYTES:
+            return await asyncio.to_thread(_translated, self._ask, candidate, question)
+        return _translated(self._ask, candidate, question)
+
+
+def _as_it_is(ask: Ask, candidate: Candidate) -> Put:
+    question, model = ask.question, candidate.model.name
+    with_usage = candidate.provider.asks_for_usage
+    body = question.put_to(model, with_usage=with_usage) if question is not None else None
+    hides = question is not None and question.must_ask_for_usage() and with_usage
+    path = ask.endpoint.path_at(candidate.provider, model)
+    return Put(ask, candidate, ask.endpoint.wire, path, ask.query, ask.headers, body, hides, ask.streamed)
+
+
+def _translated(ask: Ask, candidate: Candidate, question: Question) -> Put:
+    wants_events = ask.endpoint.wire is not Wire.GEMINI or _EVENTS in ask.query
+    streamed = ask.streamed and wants_events
+    talk = question.talk(streamed=streamed)
+    _check(talk)
+    provider, model = candidate.provider, candidate.model
+    target = Target(
+        model.name, model.output_tokens, provider.asks_for_usage, provider.kind is Kind.OPENAI, model.images
+    )
+    wire, body = _written(talk, target, candidate.others)
+    endpoint = endpoints.answering(wire, model.name, streamed=streamed)
+    query = [_EVENTS] if endpoint.streams_by_path() else []
+    headers = {"content-type": "application/json", "accept": "text/event-stream" if streamed else "application/json"}
+    translation = Translation(wire, ask.endpoint.wire, model.name, talk.usage_wanted, ask.streamed and not wants_events)
+    path = endpoint.path_at(provider, model.name)
+    return Put(ask, candidate, wire, path, query, headers, body, streamed=streamed, translation=translation)
+
+
+def _check(talk: Talk) -> None:
+    if talk.lacks:
+        raise CannotCarry(", ".join(talk.lacks))
+    if talk.messages and talk.messages[-1].role is Role.MODEL:
+        raise CannotCarry("an answer that was begun for the model, to be gone on with")
+
+
+def _written(talk: Talk, target: Target, wires: Sequence[Wire]) -> tuple[Wire, bytes]:
+    """In the first of these dialects that has words for all of it."""
+    missing: CannotCarry | None = None
+    for wire in wires:
+        try:
+            return wire, written(TONGUES[wire].write(talk, target))
+        except CannotCarry as why:
+            missing = missing or why
+    raise missing or CannotCarry("anything")
