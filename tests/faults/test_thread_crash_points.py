@@ -16,7 +16,7 @@ import pytest
 from holdfast.errors import HoldfastError
 from holdfast.sessions.machine import Status
 from holdfast.sessions.sleep import PausedAs
-from holdfast.threads.warm import POOL
+from holdfast.threads.resolve.warm import POOL
 from holdfast.vocabulary.turn_events import Kind
 from support.crash_points import CuttingFuse
 from support.doomed import doomed

@@ -21,7 +21,7 @@ from holdfast.store import Store
 from holdfast.store.database.engine import parse_url, postgres_engine
 from holdfast.store.tables import sessions
 from holdfast.store.threads.tables import threads
-from holdfast.threads.keys import ThreadRef
+from holdfast.threads.names import ThreadRef
 from holdfast.threads.types import How, Mode
 from holdfast.vocabulary.turn_events import Kind
 from support.hosts import Host, ran, sandboxes

@@ -20,7 +20,7 @@ from holdfast.drivers.fake.faults import Moment
 from holdfast.errors import AgentDown, AgentFailed, HoldfastError, SandboxLost
 from holdfast.sessions.sleep import PausedAs
 from holdfast.store.threads.rows import MessageStatus, Mode
-from holdfast.threads.keys import ThreadRef
+from holdfast.threads.names import ThreadRef
 from support.crash_points import CuttingFuse
 from support.doomed import mortal
 from support.house import tick

@@ -15,7 +15,7 @@ from holdfast.callers.types import Scope
 from holdfast.errors import AgentDown, DriverTransient, HoldfastError, Unavailable
 from holdfast.sessions.machine import Reason, Status
 from holdfast.sessions.sleep import PausedAs
-from holdfast.threads.warm import POOL
+from holdfast.threads.resolve.warm import POOL
 from support.house import DEFAULTS, House, new, open_house, tick
 from support.threads import REF, Street, open_street
 from support.waiting import until

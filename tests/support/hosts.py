@@ -8,7 +8,7 @@ from pathlib import Path
 from holdfast.agents.fake.agent import FakeAgent
 from holdfast.agents.fake.world import FakeAgentWorld
 from holdfast.store import Store
-from holdfast.threads.books import ThreadBooks
+from holdfast.threads.billing.books import ThreadBooks
 from holdfast.threads.metrics import ThreadMetrics
 from holdfast.threads.service import ThreadService
 from holdfast.threads.settings import ThreadSettings

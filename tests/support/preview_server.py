@@ -9,7 +9,7 @@ from typing import Self
 from holdfast.errors import HoldfastError
 from holdfast.sessions.live import Clock
 from holdfast.sessions.service import SessionService
-from holdfast.threads.preview import Preview
+from holdfast.threads.resolve.preview import Preview
 
 SILENCE = -1
 

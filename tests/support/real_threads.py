@@ -34,9 +34,9 @@ from holdfast.sessions.network.ways_out import WayOut
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.telling.metrics import SessionMetrics
 from holdfast.store import Store
-from holdfast.threads.briefs import Briefs
 from holdfast.threads.metrics import ThreadMetrics
-from holdfast.threads.preview import Previews
+from holdfast.threads.resolve.briefs import Briefs
+from holdfast.threads.resolve.preview import Previews
 from holdfast.threads.service import ThreadService
 from holdfast.threads.settings import ThreadSettings
 from holdfast.threads.tools import Tools

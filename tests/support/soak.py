@@ -16,7 +16,7 @@ from pathlib import Path
 
 from holdfast.errors import HoldfastError
 from holdfast.sessions.sleep import PausedAs
-from holdfast.threads.keys import ThreadRef
+from holdfast.threads.names import ThreadRef
 from holdfast.vocabulary.turn_events import Kind
 from support.real_threads import RealDesk, Town, open_town
 from support.soak_journal import Journal

@@ -18,8 +18,8 @@ from holdfast.store.sessions.rows import row_of
 from holdfast.store.tables import sessions
 from holdfast.store.threads import tables, transcript
 from holdfast.store.threads.rows import Line, MessageRow, MessageStatus, Mode, ThreadEventRow, ThreadRow, TurnRow
-from holdfast.threads.keys import ThreadRef
-from holdfast.threads.sandboxes import made_for
+from holdfast.threads.names import ThreadRef
+from holdfast.threads.resolve.sandboxes import made_for
 from holdfast.vocabulary.thread_files import DISPLAY, upload_path
 from holdfast.vocabulary.turn_events import Kind
 from support.threads import Street

@@ -16,16 +16,16 @@ from holdfast.drivers.fake.driver import FakeDriver
 from holdfast.errors import HoldfastError
 from holdfast.sessions.service import SessionService
 from holdfast.store import Store
-from holdfast.threads.books import ThreadBooks
-from holdfast.threads.briefs import Briefs
-from holdfast.threads.keys import ThreadRef
+from holdfast.threads.billing.books import ThreadBooks
+from holdfast.threads.files.voice import NoTranscriber, Transcriber
 from holdfast.threads.metrics import ThreadMetrics
-from holdfast.threads.preview import Previews
+from holdfast.threads.names import ThreadRef
+from holdfast.threads.resolve.briefs import Briefs
+from holdfast.threads.resolve.preview import Previews
 from holdfast.threads.service import ThreadService
 from holdfast.threads.settings import ThreadSettings
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import EventView, MessageView, Mode, NewMessage, TurnView
-from holdfast.threads.voice import NoTranscriber, Transcriber
 from holdfast.vocabulary.models import Model
 from holdfast.vocabulary.turn_events import Kind
 from support.house import DEFAULTS, NODE, House

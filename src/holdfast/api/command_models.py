@@ -9,10 +9,10 @@ from holdfast.api.patterns import COMMAND_NAME
 from holdfast.api.request_model import Request
 from holdfast.api.text import Name, Text
 from holdfast.api.thread_models import Channel, MessageId, TurnId
-from holdfast.threads.commands import Commands
-from holdfast.threads.git_diff import Diff
-from holdfast.threads.keys import DEFAULT_CHANNEL
-from holdfast.threads.offers import Offers
+from holdfast.threads.commands.commands import Commands
+from holdfast.threads.commands.git_diff import Diff
+from holdfast.threads.commands.offers import Offers
+from holdfast.threads.names import DEFAULT_CHANNEL
 from holdfast.threads.service import MAX_TEXT
 from holdfast.threads.types import NewMessage
 

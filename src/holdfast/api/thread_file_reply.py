@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from holdfast.api.file_part_reply import FilePartReply, OpenFile
-from holdfast.threads.keys import ThreadRef
+from holdfast.threads.names import ThreadRef
 from holdfast.threads.service import ThreadService
 
 

@@ -12,7 +12,7 @@ from holdfast.api.sse import Event
 from holdfast.api.text import Name, Text, Timestamp, timestamp
 from holdfast.api.thread_option_models import OptionsIn, OptionsOut
 from holdfast.api.usage_models import UsageOut
-from holdfast.threads.keys import DEFAULT_CHANNEL, MAX_CHANNEL, MAX_MESSAGE_ID
+from holdfast.threads.names import DEFAULT_CHANNEL, MAX_CHANNEL, MAX_MESSAGE_ID
 from holdfast.threads.service import MAX_TEXT
 from holdfast.threads.types import (
     ChannelView,

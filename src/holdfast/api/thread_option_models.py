@@ -11,7 +11,7 @@ from holdfast.api.models import TEN_YEARS, AllowOut, LimitsIn, NetworkIn, Second
 from holdfast.api.request_model import Request
 from holdfast.api.text import Env, Metadata, Name, Text
 from holdfast.broker.accounts import Limits
-from holdfast.threads.briefs import MOST_PROMPT
+from holdfast.threads.resolve.briefs import MOST_PROMPT
 from holdfast.threads.types import IdlePolicy, Repo, ThreadOptions
 
 HIDDEN = "***"

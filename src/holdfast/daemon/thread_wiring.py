@@ -18,14 +18,14 @@ from holdfast.drivers.base import Driver
 from holdfast.images.store import ImageStore
 from holdfast.sessions.service import SessionService
 from holdfast.store import Store
-from holdfast.threads.books import ThreadBooks
-from holdfast.threads.briefs import Briefs, Catalogue, Environments
+from holdfast.threads.billing.books import ThreadBooks
+from holdfast.threads.files.voice import NoTranscriber, Transcriber
 from holdfast.threads.metrics import ThreadMetrics
+from holdfast.threads.resolve.briefs import Briefs, Catalogue, Environments
 from holdfast.threads.service import ThreadService
 from holdfast.threads.settings import AgentDefaults, ThreadSettings
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import IdlePolicy
-from holdfast.threads.voice import NoTranscriber, Transcriber
 
 AGENTS_BIN = Path("/usr/local/lib/holdfast-agents/bin")
 """Where agents are installed on the host; sandboxes of the image ``host`` see them there."""
@@ -77,7 +77,7 @@ def make_transcriber(config: Config) -> Transcriber:
     """What it needs is looked for when somebody speaks: a daemon without it is a daemon all the same."""
     if config.transcription_model is None:
         return NoTranscriber()
-    from holdfast.threads.whisper import Whisper
+    from holdfast.threads.files.whisper import Whisper
 
     return Whisper(config.transcription_model)
 

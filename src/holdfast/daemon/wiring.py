@@ -46,8 +46,8 @@ from holdfast.sessions.telling.webhooks import WebhookMetrics, Webhooks, Webhook
 from holdfast.sessions.types import SleepPolicy
 from holdfast.sessions.watch.room import Room
 from holdfast.store import Store, reserve_for
+from holdfast.threads.resolve.warm import POOL
 from holdfast.threads.service import ThreadService
-from holdfast.threads.warm import POOL
 
 MOST_PIDS = 16384
 """How many processes a session may ask for where ``max_pids`` is not set."""

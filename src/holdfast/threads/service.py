@@ -18,19 +18,20 @@ from holdfast.store.threads.rows import NewMessage as StoredMessage
 from holdfast.store.usage import UsageBy, UsageLine
 from holdfast.store.usage_rows import UsageSum
 from holdfast.threads import options as kept
-from holdfast.threads.books import ThreadBooks
-from holdfast.threads.briefs import Briefs
-from holdfast.threads.commands import ThreadCommands
+from holdfast.threads.billing.books import ThreadBooks
+from holdfast.threads.commands.commands import ThreadCommands
+from holdfast.threads.desk.hosts import Hosts
+from holdfast.threads.desk.office import Office
 from holdfast.threads.feed import Feed
-from holdfast.threads.files import Download, ThreadFileService
-from holdfast.threads.hosts import Hosts
-from holdfast.threads.idle_agents import IdleAgents
-from holdfast.threads.janitor import Janitor
-from holdfast.threads.keys import DEFAULT_CHANNEL, ThreadRef, check_channel, check_message_id
-from holdfast.threads.office import Office
-from holdfast.threads.preview import NoPreviews, PreviewKeeper, Previews
-from holdfast.threads.resolver import Resolver
-from holdfast.threads.sandboxes import Sandboxes
+from holdfast.threads.files.files import Download, ThreadFileService
+from holdfast.threads.janitor.idle_agents import IdleAgents
+from holdfast.threads.janitor.janitor import Janitor
+from holdfast.threads.names import DEFAULT_CHANNEL, ThreadRef, check_channel, check_message_id
+from holdfast.threads.resolve.briefs import Briefs
+from holdfast.threads.resolve.preview import NoPreviews, PreviewKeeper, Previews
+from holdfast.threads.resolve.resolver import Resolver
+from holdfast.threads.resolve.sandboxes import Sandboxes
+from holdfast.threads.resolve.warm import POOL, ThreadWarmer
 from holdfast.threads.tools import Tools, new_id
 from holdfast.threads.types import (
     EventsPage,
@@ -46,7 +47,6 @@ from holdfast.threads.types import (
     TurnView,
 )
 from holdfast.threads.views import message_view, thread_view, turn_view
-from holdfast.threads.warm import POOL, ThreadWarmer
 
 log = structlog.get_logger(__name__)
 

@@ -9,9 +9,9 @@ from holdfast.agents.registry import AgentRegistry
 from holdfast.sessions.live import Clock
 from holdfast.sessions.service import SessionService
 from holdfast.store import Store
+from holdfast.threads.files.voice import NoTranscriber, Transcriber
 from holdfast.threads.metrics import ThreadMetrics
 from holdfast.threads.settings import ThreadSettings
-from holdfast.threads.voice import NoTranscriber, Transcriber
 
 Sleep = Callable[[float], Awaitable[None]]
 

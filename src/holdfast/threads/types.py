@@ -8,7 +8,7 @@ from holdfast.broker.accounts import Limits
 from holdfast.sessions.network.policy import NetworkPolicy
 from holdfast.store.threads.rows import Line, MessageStatus, Mode, SleepState, TurnState
 from holdfast.store.usage_rows import UsageSum
-from holdfast.threads.keys import DEFAULT_CHANNEL
+from holdfast.threads.names import DEFAULT_CHANNEL
 
 __all__ = [
     "ChannelView",

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from holdfast.store.threads.rows import ChannelRow, MessageRow, ThreadFileRow, ThreadRow, TurnRow
 from holdfast.store.usage_rows import UsageSum
 from holdfast.threads import options
-from holdfast.threads.files import view as file_view
+from holdfast.threads.files.files import view as file_view
 from holdfast.threads.types import (
     ChannelView,
     MessageStatus,

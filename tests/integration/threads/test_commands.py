@@ -18,9 +18,9 @@ from holdfast.errors import (
     WrongState,
 )
 from holdfast.store.threads.rows import fresh_after
-from holdfast.threads import command_errands
-from holdfast.threads.git_diff import Diff
-from holdfast.threads.keys import ThreadRef
+from holdfast.threads.commands.git_diff import Diff
+from holdfast.threads.desk import command_errands
+from holdfast.threads.names import ThreadRef
 from holdfast.threads.types import IdlePolicy, MessageView, NewMessage, ThreadOptions
 from holdfast.vocabulary.models import Model, Wire
 from holdfast.vocabulary.turn_events import Kind

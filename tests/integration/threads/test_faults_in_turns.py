@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, HoldfastError, SandboxLost, Unavailable
-from holdfast.threads.resolver import Resolver
+from holdfast.threads.resolve.resolver import Resolver
 from holdfast.vocabulary.turn_events import Kind
 from support.house import until
 from support.threads import REF, Desk, Street, text_of

@@ -7,7 +7,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from holdfast.errors import BadInput, HoldfastError, ThreadNotFound
-from holdfast.threads.keys import ThreadRef
+from holdfast.threads.names import ThreadRef
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
 from support.threads import PATIENCE, REF, Desk, Street
 from support.waiting import until

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast.errors import BadInput, FileMissing, SandboxLost, TooLarge
-from holdfast.threads import files
-from holdfast.threads.keys import ThreadRef
+from holdfast.threads.files import files
+from holdfast.threads.names import ThreadRef
 from holdfast.vocabulary.turn_events import Kind
 from support.house import until
 from support.threads import REF, Desk, Street

@@ -11,8 +11,8 @@ import pytest
 from holdfast.errors import DriverTransient, ThreadNotFound, Unavailable
 from holdfast.sessions.machine import Status
 from holdfast.store.threads.rows import SleepState
-from holdfast.threads import janitor
-from holdfast.threads.keys import ThreadRef
+from holdfast.threads.janitor import janitor
+from holdfast.threads.names import ThreadRef
 from holdfast.threads.types import EventView, How, IdlePolicy, NewMessage, ThreadOptions
 from holdfast.vocabulary.turn_events import Kind
 from support.house import until

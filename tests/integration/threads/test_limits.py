@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.callers.ceilings import Ceilings
 from holdfast.errors import LimitOutOfRange, ThreadNotFound
-from holdfast.threads.keys import ThreadRef
+from holdfast.threads.names import ThreadRef
 from holdfast.threads.types import NewMessage, ThreadOptions
 from support.threads import Street
 

@@ -6,8 +6,8 @@ import pytest
 import structlog
 
 from holdfast.errors import Conflict, HoldfastError, ThreadNotFound, Unavailable, WrongState
-from holdfast.threads.errands import Errands, raised
-from holdfast.threads.turn_run import TurnRun
+from holdfast.threads.desk.errands import Errands, raised
+from holdfast.threads.turns.run import TurnRun
 from holdfast.threads.types import Mode
 from holdfast.vocabulary.turn_events import Kind
 from support.house import until

@@ -20,8 +20,8 @@ from holdfast.errors import (
     WrongState,
 )
 from holdfast.store.threads.rows import MessageRow
-from holdfast.threads.keys import MAX_MESSAGE_ID, check_message_id
-from holdfast.threads.steering import id_again
+from holdfast.threads.names import MAX_MESSAGE_ID, check_message_id
+from holdfast.threads.turns.steering import id_again
 from holdfast.threads.types import MessageStatus, Mode
 from holdfast.vocabulary.turn_events import Kind
 from support.house import until

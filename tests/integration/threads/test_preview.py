@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast.errors import DriverTransient
-from holdfast.threads.preview import Preview
+from holdfast.threads.resolve.preview import Preview
 from holdfast.threads.types import How
 from support.preview_server import SILENCE, PreviewServer
 from support.threads import REF, Desk, Street

@@ -22,7 +22,7 @@ from holdfast.errors import (
 )
 from holdfast.sessions.machine import Status
 from holdfast.sessions.sleep import PausedAs
-from holdfast.threads import repos
+from holdfast.threads.resolve import repos
 from holdfast.threads.types import How, Repo, ThreadOptions
 from holdfast.vocabulary.turn_events import Kind
 from support.house import until

@@ -9,8 +9,8 @@ import pytest
 from holdfast.errors import RepoFailed
 from holdfast.sessions.types import ExecRequest
 from holdfast.sessions.use.processes import ProcessRequest
-from holdfast.threads import repos
-from holdfast.threads.keys import ThreadRef
+from holdfast.threads.names import ThreadRef
+from holdfast.threads.resolve import repos
 from holdfast.threads.types import EventView, How, Repo, ThreadOptions
 from holdfast.vocabulary.turn_events import Kind
 from support.daemon import unusable_driver

@@ -11,7 +11,7 @@ import pytest
 from holdfast.callers.types import ROOT
 from holdfast.sessions.machine import Status
 from holdfast.sessions.sleep import PausedAs
-from holdfast.threads.keys import ThreadRef
+from holdfast.threads.names import ThreadRef
 from holdfast.threads.types import How
 from holdfast.vocabulary.turn_events import Kind
 from support.hosts import Host, ran, sandboxes

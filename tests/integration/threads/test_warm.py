@@ -15,10 +15,10 @@ from holdfast.callers.types import ROOT
 from holdfast.errors import AgentDown, HoldfastError, TooManySessions
 from holdfast.sessions.network.policy import NetworkPolicy
 from holdfast.sessions.types import CreateRequest
-from holdfast.threads.keys import ThreadRef
+from holdfast.threads.names import ThreadRef
+from holdfast.threads.resolve.warm import POOL
 from holdfast.threads.settings import AgentDefaults
 from holdfast.threads.types import How, ThreadOptions
-from holdfast.threads.warm import POOL
 from holdfast.vocabulary.models import Model, Wire
 from support.house import DEFAULTS, tick
 from support.threads import QUICK, REF, Desk, Shelf, Street

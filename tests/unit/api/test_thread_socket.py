@@ -9,7 +9,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from holdfast.api.routes.thread_events import MAX_UNDER_WAY, Conversation
 from holdfast.errors import HoldfastError, ThreadNotFound
-from holdfast.threads.keys import ThreadRef
+from holdfast.threads.names import ThreadRef
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from holdfast.daemon.config import Config, default_state_dir, env_name, load_con
 from holdfast.daemon.wiring import session_ceilings, session_settings
 from holdfast.errors import ConfigError
 from holdfast.sessions.network.policy import NetworkPolicy
-from holdfast.threads.warm import POOL
+from holdfast.threads.resolve.warm import POOL
 
 DOC = Path(__file__).parents[3] / "docs" / "configuration.md"
 

@@ -10,7 +10,7 @@ from holdfast.daemon.wiring import running
 from holdfast.drivers.fake.driver import FakeDriver
 from holdfast.drivers.process import ProcessDriver
 from holdfast.errors import BadInput, ConfigError
-from holdfast.threads.keys import ThreadRef
+from holdfast.threads.names import ThreadRef
 from holdfast.threads.types import How, IdlePolicy, NewMessage
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ import pytest
 from holdfast.runner.tasks.entries import describe
 from holdfast.sessions.use.file_types import Entry
 from holdfast.store.threads.rows import FileKind, ThreadFileRow
-from holdfast.threads.files import _same
+from holdfast.threads.files.files import _same
 
 
 def kept(size: int, at: float) -> ThreadFileRow:

@@ -3,7 +3,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from holdfast.threads.batches import batches
+from holdfast.threads.turns.batches import batches
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -10,9 +10,10 @@ from holdfast.broker.accounts import Account
 from holdfast.errors import BadInput, ConfigError
 from holdfast.images.layout import PATH
 from holdfast.store.threads.rows import ThreadRow
-from holdfast.threads import briefs, options
-from holdfast.threads.briefs import Briefs
-from holdfast.threads.repos import directory_of
+from holdfast.threads import options
+from holdfast.threads.resolve import briefs
+from holdfast.threads.resolve.briefs import Briefs
+from holdfast.threads.resolve.repos import directory_of
 from holdfast.threads.settings import AgentDefaults
 from holdfast.threads.types import Repo, ThreadOptions
 from holdfast.vocabulary.models import Model, Wire

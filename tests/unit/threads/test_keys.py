@@ -2,7 +2,7 @@ import pytest
 
 from holdfast.callers.types import ROOT, Caller, Scope
 from holdfast.errors import BadInput, ThreadNotFound
-from holdfast.threads.keys import ThreadRef, check_channel, check_message_id
+from holdfast.threads.names import ThreadRef, check_channel, check_message_id
 from holdfast.vocabulary.thread_keys import check_key, platform_of
 
 ANN = Caller("key_1", "ann", Scope.USE, "ann", 3)

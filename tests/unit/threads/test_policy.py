@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.broker.accounts import Limits
-from holdfast.threads.policy import allowed, is_allowed, preferences, tighter
+from holdfast.threads.billing.policy import allowed, is_allowed, preferences, tighter
 from holdfast.threads.settings import AgentDefaults
 from holdfast.threads.types import ThreadOptions
 

@@ -1,6 +1,6 @@
 import pytest
 
-from holdfast.threads.preview import stale
+from holdfast.threads.resolve.preview import stale
 
 
 @pytest.mark.parametrize(

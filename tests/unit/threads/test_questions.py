@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from holdfast.errors import AgentDown
-from holdfast.threads.questions import Questions
+from holdfast.threads.turns.questions import Questions
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 pytestmark = pytest.mark.anyio

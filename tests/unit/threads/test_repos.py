@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.threads.repos import complaint_of
+from holdfast.threads.resolve.repos import complaint_of
 
 
 @pytest.mark.parametrize(

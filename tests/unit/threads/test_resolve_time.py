@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.errors import AgentFailed, Unavailable
-from holdfast.threads.resolve_time import ResolveTime
+from holdfast.threads.resolve.deadline import ResolveTime
 
 pytestmark = pytest.mark.anyio
 

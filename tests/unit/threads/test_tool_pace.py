@@ -1,7 +1,7 @@
 """Of a tool's output that is told again and again, the last of what has come together."""
 
 from holdfast.agents.base import Cursor, Told
-from holdfast.threads.tool_pace import condensed
+from holdfast.threads.turns.tool_pace import condensed
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.errors import NotTranscribed
-from holdfast.threads.voice import is_audio, spoken, unheard
+from holdfast.threads.files.voice import is_audio, spoken, unheard
 
 
 @pytest.mark.parametrize(

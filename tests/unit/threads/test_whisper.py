@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import NotTranscribed
-from holdfast.threads import whisper, whisper_child
-from holdfast.threads.voice import NoTranscriber
-from holdfast.threads.whisper import Whisper
+from holdfast.threads.files import whisper, whisper_child
+from holdfast.threads.files.voice import NoTranscriber
+from holdfast.threads.files.whisper import Whisper
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio

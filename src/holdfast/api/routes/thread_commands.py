@@ -19,7 +19,7 @@ from holdfast.api.command_models import (
 from holdfast.api.routes.common import failures, reply
 from holdfast.api.routes.thread_common import BASE, Thread
 from holdfast.api.thread_models import Channel, MessageOut, SentOut, TurnId, TurnOut
-from holdfast.threads.keys import DEFAULT_CHANNEL, ThreadRef
+from holdfast.threads.names import DEFAULT_CHANNEL, ThreadRef
 from holdfast.threads.service import ThreadService
 from holdfast.threads.types import MessageView
 

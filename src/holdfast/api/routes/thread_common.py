@@ -8,7 +8,7 @@ from fastapi import Depends, Path, Query
 from holdfast.api.caller import CallerOf
 from holdfast.api.text import Name
 from holdfast.errors import FileMissing, NotFound, TurnNotFound
-from holdfast.threads.keys import ThreadRef
+from holdfast.threads.names import ThreadRef
 from holdfast.vocabulary.thread_keys import KEY_PATTERN, MAX_KEY
 
 BASE = "/v1/threads/{key}"

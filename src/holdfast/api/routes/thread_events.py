@@ -57,7 +57,7 @@ from holdfast.api.thread_models import (
 from holdfast.api.websockets import accepted
 from holdfast.concurrency import seen
 from holdfast.errors import BadInput, Conflict, HoldfastError, ThreadNotFound
-from holdfast.threads.keys import ThreadRef
+from holdfast.threads.names import ThreadRef
 from holdfast.threads.service import ThreadService
 from holdfast.threads.types import MessageView
 

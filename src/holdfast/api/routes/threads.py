@@ -33,7 +33,7 @@ from holdfast.api.thread_models import (
     TurnOut,
 )
 from holdfast.errors import Forbidden
-from holdfast.threads.keys import DEFAULT_CHANNEL, ThreadRef
+from holdfast.threads.names import DEFAULT_CHANNEL, ThreadRef
 from holdfast.threads.service import ThreadService
 from holdfast.threads.types import MessageStatus, MessageView
 from holdfast.vocabulary.turn_events import Kind

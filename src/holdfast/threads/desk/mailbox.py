@@ -16,14 +16,14 @@ import structlog
 
 from holdfast.errors import Conflict, DiskFull, HoldfastError, StaleRow, ThreadNotFound, Unavailable, WrongState
 from holdfast.store.threads.rows import Lease, MessageRow, Mode, RequestRow, ThreadRow, TurnRow
-from holdfast.threads.errands import Errands
-from holdfast.threads.files import ThreadFileService
-from holdfast.threads.hosts import Hosts
-from holdfast.threads.leases import LeaseKeeper
+from holdfast.threads.desk.errands import Errands
+from holdfast.threads.desk.hosts import Hosts
+from holdfast.threads.desk.leases import LeaseKeeper
+from holdfast.threads.files.files import ThreadFileService
 from holdfast.threads.patience import patiently
-from holdfast.threads.resolver import Attached, Resolver
+from holdfast.threads.resolve.resolver import Attached, Resolver
 from holdfast.threads.tools import Tools, new_id
-from holdfast.threads.turn_run import TurnRun
+from holdfast.threads.turns.run import TurnRun
 from holdfast.threads.types import How, IdlePolicy
 
 log = structlog.get_logger(__name__)

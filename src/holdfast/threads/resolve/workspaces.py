@@ -13,8 +13,8 @@ from holdfast.agents.base import Place
 from holdfast.errors import FileMissing, RepoFailed
 from holdfast.store.threads.rows import Lease, ThreadRow
 from holdfast.threads import options as kept
-from holdfast.threads import repos
-from holdfast.threads.sandboxes import Ready
+from holdfast.threads.resolve import repos
+from holdfast.threads.resolve.sandboxes import Ready
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import Repo
 from holdfast.vocabulary.thread_files import DISPLAY

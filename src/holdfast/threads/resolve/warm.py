@@ -25,9 +25,9 @@ from holdfast.errors import AgentError, BadInput
 from holdfast.sessions.pool.warmth import PooledSandbox
 from holdfast.sessions.types import CreateRequest
 from holdfast.threads import options
-from holdfast.threads.briefs import Briefs
-from holdfast.threads.keys import DEFAULT_CHANNEL
-from holdfast.threads.offers import new_thread
+from holdfast.threads.commands.offers import new_thread
+from holdfast.threads.names import DEFAULT_CHANNEL
+from holdfast.threads.resolve.briefs import Briefs
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import ThreadOptions
 

@@ -16,9 +16,9 @@ from holdfast.store import Store
 from holdfast.store.threads.rows import Lease
 from holdfast.store.usage import day_of
 from holdfast.store.usage_rows import UsageRow
-from holdfast.threads.keys import DEFAULT_CHANNEL
+from holdfast.threads.billing.policy import account_of
+from holdfast.threads.names import DEFAULT_CHANNEL
 from holdfast.threads.patience import patiently
-from holdfast.threads.policy import account_of
 from holdfast.threads.settings import AgentDefaults
 from holdfast.threads.tools import new_id
 from holdfast.vocabulary.models import channel_tag

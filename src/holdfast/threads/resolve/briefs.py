@@ -22,12 +22,12 @@ from holdfast.images.layout import PATH
 from holdfast.images.names import canonical
 from holdfast.store.threads.rows import ThreadRow
 from holdfast.threads import options as kept
-from holdfast.threads.keys import DEFAULT_CHANNEL
-from holdfast.threads.policy import account_of, is_allowed
-from holdfast.threads.repos import WORKSPACE, check_repo, directory_of, shown
+from holdfast.threads.billing.policy import account_of, is_allowed
+from holdfast.threads.names import DEFAULT_CHANNEL
+from holdfast.threads.resolve.repos import WORKSPACE, check_repo, directory_of, shown
+from holdfast.threads.resolve.workspaces import workdir_of
 from holdfast.threads.settings import AgentDefaults
 from holdfast.threads.types import Repo, ThreadOptions
-from holdfast.threads.workspaces import workdir_of
 from holdfast.vocabulary.models import Model
 
 MOST_PROMPT: Final = 100_000
@@ -207,4 +207,4 @@ class _Texts:
 
 
 def _house_rules() -> str:
-    return importlib.resources.files("holdfast.threads").joinpath(_HOUSE).read_text("utf-8")
+    return importlib.resources.files("holdfast.threads.resolve").joinpath(_HOUSE).read_text("utf-8")

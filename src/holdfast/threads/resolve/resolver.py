@@ -34,15 +34,15 @@ from holdfast.errors import (
     ThreadNotFound,
 )
 from holdfast.store.threads.rows import ChannelChange, ChannelRow, Lease, SleepState, ThreadChange, ThreadRow
-from holdfast.threads.briefs import Briefs
-from holdfast.threads.preview import PreviewKeeper
-from holdfast.threads.resolve_time import ResolveTime
-from holdfast.threads.sandboxes import GONE, Ready, Sandboxes, resolved
-from holdfast.threads.sleeps import slept
+from holdfast.threads.janitor.sleeps import slept
+from holdfast.threads.resolve.briefs import Briefs
+from holdfast.threads.resolve.deadline import ResolveTime
+from holdfast.threads.resolve.preview import PreviewKeeper
+from holdfast.threads.resolve.sandboxes import GONE, Ready, Sandboxes, resolved
+from holdfast.threads.resolve.transcript import history
+from holdfast.threads.resolve.workspaces import Workspaces
 from holdfast.threads.tools import Tools
-from holdfast.threads.transcript import history
 from holdfast.threads.types import How
-from holdfast.threads.workspaces import Workspaces
 from holdfast.vocabulary.turn_events import TurnEvent
 
 log = structlog.get_logger(__name__)

@@ -13,7 +13,7 @@ from holdfast.agents.base import Cursor
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, HoldfastError
 from holdfast.store.threads.rows import TurnRow, TurnState
 from holdfast.threads.patience import patiently
-from holdfast.threads.resolver import Attached
+from holdfast.threads.resolve.resolver import Attached
 from holdfast.threads.tools import Tools
 from holdfast.vocabulary.turn_events import Kind, StopReason
 

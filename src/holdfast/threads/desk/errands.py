@@ -33,17 +33,17 @@ from holdfast.sessions.sleep import PausedAs
 from holdfast.store.database.reserve import spending
 from holdfast.store.threads.rows import RequestRow, SleepState, ThreadChange, ThreadRow, TurnRow, TurnState
 from holdfast.threads import options
-from holdfast.threads.command_errands import CommandErrands, refuse_running
+from holdfast.threads.desk.command_errands import CommandErrands, refuse_running
+from holdfast.threads.janitor.sleeps import slept
 from holdfast.threads.patience import patiently
-from holdfast.threads.resolver import Attached
-from holdfast.threads.sandboxes import GONE
-from holdfast.threads.sleeps import slept
+from holdfast.threads.resolve.resolver import Attached
+from holdfast.threads.resolve.sandboxes import GONE
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import IdlePolicy
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 if TYPE_CHECKING:
-    from holdfast.threads.mailbox import Mailbox
+    from holdfast.threads.desk.mailbox import Mailbox
 
 log = structlog.get_logger(__name__)
 

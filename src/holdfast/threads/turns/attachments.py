@@ -9,11 +9,11 @@ import structlog
 
 from holdfast.errors import FileMissing, NotTranscribed
 from holdfast.store.threads.rows import Lease
-from holdfast.threads.files import ThreadFileService
+from holdfast.threads.files.files import ThreadFileService
+from holdfast.threads.files.voice import is_audio, spoken, unheard
 from holdfast.threads.patience import patiently
 from holdfast.threads.tools import Tools
-from holdfast.threads.turn_end import error_event
-from holdfast.threads.voice import is_audio, spoken, unheard
+from holdfast.threads.turns.end import error_event
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 log = structlog.get_logger(__name__)

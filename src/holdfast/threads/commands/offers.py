@@ -7,7 +7,7 @@ from holdfast.agents.registry import AgentRegistry
 from holdfast.errors import BadInput
 from holdfast.store.threads.rows import ThreadRow
 from holdfast.threads import options
-from holdfast.threads.briefs import Briefs
+from holdfast.threads.resolve.briefs import Briefs
 from holdfast.vocabulary.models import Model
 
 _MOST_NAMED = 20

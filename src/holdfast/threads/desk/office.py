@@ -8,11 +8,11 @@ import structlog
 
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.store.threads.rows import Lease, ThreadRow
-from holdfast.threads.errands import Errands, raised
-from holdfast.threads.files import ThreadFileService
-from holdfast.threads.hosts import Hosts
-from holdfast.threads.mailbox import Elsewhere, Errand, Left, Mailbox
-from holdfast.threads.resolver import Resolver
+from holdfast.threads.desk.errands import Errands, raised
+from holdfast.threads.desk.hosts import Hosts
+from holdfast.threads.desk.mailbox import Elsewhere, Errand, Left, Mailbox
+from holdfast.threads.files.files import ThreadFileService
+from holdfast.threads.resolve.resolver import Resolver
 from holdfast.threads.tools import Tools, new_id
 
 log = structlog.get_logger(__name__)

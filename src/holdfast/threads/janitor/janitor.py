@@ -17,14 +17,14 @@ from holdfast.store import SessionRow
 from holdfast.store.threads.leases import Idle
 from holdfast.store.threads.rows import SleepState, ThreadRow
 from holdfast.threads import options
-from holdfast.threads.errands import destroy, put_to_sleep
-from holdfast.threads.files import ThreadFileService
-from holdfast.threads.hosts import Hosts
-from holdfast.threads.idle_agents import IdleAgents
-from holdfast.threads.quota import prune_all
-from holdfast.threads.sandboxes import Sandboxes, made_for
-from holdfast.threads.sleeps import slept
+from holdfast.threads.desk.errands import destroy, put_to_sleep
+from holdfast.threads.desk.hosts import Hosts
+from holdfast.threads.files.files import ThreadFileService
+from holdfast.threads.janitor.idle_agents import IdleAgents
+from holdfast.threads.janitor.sleeps import slept
+from holdfast.threads.resolve.sandboxes import Sandboxes, made_for
 from holdfast.threads.tools import Tools
+from holdfast.threads.turns.quota import prune_all
 from holdfast.threads.types import IdlePolicy
 
 log = structlog.get_logger(__name__)

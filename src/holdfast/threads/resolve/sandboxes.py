@@ -35,9 +35,9 @@ from holdfast.sessions.types import SessionView
 from holdfast.store import SessionRow
 from holdfast.store.threads.rows import Lease, ThreadRow
 from holdfast.threads import options
-from holdfast.threads.hosts import Hosts
-from holdfast.threads.keys import DEFAULT_CHANNEL
-from holdfast.threads.resolve_time import ResolveTime
+from holdfast.threads.desk.hosts import Hosts
+from holdfast.threads.names import DEFAULT_CHANNEL
+from holdfast.threads.resolve.deadline import ResolveTime
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import How
 from holdfast.vocabulary.turn_events import Kind, TurnEvent

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from holdfast.agents.base import Command
 from holdfast.errors import BadInput, NotFound, WrongState
 from holdfast.store.threads.rows import ThreadRow
-from holdfast.threads import review
-from holdfast.threads.briefs import Briefs
-from holdfast.threads.git_diff import Diff
-from holdfast.threads.keys import DEFAULT_CHANNEL, ThreadRef, check_channel, check_message_id
-from holdfast.threads.offers import Offers, check, new_thread, offers_of
-from holdfast.threads.office import Office
+from holdfast.threads.commands import review
+from holdfast.threads.commands.git_diff import Diff
+from holdfast.threads.commands.offers import Offers, check, new_thread, offers_of
+from holdfast.threads.desk.office import Office
+from holdfast.threads.names import DEFAULT_CHANNEL, ThreadRef, check_channel, check_message_id
+from holdfast.threads.resolve.briefs import Briefs
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import MessageView, NewMessage
 from holdfast.threads.views import message_view

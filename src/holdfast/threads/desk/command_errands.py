@@ -10,14 +10,14 @@ from holdfast.agents.base import Brief, Place
 from holdfast.errors import AgentFailed, AgentUnsupported, BadInput, TurnNotFound, WrongState
 from holdfast.sessions.machine import Status
 from holdfast.store.threads.rows import SleepState, ThreadChange, ThreadRow, TurnRow
-from holdfast.threads.git_diff import Diff, cut, git_diff
-from holdfast.threads.sandboxes import GONE
+from holdfast.threads.commands.git_diff import Diff, cut, git_diff
+from holdfast.threads.resolve.sandboxes import GONE
+from holdfast.threads.resolve.workspaces import workdir_of
 from holdfast.threads.tools import Tools
-from holdfast.threads.workspaces import workdir_of
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 if TYPE_CHECKING:
-    from holdfast.threads.mailbox import Mailbox
+    from holdfast.threads.desk.mailbox import Mailbox
 
 log = structlog.get_logger(__name__)
 

@@ -29,20 +29,21 @@ from holdfast.errors import (
     ThreadNotFound,
 )
 from holdfast.store.threads.rows import Lease, MessageRow, TurnRow, TurnState
-from holdfast.threads import options, tool_pace
-from holdfast.threads.attachments import Attachments
-from holdfast.threads.batches import batches
-from holdfast.threads.files import ThreadFileService
+from holdfast.threads import options
+from holdfast.threads.files.files import ThreadFileService
 from holdfast.threads.patience import patiently
-from holdfast.threads.questions import Questions
-from holdfast.threads.quota import TurnQuota
-from holdfast.threads.resolver import Attached
-from holdfast.threads.silence import quieted, silence
-from holdfast.threads.steering import Steering
+from holdfast.threads.resolve.resolver import Attached
 from holdfast.threads.tools import Tools
-from holdfast.threads.turn_end import TurnEnd, error_event
+from holdfast.threads.turns import tool_pace
+from holdfast.threads.turns.attachments import Attachments
+from holdfast.threads.turns.batches import batches
+from holdfast.threads.turns.end import TurnEnd, error_event
+from holdfast.threads.turns.questions import Questions
+from holdfast.threads.turns.quota import TurnQuota
+from holdfast.threads.turns.steering import Steering
+from holdfast.threads.turns.stop_agent import quieted, silence
+from holdfast.threads.turns.until_aborted import Aborted, UntilAborted, hurry
 from holdfast.threads.types import IdlePolicy
-from holdfast.threads.until_aborted import Aborted, UntilAborted, hurry
 from holdfast.vocabulary.turn_events import Kind, StopReason
 
 log = structlog.get_logger(__name__)

@@ -16,12 +16,12 @@ import structlog
 from holdfast.agents.base import Prompt
 from holdfast.errors import AgentFailed, BadInput, FileMissing, HoldfastError, IdempotencyMismatch
 from holdfast.store.threads.rows import MessageRow, Mode, NewMessage, TurnRow
-from holdfast.threads.attachments import Attachments
-from holdfast.threads.keys import MAX_MESSAGE_ID
+from holdfast.threads.names import MAX_MESSAGE_ID
 from holdfast.threads.patience import patiently
-from holdfast.threads.resolver import Attached
+from holdfast.threads.resolve.resolver import Attached
 from holdfast.threads.tools import Tools
-from holdfast.threads.turn_end import error_event
+from holdfast.threads.turns.attachments import Attachments
+from holdfast.threads.turns.end import error_event
 from holdfast.vocabulary.turn_events import TurnEvent
 
 log = structlog.get_logger(__name__)
