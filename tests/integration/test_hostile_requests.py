@@ -16,7 +16,7 @@ import httpx2
 import pytest
 from websockets.sync.client import connect
 
-from holdfast.api.json_bounds import MOST_DEPTH, MOST_NAMES, MOST_VALUES
+from holdfast.api.edge.json_bounds import MOST_DEPTH, MOST_NAMES, MOST_VALUES
 from holdfast.api.settings import ApiSettings
 from support.api import checked
 from support.daemon import DaemonProcess

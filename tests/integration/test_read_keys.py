@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 
-from holdfast.api.access import NEEDS
+from holdfast.api.edge.access import NEEDS
 from holdfast.callers.types import Scope
 from support.daemon import DaemonProcess, wait_for
 

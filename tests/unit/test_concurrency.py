@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.api.sse import _with_pauses
-from holdfast.api.streaming import while_connected
+from holdfast.api.wire.sse import _with_pauses
+from holdfast.api.wire.streaming import while_connected
 from holdfast.concurrency import seen
 from holdfast.drivers.commands import uninterrupted
 from holdfast.errors import DriverTransient

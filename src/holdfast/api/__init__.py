@@ -1,4 +1,11 @@
-"""The HTTP edge: it checks, translates and hands on. What may be done to a session is decided below."""
+"""The HTTP edge: it checks, translates and hands on. What may be done to a session is decided below.
+
+A request passes ``edge`` (who is calling, limits, failures) and reaches a noun's folder, where its routes and models
+lie together; ``wire`` holds what all nouns share.
+
+Read first: ``app`` (the whole application), ``edge/access`` (which scope each route needs), ``sessions/routes``.
+Only the daemon's wiring imports this package.
+"""
 
 from holdfast.api.app import create_app
 from holdfast.api.settings import ApiSettings

@@ -9,16 +9,29 @@ from prometheus_client import CollectorRegistry
 from starlette.middleware import Middleware
 
 from holdfast import __version__
-from holdfast.api import access, failures
-from holdfast.api.auth import SIGNED, Guard
-from holdfast.api.body_limit import BodyLimit
-from holdfast.api.described import describe_fields
-from holdfast.api.examples import add_examples
-from holdfast.api.exec_lane import ExecLane
-from holdfast.api.file_links import FileLinks
-from holdfast.api.file_ports import FileService
-from holdfast.api.metrics import HttpMetrics
-from holdfast.api.ports import (
+from holdfast.api.admin import events as event_routes
+from holdfast.api.admin import images as image_routes
+from holdfast.api.admin import keys as key_routes
+from holdfast.api.admin import system
+from holdfast.api.edge import access, failures
+from holdfast.api.edge.auth import SIGNED, Guard
+from holdfast.api.edge.body_limit import BodyLimit
+from holdfast.api.edge.metrics import HttpMetrics
+from holdfast.api.edge.proxies import BehindProxies, TrustedProxies
+from holdfast.api.edge.request_context import RequestContext
+from holdfast.api.exec import routes as exec_routes
+from holdfast.api.exec import streams
+from holdfast.api.exec.lane import ExecLane
+from holdfast.api.files import content, entries
+from holdfast.api.files import routes as file_routes
+from holdfast.api.files.links import FileLinks
+from holdfast.api.files.protocols import FileService
+from holdfast.api.openapi.described import describe_fields
+from holdfast.api.openapi.examples import add_examples
+from holdfast.api.processes import ports as port_routes
+from holdfast.api.processes import routes as process_routes
+from holdfast.api.processes import terminal
+from holdfast.api.protocols import (
     CommandService,
     EventService,
     ImageService,
@@ -28,32 +41,16 @@ from holdfast.api.ports import (
     StrayService,
     WorkspaceService,
 )
-from holdfast.api.proxies import BehindProxies, TrustedProxies
-from holdfast.api.request_context import RequestContext
-from holdfast.api.routes import events as event_routes
-from holdfast.api.routes import (
-    exec_streams,
-    execs,
-    file_content,
-    file_entries,
-    sessions,
-    system,
-    terminal,
-    thread_commands,
-    thread_events,
-    thread_files,
-    usage,
-)
-from holdfast.api.routes import files as file_routes
-from holdfast.api.routes import images as image_routes
-from holdfast.api.routes import keys as key_routes
-from holdfast.api.routes import ports as port_routes
-from holdfast.api.routes import processes as process_routes
-from holdfast.api.routes import snapshots as snapshot_routes
-from holdfast.api.routes import strays as stray_routes
-from holdfast.api.routes import threads as thread_routes
-from holdfast.api.routes import workspaces as workspace_routes
+from holdfast.api.sessions import routes as session_routes
+from holdfast.api.sessions import snapshots as snapshot_routes
+from holdfast.api.sessions import strays as stray_routes
+from holdfast.api.sessions import workspaces as workspace_routes
 from holdfast.api.settings import ApiSettings
+from holdfast.api.threads import commands as thread_commands
+from holdfast.api.threads import events as thread_events
+from holdfast.api.threads import files as thread_files
+from holdfast.api.threads import routes as thread_routes
+from holdfast.api.threads import usage
 from holdfast.sessions.use.ports import Ports
 from holdfast.sessions.use.processes import Processes
 from holdfast.threads.service import ThreadService
@@ -101,14 +98,14 @@ def create_app(
         ],
     )
     failures.install(app)
-    app.include_router(sessions.router(service, settings))
-    app.include_router(execs.router(service))
+    app.include_router(session_routes.router(service, settings))
+    app.include_router(exec_routes.router(service))
     app.include_router(file_routes.router(service))
     if files is not None and links is not None:
-        app.include_router(file_content.router(files, links, settings))
-        app.include_router(file_entries.router(files))
+        app.include_router(content.router(files, links, settings))
+        app.include_router(entries.router(files))
     if commands is not None:
-        app.include_router(exec_streams.router(commands))
+        app.include_router(streams.router(commands))
     if processes is not None:
         app.include_router(process_routes.router(processes))
         app.include_router(terminal.router(processes))

@@ -16,7 +16,7 @@ from pathlib import Path
 import structlog
 import uvicorn
 
-from holdfast.api.proxies import TrustedProxies
+from holdfast.api.edge.proxies import TrustedProxies
 from holdfast.daemon import logs, open_files, wiring
 from holdfast.daemon.config import Config, default_state_dir, load_config
 from holdfast.daemon.doorkeeper import Doorkeeper, DoorSettings

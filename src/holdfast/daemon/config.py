@@ -29,7 +29,7 @@ from pydantic import (
 )
 
 from holdfast.agents.known import KNOWN
-from holdfast.api.proxies import TrustedProxies
+from holdfast.api.edge.proxies import TrustedProxies
 from holdfast.broker.egress.addresses import PrivateHosts
 from holdfast.daemon.docker_setting import LocalSocket
 from holdfast.daemon.git_setting import GitCredentials

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 
 import structlog
 
-from holdfast.api.caller import is_admitted
-from holdfast.api.proxies import TrustedProxies
+from holdfast.api.edge.caller import is_admitted
+from holdfast.api.edge.proxies import TrustedProxies
 from holdfast.daemon.whole_replies import WholeReplies
 from holdfast.errors import BadRequest, HeadTooLarge, HoldfastError, RequestTimeout, TooManyConnections
 

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from holdfast.api.app import create_app
-from holdfast.api.file_links import FileLinks
+from holdfast.api.files.links import FileLinks
 from holdfast.api.settings import ApiSettings
 from holdfast.broker.egress.addresses import PrivateHosts
 from holdfast.broker.egress.egress import EgressBroker

@@ -19,8 +19,8 @@ from fakes.kept_services import FakeSnapshots, FakeStrays, FakeWorkspaces
 from fakes.key_store import key_ring
 from fakes.session_service import FakeCommands, FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
-from holdfast.api.access import NEEDS, OPEN, check_complete, need_of, routes_of
-from holdfast.api.file_links import FileLinks
+from holdfast.api.edge.access import NEEDS, OPEN, check_complete, need_of, routes_of
+from holdfast.api.files.links import FileLinks
 from holdfast.callers.ring import KeyRing
 from holdfast.callers.types import Scope
 from holdfast.errors import SessionNotFound
@@ -97,7 +97,7 @@ def test_looking_with_head_is_looking() -> None:
 def test_of_two_rules_that_fit_the_stricter_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = re.compile(r"^/v1/(?P<session_id>[^/]+)/x$"), re.compile(r"^/v1/y/(?P<name>[^/]+)$")
     for rules in ([(one, Scope.READ), (other, Scope.ADMIN)], [(other, Scope.ADMIN), (one, Scope.READ)]):
-        monkeypatch.setattr("holdfast.api.access._RULES", {"GET": rules})
+        monkeypatch.setattr("holdfast.api.edge.access._RULES", {"GET": rules})
         need = need_of("GET", "/v1/y/x")
         assert need is not None
         assert (need.scope, need.session_id) == (Scope.ADMIN, "y")
@@ -135,7 +135,7 @@ def test_an_application_with_a_forgotten_route_is_not_built(
 
 def test_a_session_may_not_be_hidden_under_another_name(whole: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
     route = "GET /v1/sessions/{id}/secrets"
-    monkeypatch.setattr("holdfast.api.access.NEEDS", {**NEEDS, route: Scope.READ})
+    monkeypatch.setattr("holdfast.api.edge.access.NEEDS", {**NEEDS, route: Scope.READ})
     whole.router.routes.append(Route("/v1/sessions/{id}/secrets", _endpoint))
     with pytest.raises(RuntimeError, match="must begin with"):
         check_complete(whole)

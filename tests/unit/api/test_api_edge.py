@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from fakes.api_server import KEY
 from fakes.session_service import FakeSessions
-from holdfast.api.patterns import WORDS
+from holdfast.api.wire.patterns import WORDS
 
 pytestmark = pytest.mark.anyio
 BEARER = b"Bearer " + KEY.encode()

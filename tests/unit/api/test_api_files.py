@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.session_service import FakeSessions
-from holdfast.api.file_body import FileBody, FileUpload
+from holdfast.api.files.body import FileBody, FileUpload
 from holdfast.errors import BadInput
 
 

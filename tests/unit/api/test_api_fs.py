@@ -12,8 +12,8 @@ from fastapi import FastAPI
 
 from fakes.file_service import FakeFiles
 from fakes.session_service import FakeSessions
-from holdfast.api import streaming
-from holdfast.api.file_links import FileLinks
+from holdfast.api.files.links import FileLinks
+from holdfast.api.wire import streaming
 from holdfast.errors import SandboxLost
 
 pytestmark = pytest.mark.anyio

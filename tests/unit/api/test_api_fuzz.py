@@ -14,7 +14,7 @@ from fakes.kept_services import FakeSnapshots, FakeStrays, FakeWorkspaces
 from fakes.key_store import key_ring
 from fakes.session_service import FakeImages, FakeSessions
 from holdfast.api import ApiSettings, create_app
-from holdfast.api.file_links import FileLinks
+from holdfast.api.files.links import FileLinks
 from holdfast.callers.types import ROOT
 from holdfast.sessions.types import CreateRequest
 

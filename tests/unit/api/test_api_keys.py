@@ -9,7 +9,7 @@ import pytest
 from fastapi import FastAPI
 
 from fakes.session_service import FakeSessions
-from holdfast.api.access import NEEDS
+from holdfast.api.edge.access import NEEDS
 from holdfast.callers.ring import KeyRing
 from holdfast.callers.types import Scope
 from holdfast.errors import Unavailable

@@ -19,7 +19,7 @@ from fakes.api_server import KEY
 from fakes.key_store import key_ring
 from fakes.session_service import FakeSessions
 from holdfast.api import ApiSettings, create_app
-from holdfast.api.exec_models import ExecOut
+from holdfast.api.exec.models import ExecOut
 from holdfast.errors import SandboxLost
 from holdfast.sessions.types import ExecResult
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.api.file_links import FileLinks
+from holdfast.api.files.links import FileLinks
 from holdfast.errors import BadLink
 
 NOW = 1_700_000_000.0

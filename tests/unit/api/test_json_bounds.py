@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.api.json_bounds import MOST_DEPTH, MOST_NAMES, MOST_VALUES, check_json, steps
-from holdfast.api.json_text import JsonText
-from holdfast.api.pieces import list_reply, object_pieces
+from holdfast.api.edge.json_bounds import MOST_DEPTH, MOST_NAMES, MOST_VALUES, check_json, steps
+from holdfast.api.wire.json_text import JsonText
+from holdfast.api.wire.pieces import list_reply, object_pieces
 from holdfast.errors import BadInput
 
 JSON = st.recursive(
@@ -99,7 +99,7 @@ def test_long_texts_in_pieces_are_what_they_are_in_one(one: bytes, other: bytes)
 @pytest.mark.parametrize("count", [0, 1, 20, 41])
 @pytest.mark.parametrize("rest", [None, {"next": None}])
 def test_lists_in_pieces(count: int, rest: dict[str, object] | None) -> None:
-    from holdfast.api.models import FileContent
+    from holdfast.api.sessions.models import FileContent
 
     models = [FileContent(content_base64=str(number), truncated=False) for number in range(count)]
     reply = asyncio.run(list_reply("files", models, rest))

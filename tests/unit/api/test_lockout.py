@@ -14,7 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 from fakes.api_server import KEY
 from fakes.key_store import key_ring
 from fakes.session_service import FakeSessions
-from holdfast.api.auth import Guard
+from holdfast.api.edge.auth import Guard
 from holdfast.callers.ring import KeyRing
 from holdfast.callers.types import ROOT, Caller
 from holdfast.callers.types import Scope as KeyScope
@@ -30,7 +30,7 @@ PATH = "/v1/sessions/{session_id}/terminal"
 def rules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """With a WebSocket among the routes."""
     rule = {"WS": ((compile_path(PATH)[0], KeyScope.USE),), "GET": ((compile_path("/v1/stream")[0], KeyScope.READ),)}
-    monkeypatch.setattr("holdfast.api.access._RULES", rule)
+    monkeypatch.setattr("holdfast.api.edge.access._RULES", rule)
     yield
 
 
@@ -171,7 +171,7 @@ async def test_what_is_in_the_table_needs_a_key_wherever_it_is(
     keys: KeyRing, sessions: FakeSessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rule = {"WS": ((compile_path("/p/{session_id}")[0], KeyScope.USE),)}
-    monkeypatch.setattr("holdfast.api.access._RULES", rule)
+    monkeypatch.setattr("holdfast.api.edge.access._RULES", rule)
     reached: list[str] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

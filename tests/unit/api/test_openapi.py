@@ -11,9 +11,9 @@ import pytest
 from pydantic import BaseModel
 
 from holdfast.api import ApiSettings, create_app
-from holdfast.api.examples import CALLS
-from holdfast.api.models import FileWrite
-from holdfast.api.process_models import ProcessInput
+from holdfast.api.openapi.examples import CALLS
+from holdfast.api.processes.models import ProcessInput
+from holdfast.api.sessions.models import FileWrite
 
 Operation = tuple[str, str, dict[str, Any]]
 
@@ -56,7 +56,7 @@ def test_every_field_is_described(schema: dict[str, Any]) -> None:
         for name, field in definition.get("properties", {}).items()
         if not field.get("description")
     ]
-    assert bare == [], "say what they are, in their models or in api/described.py"
+    assert bare == [], "say what they are, in their models or in api/openapi/described.py"
 
 
 def test_every_parameter_is_described(schema: dict[str, Any]) -> None:

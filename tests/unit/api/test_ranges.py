@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.api.ranges import Part, choose
+from holdfast.api.files.ranges import Part, choose
 
 TAG = '"1-a"'
 

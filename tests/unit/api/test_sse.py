@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator
 import pytest
 from starlette.types import Message
 
-from holdfast.api import sse
-from holdfast.api.sse import Event, EventStream
+from holdfast.api.wire import sse
+from holdfast.api.wire.sse import Event, EventStream
 from holdfast.errors import SandboxLost
 from support.waiting import until
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from starlette.websockets import WebSocketDisconnect
 
-from holdfast.api.routes.thread_events import MAX_UNDER_WAY, Conversation
+from holdfast.api.threads.events import MAX_UNDER_WAY, Conversation
 from holdfast.errors import HoldfastError, ThreadNotFound
 from holdfast.threads.names import ThreadRef
 

@@ -43,7 +43,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningApi]:
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
     # The API runs in this process too; its log would be taken for output of the command.
-    monkeypatch.setattr("holdfast.api.request_context.log.info", lambda *_, **__: None, raising=False)
+    monkeypatch.setattr("holdfast.api.edge.request_context.log.info", lambda *_, **__: None, raising=False)
 
     def go(*args: str) -> Ran:
         capsys.readouterr()

@@ -12,7 +12,7 @@ from holdfast.cli.main import run
 @pytest.fixture(autouse=True)
 def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningApi]:
     # The API runs in this process too; its log would be taken for output of the command.
-    monkeypatch.setattr("holdfast.api.request_context.log.info", lambda *_, **__: None, raising=False)
+    monkeypatch.setattr("holdfast.api.edge.request_context.log.info", lambda *_, **__: None, raising=False)
     monkeypatch.setattr("holdfast.callers.ring.log.info", lambda *_, **__: None, raising=False)
     with running_api() as running:
         monkeypatch.setenv("HOLDFAST_URL", running.url)

@@ -7,7 +7,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from holdfast.api.thread_option_models import IdleModel, OptionsIn, RepoModel, ThreadLimitsIn
+from holdfast.api.threads.option_models import IdleModel, OptionsIn, RepoModel, ThreadLimitsIn
 from holdfast.cli.thread_options import IDLE, LIMITS, thread_options, wishes
 
 EVERYTHING = (

@@ -11,7 +11,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from websockets.asyncio.client import connect
 
-from holdfast.api.caller import admit
+from holdfast.api.edge.caller import admit
 from holdfast.daemon import doorkeeper
 from holdfast.daemon.doorkeeper import Doorkeeper, DoorSettings
 

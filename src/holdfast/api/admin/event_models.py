@@ -1,0 +1,70 @@
+"""Events as they look on the wire."""
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from holdfast.api.wire.sse import Event
+from holdfast.api.wire.text import Timestamp, timestamp
+from holdfast.sessions.telling.events import Gap
+from holdfast.store import EventPage, EventRow
+
+SESSION = "session"
+"""One name for all of them in a stream: ``error`` is what a stream that breaks off ends with."""
+THREAD = "thread"
+"""And one for those of threads: who listens to sessions does not hear of them."""
+GAP = "gap"
+
+
+class EventOut(BaseModel):
+    """``data`` is the session right after it: status, reason, error, image and metadata. Of a thread, whose kinds begin
+    with ``thread.``, it is what happened; its ``session_id`` is null while it has no sandbox."""
+
+    seq: int
+    kind: str
+    session_id: str | None
+    thread_id: str | None = None
+    thread_key: str | None = None
+    at: Timestamp
+    data: dict[str, Any]
+
+    @classmethod
+    def of(cls, row: EventRow) -> "EventOut":
+        return cls.model_construct(
+            seq=row.seq,
+            kind=row.kind,
+            session_id=row.session_id or None,
+            thread_id=row.thread_id,
+            thread_key=row.thread_key,
+            at=timestamp(row.at),
+            data=dict(row.data),
+        )
+
+
+class EventList(BaseModel):
+    """``next`` is the ``after`` of the next request. If ``after + 1`` is below ``oldest``, events were missed."""
+
+    events: list[EventOut]
+    next: int
+    oldest: int
+    newest: int
+
+    @classmethod
+    def of(cls, page: EventPage) -> "EventList":
+        events = [EventOut.of(row) for row in page.events]
+        return cls.model_construct(events=events, next=page.next, oldest=page.oldest, newest=page.newest)
+
+
+class GapOut(BaseModel):
+    """Events after ``after`` are gone; the stream goes on with ``oldest``."""
+
+    after: int
+    oldest: int
+
+
+def in_stream(told: EventRow | Gap) -> Event:
+    """The id of an event is its number; that of a gap is the last number that is gone."""
+    if isinstance(told, Gap):
+        gap = GapOut(after=told.after, oldest=told.oldest)
+        return Event(GAP, gap.model_dump_json(), str(told.oldest - 1))
+    return Event(SESSION if told.thread_id is None else THREAD, EventOut.of(told).model_dump_json(), str(told.seq))

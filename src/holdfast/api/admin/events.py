@@ -1,0 +1,97 @@
+"""/v1/events: what happens to sessions and threads, as it happens or page by page."""
+
+import re
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query
+from starlette.responses import Response
+
+from holdfast.api.admin.event_models import EventList, EventOut, in_stream
+from holdfast.api.edge.caller import CallerOf
+from holdfast.api.protocols import EventService
+from holdfast.api.settings import ApiSettings
+from holdfast.api.wire.common import failures, reply
+from holdfast.api.wire.patterns import GIVEN_ID
+from holdfast.api.wire.sse import Event, EventStream
+from holdfast.errors import BadInput
+from holdfast.sessions.telling.event_kinds import Kind
+from holdfast.sessions.telling.events import Filter
+from holdfast.store import EventRow, ThreadKind
+from holdfast.vocabulary.thread_keys import MAX_KEY
+
+MAX_SEQ = 10**18
+KINDS = [*map(str, Kind), *map(str, ThreadKind)]
+
+_REPLY: dict[int | str, dict[str, Any]] = {
+    200: {
+        "model": EventList,
+        "description": "A stream without end; with follow=false, one page as JSON",
+        "content": {"text/event-stream": {"schema": EventOut.model_json_schema()}},
+    }
+}
+
+
+def router(events: EventService, settings: ApiSettings) -> APIRouter:
+    routes = APIRouter(tags=["events"])
+
+    @routes.get("/v1/events", responses=failures(422, 503) | _REPLY, summary="What happens to sessions and threads")
+    async def follow(
+        caller: CallerOf,
+        after: Annotated[
+            int | None, Query(ge=0, le=MAX_SEQ, description="From the event after this one; without: the oldest kept")
+        ] = None,
+        session_id: Annotated[str | None, Query(pattern=GIVEN_ID, description="Of this one only")] = None,
+        thread: Annotated[
+            str | None, Query(min_length=1, max_length=MAX_KEY, description="Of the thread with this key only")
+        ] = None,
+        kind: Annotated[
+            list[str] | None,
+            Query(description="Only these kinds; repeat it or separate them by commas: " + ", ".join(KINDS)),
+        ] = None,
+        limit: Annotated[int | None, Query(ge=1, le=settings.max_page, description="End after so many")] = None,
+        follow: Annotated[bool, Query(description="Wait for what is yet to happen")] = True,
+        last_event_id: Annotated[
+            str | None, Header(description="What a browser sends when it comes back; it wins over after")
+        ] = None,
+    ) -> Response:
+        """Every event has a number, ``seq``. Numbers grow without holes, and each event comes once, in their order."""
+        owner = None if caller.sees_all else caller.owner
+        wanted = Filter(session_id=session_id, thread_key=thread, kinds=kinds(kind), owner=owner)
+        begin = after if last_event_id is None else number(last_event_id)
+        if not follow:
+            return reply(EventList.of(await events.page(begin, limit or settings.default_page, wanted)))
+        await events.page(begin, 1, wanted)  # a wrong number is an error reply, and not the end of a stream
+        return EventStream(stream(events, begin, wanted, limit))
+
+    return routes
+
+
+async def stream(
+    events: EventService, after: int | None, wanted: Filter, limit: int | None
+) -> AsyncGenerator[Event, None]:
+    sent = 0
+    async with aclosing(events.follow(after, wanted)) as following:
+        async for told in following:
+            yield in_stream(told)
+            sent += isinstance(told, EventRow)
+            if sent == limit:
+                return
+
+
+def number(last_event_id: str) -> int | None:
+    """An empty one is what a browser has before the first event."""
+    if last_event_id == "":
+        return None
+    if not re.fullmatch(r"[0-9]{1,18}", last_event_id):
+        raise BadInput("Last-Event-ID: must be the id of an event of this stream, which is a number")
+    return int(last_event_id)
+
+
+def kinds(given: Sequence[str] | None) -> list[str] | None:
+    """``?kind=a&kind=b,c`` as kinds; nothing named means all."""
+    names = [name for text in given or () for part in text.split(",") if (name := part.strip())]
+    if any(name not in KINDS for name in names):
+        raise BadInput(f"kind: must be one of {', '.join(KINDS)}")
+    return list(dict.fromkeys(names)) or None

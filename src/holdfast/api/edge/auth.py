@@ -1,0 +1,133 @@
+"""Who may come in: a key with the right scope for everything under /v1, and loopback for health and metrics."""
+
+import ipaddress
+from collections.abc import Iterable
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from holdfast.api.edge.access import need_of
+from holdfast.api.edge.caller import put_caller
+from holdfast.api.edge.failures import NO_UPGRADE, refuse
+from holdfast.api.edge.lockout import while_known
+from holdfast.api.protocols import KeyService, SessionService
+from holdfast.api.wire.common import checked_session_id
+from holdfast.callers.types import ROOT, Caller
+from holdfast.errors import Forbidden, HoldfastError, NotFound, Unauthorized, UpgradeRequired
+
+SIGNED = "/v1/files/"
+"""Links that carry their own proof, which their route checks; a key is neither needed nor looked at."""
+LOCAL_ONLY = frozenset({"/healthz", "/metrics"})
+LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
+FORWARDING = frozenset({b"forwarded", b"x-real-ip", b"via", b"cf-connecting-ip", b"true-client-ip"})
+"""Headers that a proxy or tunnel adds; behind one, every peer looks like loopback. ``x-forwarded-*`` counts too."""
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+class Guard:
+    """ASGI middleware that lets a request through or answers 401, 403 or 404 before its body is read."""
+
+    def __init__(self, app: ASGIApp, keys: KeyService, sessions: SessionService) -> None:
+        self._app = app
+        self._keys = keys
+        self._sessions = sessions
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan" or _is_open(scope):
+            await self._app(scope, receive, send)
+            return
+        try:
+            caller = self._authenticated(scope)
+            put_caller(scope, caller)
+            await self._authorize(scope, caller)
+        except HoldfastError as error:
+            await refuse(scope, receive, send, error)
+            return
+        if caller is ROOT:  # the only key that cannot be removed
+            await self._app(scope, receive, send)
+        else:
+            await self._app(scope, *while_known(self._keys, caller, scope, receive, send))
+
+    def _authenticated(self, scope: Scope) -> Caller:
+        token = bearer(scope["headers"])
+        caller = None if token is None else self._keys.caller(token)
+        if caller is None:
+            raise Unauthorized(_remedy(scope))
+        return caller
+
+    async def _authorize(self, scope: Scope, caller: Caller) -> None:
+        """Is this in the key's scope, and is the session one of its own?"""
+        if caller.sees_all:
+            return
+        method = _method(scope)
+        need = need_of(method, scope["path"])
+        if need is None and method == "GET" and need_of("WS", scope["path"]) is not None:
+            raise UpgradeRequired(NO_UPGRADE)
+        if need is None:
+            raise NotFound(f"there is no {method} at {scope['path'][:200]}; /docs lists what there is")
+        if not caller.scope.includes(need.scope):
+            raise Forbidden(f"this needs a key with scope {need.scope}; the key {caller.name} has scope {caller.scope}")
+        if need.session_id is not None:
+            await self._sessions.admit(checked_session_id(need.session_id), caller)
+
+
+def bearer(headers: Headers) -> bytes | None:
+    """The key in the Authorization header; None if there is none, or more than one to choose from."""
+    given = [value for name, value in headers if name == b"authorization"]
+    if len(given) != 1:
+        return None
+    scheme, _, token = given[0].partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" else None
+
+
+def _is_open(scope: Scope) -> bool:
+    """Whether this needs no key: health and metrics on this machine, and what is neither API nor in its table."""
+    path: str = scope["path"]
+    if path.startswith(SIGNED):
+        return True
+    if path == "/v1" or path.startswith("/v1/"):
+        return False
+    if path in LOCAL_ONLY:
+        return is_local(scope)
+    return need_of(_method(scope), path) is None
+
+
+def _method(scope: Scope) -> str:
+    """As the table of scopes writes it."""
+    return "WS" if scope["type"] == "websocket" else str(scope["method"])
+
+
+def is_local(scope: Scope) -> bool:
+    """True if the peer is this machine itself and no proxy or tunnel stands between."""
+    client = scope.get("client")
+    try:
+        address = ipaddress.ip_address(client[0]) if client else None
+    except ValueError:
+        return False
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+        address = address.ipv4_mapped
+    if address is None or not address.is_loopback:
+        return False
+    hosts = []
+    for name, value in scope["headers"]:
+        if name in FORWARDING or name.startswith(b"x-forwarded-"):
+            return False
+        if name == b"host":
+            hosts.append(value.decode("latin-1").lower())
+    return len(hosts) == 1 and _without_port(hosts[0]) in LOCAL_HOSTS
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdigit() else host
+
+
+_HOW = "the key is in the daemon's state directory: set HOLDFAST_API_KEY, or send it as 'Authorization: Bearer <key>'"
+
+
+def _remedy(scope: Scope) -> str:
+    if scope["path"] in LOCAL_ONLY:
+        return f"{scope['path']} is open on loopback only; from elsewhere send 'Authorization: Bearer <key>'"
+    if any(name == b"authorization" for name, _ in scope["headers"]):
+        return f"wrong API key, or one that was removed; {_HOW}"
+    return f"no API key; {_HOW}"

@@ -1,0 +1,93 @@
+"""/v1/sessions/{id}/fs: write a file into a sandbox, read one out of it.
+
+JSON with base64 is for callers that want nothing but JSON. Raw bytes, by Content-Type and Accept, are for those that
+want speed; the SDK is one of them.
+"""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from holdfast.api.files.body import FileBody, FileUpload, join
+from holdfast.api.files.paths import check_visible
+from holdfast.api.files.reply import FileReply
+from holdfast.api.protocols import SessionService
+from holdfast.api.sessions.models import FileContent, FileWrite, FileWritten, Mode, mode_bits
+from holdfast.api.wire.common import SessionId, failures, reply
+from holdfast.api.wire.pieces import PiecesReply, cut
+from holdfast.api.wire.text import AbsolutePath
+from holdfast.errors import BadInput
+
+RAW = "application/octet-stream"
+TRUNCATED = "X-Truncated"
+
+_BYTES: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
+_WRITE_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": FileWrite.model_json_schema()}, RAW: _BYTES},
+    }
+}
+_READ_REPLY: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": f"The content; as raw bytes if asked for by Accept, and then {TRUNCATED} says if that is all",
+        "content": {RAW: _BYTES},
+    }
+}
+
+
+def router(service: SessionService) -> APIRouter:
+    routes = APIRouter(tags=["files"])
+
+    @routes.post(
+        "/v1/sessions/{session_id}/fs/write",
+        response_model=FileWritten,
+        responses=failures(403, 404, 409, 410, 413, 422, 502, 503),
+        openapi_extra=_WRITE_BODY,  # the body is read by hand, as it arrives
+        summary="Write a file",
+    )
+    async def write(
+        session_id: SessionId,
+        request: Request,
+        path: Annotated[AbsolutePath | None, Query(description="Only with a raw body")] = None,
+        mode: Annotated[Mode | None, Query(description='Only with a raw body: octal, such as "0644"')] = None,
+    ) -> Response:
+        """Makes missing parent directories. The file changes as a whole or not at all."""
+        raw = request.headers.get("content-type", "").partition(";")[0].strip().lower() == RAW
+        upload = await (_raw_upload(request, path, mode) if raw else _json_upload(request))
+        await service.write_file(session_id, upload.path, upload.data, mode=upload.mode)
+        return reply(FileWritten())
+
+    @routes.get(
+        "/v1/sessions/{session_id}/fs/read",
+        response_model=FileContent,
+        responses=failures(403, 404, 409, 410, 413, 422, 502, 503) | _READ_REPLY,
+        summary="Read a file",
+    )
+    async def read(
+        session_id: SessionId,
+        request: Request,
+        path: Annotated[AbsolutePath, Query()],
+        max_bytes: Annotated[int | None, Query(ge=0, le=2**40, description="Read no more than this")] = None,
+    ) -> Response:
+        check_visible(request, path)
+        data, truncated = await service.read_file(session_id, path, max_bytes=max_bytes)
+        if RAW in request.headers.get("accept", ""):
+            return PiecesReply(cut(data), RAW, {TRUNCATED: "true" if truncated else "false"})
+        return FileReply(data, truncated)
+
+    return routes
+
+
+async def _json_upload(request: Request) -> FileUpload:
+    body = FileBody()
+    async for chunk in request.stream():
+        body.feed(chunk)
+    return await body.finish()
+
+
+async def _raw_upload(request: Request, path: str | None, mode: str | None) -> FileUpload:
+    if path is None:
+        raise BadInput("path is required; with a raw body it goes into the query")
+    return FileUpload(path, await join([chunk async for chunk in request.stream()]), mode_bits(mode))

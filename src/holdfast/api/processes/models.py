@@ -1,0 +1,122 @@
+"""Processes and terminals as they look on the wire."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, Field, StrictBool, model_validator
+
+from holdfast.api.wire.chunks import ChunkOut
+from holdfast.api.wire.patterns import SIGNAL
+from holdfast.api.wire.request_model import Request
+from holdfast.api.wire.text import AbsolutePath, Env, Input, Name, Text, Timestamp, from_base64, timestamp
+from holdfast.sessions.use.processes import ProcessRequest, ProcessView, TerminalSize
+
+Cells = Annotated[int, Field(strict=True, ge=1, le=9999)]
+MAX_WAIT_MS = 600_000
+MAX_READ_BYTES = 4 << 20
+ARGV_BYTES = 128 * 1024
+
+
+class TerminalIn(Request):
+    rows: Cells = 24
+    columns: Cells = 80
+
+    def size(self) -> TerminalSize:
+        return TerminalSize(self.rows, self.columns)
+
+
+class ProcessStart(Request):
+    """Exactly one of ``cmd`` (a line for bash) and ``argv`` (a program and its arguments)."""
+
+    cmd: Text | None = Field(default=None, max_length=ARGV_BYTES)
+    argv: Annotated[list[Text], Field(min_length=1, max_length=4096)] | None = None
+    env: Env = Field(default_factory=dict)
+    cwd: AbsolutePath | None = None
+    user: Name | None = Field(default=None, description="Where the driver can: most sandboxes have one user")
+    pty: StrictBool | TerminalIn = Field(default=False, description="A terminal instead of pipes, perhaps of this size")
+    stdin: StrictBool = Field(default=False, description="Keep a pipe open for its input; with pty always so")
+
+    @model_validator(mode="after")
+    def _one_program(self) -> "ProcessStart":
+        if (self.cmd is None) == (self.argv is None):
+            raise ValueError("exactly one of cmd and argv is required")
+        if self.argv is not None:
+            if not self.argv[0]:
+                raise ValueError("argv must begin with a program")
+            if sum(len(word.encode()) for word in self.argv) > ARGV_BYTES:
+                raise ValueError(f"argv must not be larger than {ARGV_BYTES} bytes altogether")
+        return self
+
+    def request(self) -> ProcessRequest:
+        terminal = self.pty.size() if isinstance(self.pty, TerminalIn) else TerminalSize() if self.pty else None
+        return ProcessRequest(
+            cmd=self.cmd,
+            argv=self.argv,
+            env=self.env,
+            cwd=self.cwd,
+            user=self.user,
+            terminal=terminal,
+            stdin=self.stdin,
+        )
+
+
+class ProcessOut(BaseModel):
+    """``exit_code`` is 128 + N for a process that signal N has ended."""
+
+    process_id: str
+    pid: int
+    cmd: str
+    pty: bool
+    running: bool
+    exit_code: int | None
+    started_at: Timestamp
+    ended_at: Timestamp | None
+    output_bytes: int = Field(description="All output so far")
+    output_kept_from: int = Field(description="The offset of the oldest output that can still be read")
+
+    @classmethod
+    def of(cls, view: ProcessView) -> "ProcessOut":
+        return cls.model_construct(
+            process_id=view.process_id,
+            pid=view.pid,
+            cmd=view.cmd,
+            pty=view.terminal,
+            running=view.running,
+            exit_code=view.exit_code,
+            started_at=timestamp(view.started_at),
+            ended_at=None if view.ended_at is None else timestamp(view.ended_at),
+            output_bytes=view.written,
+            output_kept_from=view.kept_from,
+        )
+
+
+class ProcessList(BaseModel):
+    processes: list[ProcessOut]
+
+
+class ProcessOutput(BaseModel):
+    chunks: list[ChunkOut]
+    next_offset: int = Field(description="What to ask for next")
+    process: ProcessOut
+
+
+class ProcessInput(Request):
+    """At most one of ``text`` and ``base64``; ``close`` alone is fine."""
+
+    text: Input | None = None
+    base64: str | None = None
+    close: StrictBool = Field(default=False, description="After this the process sees the end of its input")
+
+    @model_validator(mode="after")
+    def _one_form(self) -> "ProcessInput":
+        if self.text is not None and self.base64 is not None:
+            raise ValueError("at most one of text and base64 can be given")
+        return self
+
+    def data(self) -> bytes:
+        if self.base64 is not None:
+            return from_base64(self.base64)
+        return (self.text or "").encode()
+
+
+class ProcessSignal(Request):
+    signal: Annotated[str, Field(pattern=SIGNAL)] = Field(description="TERM, INT, KILL, HUP, …")

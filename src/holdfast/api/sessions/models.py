@@ -1,0 +1,277 @@
+"""Requests and replies as they look on the wire, and their way to and from the plain data inside."""
+
+from dataclasses import asdict
+from typing import Annotated, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    InstanceOf,
+    StrictBool,
+    WithJsonSchema,
+    model_validator,
+)
+
+from holdfast.api.wire.patterns import FILE_MODE, KEPT_NAME
+from holdfast.api.wire.request_model import Request
+from holdfast.api.wire.text import AbsolutePath, Env, Metadata, Name, Timestamp, timestamp
+from holdfast.sessions.machine import Status
+from holdfast.sessions.network.policy import MAX_PATTERN, MAX_PATTERNS, NetworkPolicy, Wire
+from holdfast.sessions.sleep import PausedAs
+from holdfast.sessions.types import (
+    CreateRequest,
+    SessionStats,
+    SessionView,
+    SleepPolicy,
+)
+
+TEN_YEARS = 10 * 366 * 24 * 3600
+
+Mode = Annotated[str, Field(pattern=FILE_MODE)]
+KeptName = Annotated[str, Field(pattern=KEPT_NAME)]
+_MOST = 2**53
+Count = Annotated[int, Field(strict=True, gt=0, le=_MOST)]
+NetworkIn = Annotated[
+    InstanceOf[NetworkPolicy],
+    BeforeValidator(NetworkPolicy.from_wire),  # whose error names the host; a union's would name every way to be wrong
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "enum": ["none", "full"]},
+                {
+                    "type": "object",
+                    "properties": {
+                        "allow": {
+                            "type": "array",
+                            "items": {"type": "string", "minLength": 1, "maxLength": MAX_PATTERN},
+                            "minItems": 1,
+                            "maxItems": MAX_PATTERNS,
+                        }
+                    },
+                    "required": ["allow"],
+                    "additionalProperties": False,
+                },
+            ],
+            "description": "Hosts such as pypi.org, *.pythonhosted.org, example.com:8443; without a port: 80 and 443",
+        }
+    ),
+]
+
+
+class LimitsIn(Request):
+    """Hard limits on everything in the sandbox together; what is left out takes the daemon's default.
+
+    More than the machine has, or than the daemon or the key allows, is refused with the number that is allowed.
+    """
+
+    cpus: Annotated[float, Field(strict=True, gt=0, le=_MOST, allow_inf_nan=False)] | None = None
+    memory_mb: Count | None = None
+    pids: Count | None = None
+    disk_mb: Count | None = None
+
+
+Seconds = Annotated[float, Field(gt=0, le=TEN_YEARS, allow_inf_nan=False)]
+
+
+class SleepModel(Request):
+    """When a session is put to sleep by itself; null: never."""
+
+    pause_after_seconds: Seconds | None = None
+    hibernate_after_seconds: Seconds | None = None
+    destroy_after_seconds: Seconds | None = None
+
+    def policy(self) -> SleepPolicy:
+        return SleepPolicy(self.pause_after_seconds, self.hibernate_after_seconds, self.destroy_after_seconds)
+
+
+class HibernateIn(Request):
+    """What to keep; null is memory where the driver can, else files."""
+
+    as_: Literal["memory", "files"] | None = Field(None, alias="as")
+
+
+class WakeIn(Request):
+    """What to bring back; null is all that was kept."""
+
+    as_: Literal["files"] | None = Field(None, alias="as")
+
+
+class SessionCreate(Request):
+    image: Name | None = None
+    ttl_seconds: Annotated[int, Field(strict=True, gt=0, le=TEN_YEARS)] | None = None
+    env: Env = Field(default_factory=dict)
+    limits: LimitsIn = Field(default_factory=LimitsIn)
+    network: NetworkIn | None = None
+    writable_root: StrictBool | None = None
+    metadata: Metadata = Field(default_factory=dict)
+    sleep: SleepModel | None = None
+    snapshot: Name | None = Field(default=None, description="Start from this one, by name or id")
+    workspace: KeptName | None = Field(default=None, description="Have this one at /workspace; it outlives the session")
+
+    def request(self) -> CreateRequest:
+        return CreateRequest(
+            snapshot=self.snapshot,
+            workspace=self.workspace,
+            sleep=self.sleep.policy() if self.sleep else None,
+            image=self.image,
+            ttl_seconds=self.ttl_seconds,
+            env=self.env,
+            cpus=self.limits.cpus,
+            memory_mb=self.limits.memory_mb,
+            pids=self.limits.pids,
+            disk_mb=self.limits.disk_mb,
+            network=self.network,
+            writable_root=self.writable_root,
+            metadata=self.metadata,
+        )
+
+
+class LimitsOut(BaseModel):
+    cpus: float
+    memory_mb: int
+    pids: int
+    disk_mb: int
+
+
+class AllowOut(BaseModel):
+    allow: list[str]
+
+
+class SessionOut(BaseModel):
+    id: str
+    owner: str
+    status: Status
+    reason: str | None
+    error: str | None
+    paused_as: str | None = Field(description="How it sleeps: frozen (in memory), memory (on disk) or files")
+    image: str
+    driver: str
+    cwd: str
+    limits: LimitsOut
+    network: Literal["none", "full"] | AllowOut
+    writable_root: bool
+    sleep: SleepModel
+    metadata: dict[str, str]
+    ttl_seconds: int
+    created_at: Timestamp
+    expires_at: Timestamp
+    last_activity_at: Timestamp
+    snapshot_id: str | None = Field(description="The snapshot that it was made from")
+    forked_from: str | None = Field(description="The session that it is a copy of")
+    workspace: str | None
+
+    @classmethod
+    def of(cls, view: SessionView) -> "SessionOut":
+        limits = view.limits
+        return cls.model_construct(
+            id=view.id,
+            owner=view.owner,
+            status=view.status,
+            reason=view.reason,
+            error=view.error,
+            paused_as=view.paused_as,
+            image=view.image,
+            driver=view.driver,
+            cwd=view.cwd,
+            limits=LimitsOut.model_construct(
+                cpus=limits.cpus, memory_mb=limits.memory_mb, pids=limits.pids, disk_mb=limits.disk_mb
+            ),
+            network=_network_out(view.network.to_wire()),
+            writable_root=view.writable_root,
+            sleep=SleepModel.model_construct(**asdict(view.sleep)),
+            metadata=dict(view.metadata),
+            ttl_seconds=view.ttl_seconds,
+            created_at=timestamp(view.created_at),
+            expires_at=timestamp(view.expires_at),
+            last_activity_at=timestamp(view.last_activity_at),
+            snapshot_id=view.snapshot_id,
+            forked_from=view.forked_from,
+            workspace=view.workspace,
+        )
+
+
+def _network_out(wire: Wire) -> str | AllowOut:
+    return wire if isinstance(wire, str) else AllowOut.model_construct(allow=wire["allow"])
+
+
+class SessionWoken(SessionOut):
+    """``restored`` says what came back: memory (with all processes) or files; null if it was awake."""
+
+    restored: Literal["memory", "files"] | None
+
+    @classmethod
+    def of_wake(cls, view: SessionView, came_as: PausedAs | None) -> "SessionWoken":
+        restored = None if came_as is None else "files" if came_as is PausedAs.FILES else "memory"
+        return cls.model_construct(**dict(SessionOut.of(view)), restored=restored)
+
+
+class StatsOut(BaseModel):
+    """What a session uses, and may use; null is what cannot be known here, or a limit that is not enforced here."""
+
+    cpu_seconds: float | None
+    cpu_limit: float | None
+    memory_bytes: int | None
+    memory_peak_bytes: int | None
+    memory_limit_bytes: int | None
+    disk_bytes: int | None
+    disk_limit_bytes: int | None
+    processes: int | None
+    processes_limit: int | None
+    oom_kills: int | None
+    uptime_seconds: float
+
+    @classmethod
+    def of(cls, stats: SessionStats) -> "StatsOut":
+        return cls.model_construct(**asdict(stats))
+
+
+class SessionListed(SessionOut):
+    """A session in a list; ``stats`` only when asked for, and of an active one."""
+
+    stats: StatsOut | None = None
+
+    @classmethod
+    def of(cls, view: SessionView) -> "SessionListed":
+        stats = None if view.stats is None else StatsOut.of(view.stats)
+        return cls.model_construct(**dict(SessionOut.of(view)), stats=stats)
+
+
+class SessionPage(BaseModel):
+    sessions: list[SessionListed]
+    next_cursor: str | None
+
+
+class FileWrite(Request):
+    """Exactly one of ``content`` (text, kept as UTF-8) and ``content_base64`` (any bytes)."""
+
+    path: AbsolutePath
+    content: str | None = None
+    content_base64: str | None = None
+    mode: Mode | Annotated[int, Field(strict=True, ge=0, le=0o7777)] | None = Field(
+        default=None, description='Permission bits, as octal text such as "0644" or as a number'
+    )
+
+    @model_validator(mode="after")
+    def _one_content(self) -> "FileWrite":
+        if (self.content is None) == (self.content_base64 is None):
+            raise ValueError("exactly one of content and content_base64 is required")
+        return self
+
+
+def mode_bits(mode: str | int | None) -> int | None:
+    return int(mode, 8) if isinstance(mode, str) else mode
+
+
+class FileWritten(BaseModel):
+    ok: Literal[True] = True
+
+
+class FileContent(BaseModel):
+    content_base64: str
+    truncated: bool
+
+
+class Health(BaseModel):
+    status: Literal["ok"] = "ok"
+    version: str

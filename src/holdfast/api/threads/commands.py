@@ -1,0 +1,98 @@
+"""/v1/threads/{key}/diff, commands, review, new-session and model, and /v1/models: commands on a thread's agent."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from holdfast.api.edge.caller import CallerOf
+from holdfast.api.threads.command_models import (
+    CommandIn,
+    CommandsOut,
+    DiffOut,
+    ModelIn,
+    ModelsOut,
+    NewSessionIn,
+    NewSessionOut,
+    ReviewIn,
+)
+from holdfast.api.threads.common import BASE, Thread
+from holdfast.api.threads.models import Channel, MessageOut, SentOut, TurnId, TurnOut
+from holdfast.api.wire.common import failures, reply
+from holdfast.threads.names import DEFAULT_CHANNEL, ThreadRef
+from holdfast.threads.service import ThreadService
+from holdfast.threads.types import MessageView
+
+_LOOK = failures(404, 422, 503)
+_WORK = failures(404, 409, 410, 413, 422, 429, 502, 503)
+
+_Channel = Annotated[Channel, Query(description="Whose agent")]
+
+
+def router(threads: ThreadService) -> APIRouter:
+    routes = APIRouter(tags=["threads"])
+    _turns(routes, threads)
+    _models(routes, threads)
+    return routes
+
+
+def _turns(routes: APIRouter, threads: ThreadService) -> None:
+    commands = threads.commands
+
+    @routes.get(f"{BASE}/diff", response_model=DiffOut, responses=_WORK, summary="What has changed")
+    async def diff(
+        thread: Thread,
+        channel: _Channel = DEFAULT_CHANNEL,
+        turn_id: Annotated[TurnId | None, Query(description="Of this turn, where the agent can tell")] = None,
+    ) -> Response:
+        """By the last turn, where the agent can tell; else since the last commit, as git tells. Wakes the sandbox."""
+        return reply(DiffOut.of(await commands.diff(thread, turn_id, channel=channel)))
+
+    @routes.get(f"{BASE}/commands", response_model=CommandsOut, responses=_WORK, summary="List slash commands")
+    async def list_commands(thread: Thread, channel: _Channel = DEFAULT_CHANNEL) -> Response:
+        """The agent's own. Wakes the sandbox."""
+        return reply(CommandsOut.of(await commands.commands(thread, channel=channel)))
+
+    @routes.post(
+        f"{BASE}/commands", status_code=202, response_model=SentOut, responses=_WORK, summary="Run a slash command"
+    )
+    async def command(thread: Thread, body: CommandIn) -> Response:
+        """As a message, in a turn of its own. Refused where the agent has no such command."""
+        return await sent(threads, thread, await commands.command(thread, body.message(), body.name))
+
+    @routes.post(
+        f"{BASE}/review", status_code=202, response_model=SentOut, responses=_WORK, summary="Have changes reviewed"
+    )
+    async def review(thread: Thread, body: ReviewIn) -> Response:
+        """By the agent's own command where it has one, else by a prompt with the diff in it; as a message."""
+        return await sent(threads, thread, await commands.review(thread, body.message()))
+
+    @routes.post(f"{BASE}/new-session", response_model=NewSessionOut, responses=_WORK, summary="Begin anew")
+    async def new_session(thread: Thread, body: NewSessionIn | None = None) -> Response:
+        """The channel's agent forgets what was said; files and transcript stay. Refused while a turn is running."""
+        body = body or NewSessionIn()
+        return reply(NewSessionOut(seq=await commands.new_session(thread, channel=body.channel)))
+
+
+def _models(routes: APIRouter, threads: ThreadService) -> None:
+    commands = threads.commands
+
+    @routes.get("/v1/models", response_model=ModelsOut, responses=failures(503), summary="List models")
+    async def all_models(caller: CallerOf) -> Response:
+        """What this daemon's providers offer, and what a new thread would use."""
+        return reply(ModelsOut.of(commands.all_models(caller.owner)))
+
+    @routes.get(f"{BASE}/models", response_model=ModelsOut, responses=_LOOK, summary="List a thread's models")
+    async def models(thread: Thread) -> Response:
+        """What it may be told to use, and what it uses. Wakes nothing."""
+        return reply(ModelsOut.of(await commands.models(thread)))
+
+    @routes.put(f"{BASE}/model", response_model=ModelsOut, responses=_WORK, summary="Choose a model")
+    async def choose(thread: Thread, body: ModelIn) -> Response:
+        """Holds from the next turn on. Makes the thread if it is new."""
+        return reply(ModelsOut.of(await commands.use_model(thread, body.model)))
+
+
+async def sent(threads: ThreadService, thread: ThreadRef, message: MessageView) -> Response:
+    turn = None if message.turn_id is None else TurnOut.of(await threads.turn(thread, message.turn_id))
+    return reply(SentOut.model_construct(message=MessageOut.of(message), turn=turn), 202)

@@ -1,0 +1,344 @@
+"""Threads as they look on the wire: messages, turns, events and files."""
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, StrictBool
+from pydantic_core import to_json
+
+from holdfast.api.threads.option_models import OptionsIn, OptionsOut
+from holdfast.api.threads.usage_models import UsageOut
+from holdfast.api.wire.patterns import GIVEN_ID, MESSAGE_ID, THREAD_KEY
+from holdfast.api.wire.request_model import Request
+from holdfast.api.wire.sse import Event
+from holdfast.api.wire.text import Name, Text, Timestamp, timestamp
+from holdfast.threads.names import DEFAULT_CHANNEL, MAX_CHANNEL, MAX_MESSAGE_ID
+from holdfast.threads.service import MAX_TEXT
+from holdfast.threads.types import (
+    ChannelView,
+    EventView,
+    FileView,
+    How,
+    Line,
+    MessageStatus,
+    MessageView,
+    Mode,
+    NewMessage,
+    Resolved,
+    SleepState,
+    ThreadView,
+    TurnState,
+    TurnView,
+)
+from holdfast.vocabulary.turn_events import StopReason
+
+IN_STREAM = "thread"
+"""One name for all events in a stream: ``error`` is what a stream that breaks off ends with."""
+MAX_ATTACHMENTS = 100
+
+Channel = Annotated[str, Field(pattern=THREAD_KEY, max_length=MAX_CHANNEL)]
+FileId = Annotated[str, Field(pattern=GIVEN_ID)]
+TurnId = Annotated[str, Field(pattern=GIVEN_ID)]
+MessageId = Annotated[
+    str,
+    Field(
+        pattern=MESSAGE_ID,
+        max_length=MAX_MESSAGE_ID,
+        description="Chosen by you, and its name for ever: printable ASCII without spaces and slashes",
+    ),
+]
+
+
+# -- requests ------------------------------------------------------------------------------------------------------
+
+
+class ResolveIn(Request):
+    channel: Channel = DEFAULT_CHANNEL
+    options: OptionsIn | None = None
+
+
+class MessageIn(Request):
+    id: MessageId
+    text: Annotated[Text, Field(max_length=MAX_TEXT)]
+    attachments: Annotated[list[FileId], Field(max_length=MAX_ATTACHMENTS, description="Ids of uploaded files")] = []  # noqa: RUF012 - pydantic gives each its own
+    author: Name | None = None
+    channel: Channel = DEFAULT_CHANNEL
+    model: Name | None = None
+    mode: Mode = Field(default=Mode.QUEUE, description="What it means while a turn is running")
+    options: OptionsIn | None = None
+
+    def message(self) -> NewMessage:
+        return NewMessage(
+            id=self.id,
+            text=self.text,
+            author=self.author,
+            channel=self.channel,
+            attachments=self.attachments,
+            model=self.model,
+            mode=self.mode,
+        )
+
+
+class AbortIn(Request):
+    channel: Channel = DEFAULT_CHANNEL
+    queued: StrictBool = Field(default=False, description="Cancel also the messages that wait")
+    turn_id: TurnId | None = Field(default=None, description="Only this one, whatever its channel")
+
+
+class AnswerIn(Request):
+    answer: Annotated[Text, Field(max_length=MAX_TEXT, description="The id of an option, or any text")]
+
+
+class RevertIn(Request):
+    turn_id: TurnId | None = Field(default=None, description="Take back this one and all after it; else the last")
+    channel: Channel = DEFAULT_CHANNEL
+
+
+class PauseIn(Request):
+    hibernate: StrictBool = Field(default=False, description="Stop it, and keep its files only")
+
+
+# -- replies -------------------------------------------------------------------------------------------------------
+
+
+class ChannelOut(BaseModel):
+    channel: str
+    agent_session_id: str | None
+    status: str = Field(description="idle, thinking, tool_calling, streaming or error")
+    title: str | None
+
+    @classmethod
+    def of(cls, view: ChannelView) -> "ChannelOut":
+        return cls.model_construct(**asdict(view))
+
+
+class ThreadOut(BaseModel):
+    id: str
+    key: str
+    owner: str
+    platform: str
+    agent: str
+    session_id: str | None = Field(description="Its sandbox, for as long as there is one")
+    sleep_state: SleepState = Field(description="none: no sandbox now; the next message brings one")
+    channels: list[ChannelOut]
+    options: OptionsOut
+    preview_url: str | None
+    resume_failures: int
+    last_error: str | None
+    last_seq: int = Field(description="The number of its newest event")
+    created_at: Timestamp
+    last_activity_at: Timestamp
+    usage: UsageOut | None = Field(description="Its calls to models, in all; null where a resolve found all there")
+    channel: str | None = Field(description="In which something happened last")
+    resumed_at: Timestamp | None = Field(description="When its sandbox or agent was last woken, or brought back")
+    destroyed_at: Timestamp | None = Field(description="When it last lost a sandbox")
+    healthy_at: Timestamp | None = Field(description="When sandbox and agent were last seen to answer")
+
+    @classmethod
+    def of(cls, view: ThreadView, *, secrets: bool = True) -> "ThreadOut":
+        return cls.model_construct(
+            id=view.id,
+            key=view.key,
+            owner=view.owner,
+            platform=view.platform,
+            agent=view.agent,
+            session_id=view.session_id,
+            sleep_state=view.sleep_state,
+            channels=[ChannelOut.of(one) for one in view.channels],
+            options=OptionsOut.of(view.options, secrets=secrets),
+            preview_url=view.preview_url,
+            resume_failures=view.resume_failures,
+            last_error=view.last_error,
+            last_seq=view.last_seq,
+            created_at=timestamp(view.created_at),
+            last_activity_at=timestamp(view.last_activity_at),
+            usage=None if view.usage is None else UsageOut.of(view.usage),
+            channel=view.channel,
+            resumed_at=_moment(view.resumed_at),
+            destroyed_at=_moment(view.destroyed_at),
+            healthy_at=_moment(view.healthy_at),
+        )
+
+
+def _moment(at: float | None) -> Timestamp | None:
+    return None if at is None else timestamp(at)
+
+
+class ThreadPage(BaseModel):
+    threads: list[ThreadOut]
+    next_cursor: str | None
+
+
+class ResolvedOut(BaseModel):
+    thread: ThreadOut
+    session_id: str
+    agent_session_id: str
+    how: How
+    why: str | None = Field(description="What was found, in words")
+
+    @classmethod
+    def of(cls, found: Resolved) -> "ResolvedOut":
+        return cls.model_construct(
+            thread=ThreadOut.of(found.thread),
+            session_id=found.session_id,
+            agent_session_id=found.agent_session_id,
+            how=found.how,
+            why=found.why,
+        )
+
+
+class MessageOut(BaseModel):
+    id: str
+    channel: str
+    author: str | None
+    text: str
+    attachments: list[str]
+    model: str | None
+    mode: Mode
+    status: MessageStatus
+    turn_id: str | None = Field(description="null until it is in a turn")
+    after: int | None = Field(description="All events of it have greater numbers; null where that is not known")
+    at: Timestamp
+
+    @classmethod
+    def of(cls, view: MessageView) -> "MessageOut":
+        values = asdict(view) | {"attachments": list(view.attachments), "at": timestamp(view.at)}
+        return cls.model_construct(**values)
+
+
+class MessagePage(BaseModel):
+    messages: list[MessageOut]
+    next_cursor: str | None
+
+
+class FileOut(BaseModel):
+    id: str
+    name: str
+    size: int
+    sha256: str
+    turn_id: str | None = Field(description="The turn that made it; null for what was uploaded")
+    created_at: Timestamp
+
+    @classmethod
+    def of(cls, view: FileView) -> "FileOut":
+        return cls.model_construct(**asdict(view) | {"created_at": timestamp(view.created_at)})
+
+
+class FileList(BaseModel):
+    files: list[FileOut]
+
+
+class TurnError(BaseModel):
+    code: str
+    message: str
+
+
+class TurnOut(BaseModel):
+    id: str
+    channel: str
+    state: TurnState
+    prompt: str
+    accepted: bool = Field(description="Whether the agent is known to have taken up the prompt")
+    attempts: int
+    reason: StopReason | None = Field(description="How it ended")
+    error: TurnError | None
+    artifacts: list[FileOut]
+    answer: str | None = Field(description="What the agent said, when it has ended")
+    reverted: bool
+    created_at: Timestamp
+    started_at: Timestamp | None
+    ended_at: Timestamp | None
+    usage: UsageOut = Field(description="Its calls to models so far")
+
+    @classmethod
+    def of(cls, view: TurnView) -> "TurnOut":
+        error = view.error
+        return cls.model_construct(
+            id=view.id,
+            channel=view.channel,
+            state=view.state,
+            prompt=view.prompt,
+            accepted=view.accepted,
+            attempts=view.attempts,
+            reason=None if view.reason is None else StopReason(view.reason),
+            error=error and TurnError(code=str(error.get("code")), message=str(error.get("message"))),
+            artifacts=[FileOut.of(one) for one in view.artifacts],
+            answer=view.answer,
+            reverted=view.reverted,
+            created_at=timestamp(view.created_at),
+            started_at=_or_none(view.started_at),
+            ended_at=_or_none(view.ended_at),
+            usage=UsageOut.of(view.usage),
+        )
+
+
+class SentOut(BaseModel):
+    """``turn`` is null until the message is in one."""
+
+    message: MessageOut
+    turn: TurnOut | None
+
+
+class AbortedOut(BaseModel):
+    turn: TurnOut | None = Field(description="What is being ended; null if nothing was running")
+
+
+class LineOut(BaseModel):
+    role: str = Field(description="user or agent")
+    text: str
+    channel: str
+    turn_id: str
+    author: str | None
+    at: Timestamp
+
+    @classmethod
+    def of(cls, line: Line) -> "LineOut":
+        return cls.model_construct(**asdict(line) | {"at": timestamp(line.at)})
+
+
+class TranscriptOut(BaseModel):
+    lines: list[LineOut]
+
+
+class ThreadEventOut(BaseModel):
+    """``kind`` says which fields ``data`` has."""
+
+    seq: int
+    kind: str
+    turn_id: str | None
+    channel: str | None
+    at: Timestamp
+    data: dict[str, Any]
+
+    @classmethod
+    def of(cls, view: EventView) -> "ThreadEventOut":
+        return cls.model_construct(**event_fields(view))
+
+
+class ThreadEventList(BaseModel):
+    """``next`` is the ``after`` of the next request. Events up to ``pruned`` were forgotten: there were too many."""
+
+    events: list[ThreadEventOut]
+    next: int
+    newest: int
+    pruned: int = 0
+
+
+def event_fields(view: EventView) -> dict[str, Any]:
+    return {
+        "seq": view.seq,
+        "kind": view.kind,
+        "turn_id": view.turn_id,
+        "channel": view.channel,
+        "at": timestamp(view.at),
+        "data": dict(view.data),
+    }
+
+
+def in_stream(view: EventView) -> Event:
+    """Its id is its number: where a client that was cut off goes on."""
+    return Event(IN_STREAM, to_json(event_fields(view)), str(view.seq))
+
+
+def _or_none(seconds: float | None) -> str | None:
+    return None if seconds is None else timestamp(seconds)

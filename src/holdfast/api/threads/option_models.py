@@ -1,0 +1,185 @@
+"""How a thread is set up, as it looks on the wire."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+from pydantic import BaseModel, Field, StrictBool
+
+from holdfast.agents.permissions import MOST_RULES
+from holdfast.api.sessions.models import TEN_YEARS, AllowOut, LimitsIn, NetworkIn, Seconds
+from holdfast.api.wire.request_model import Request
+from holdfast.api.wire.text import Env, Metadata, Name, Text
+from holdfast.broker.accounts import Limits
+from holdfast.threads.resolve.briefs import MOST_PROMPT
+from holdfast.threads.types import IdlePolicy, Repo, ThreadOptions
+
+HIDDEN = "***"
+"""In place of what a key with scope read does not see."""
+_MOST_MODELS = 100
+_MOST_FILES = 20
+
+_PerMinute = Annotated[int, Field(strict=True, ge=0, le=10**12)]
+_Dollars = Annotated[float, Field(ge=0, le=10**9, allow_inf_nan=False)]
+_OrAtOnce = Annotated[float, Field(ge=0, le=TEN_YEARS, allow_inf_nan=False)]
+_Names = Annotated[list[Name], Field(max_length=_MOST_MODELS)]
+
+
+class IdleModel(Request):
+    """After how many seconds without activity its sandbox is frozen, stopped, destroyed; null: never. 0 for the first
+    two: right after each turn."""
+
+    pause_after_seconds: _OrAtOnce | None = 30 * 60.0
+    hibernate_after_seconds: _OrAtOnce | None = 3 * 3600.0
+    destroy_after_seconds: Seconds | None = 7 * 24 * 3600.0
+
+    def policy(self) -> IdlePolicy:
+        return IdlePolicy(self.pause_after_seconds, self.hibernate_after_seconds, self.destroy_after_seconds)
+
+
+class ThreadLimitsIn(LimitsIn):
+    """Of its sandbox, and of its calls to models; null is no limit but the daemon's, which holds in any case."""
+
+    requests_per_minute: _PerMinute | None = None
+    tokens_per_minute: _PerMinute | None = None
+    spend_usd: _Dollars | None = Field(default=None, description="In all, for as long as the thread is there")
+
+    def of_models(self) -> Limits | None:
+        """None if nothing is said of them."""
+        if self.model_fields_set.isdisjoint(("requests_per_minute", "tokens_per_minute", "spend_usd")):
+            return None
+        return Limits(self.requests_per_minute, self.tokens_per_minute, self.spend_usd)
+
+
+class RepoModel(Request):
+    """A git repository: cloned into /workspace/NAME of each new sandbox of the thread, where its agent works then."""
+
+    url: Annotated[Text, Field(min_length=1, max_length=2000)]
+    branch: Name | None = None
+    ref: Name | None = Field(default=None, description="A commit or tag to begin at")
+
+
+class OptionsIn(Request):
+    """How a thread is set up. What is left out stays, or takes the configured default.
+
+    Of a thread that is there: image, network, env, metadata, repo and the limits of its sandbox hold from the next
+    sandbox on; all else from the next turn on.
+    """
+
+    agent: Name | None = None
+    image: Name | None = None
+    model: Name | None = Field(default=None, description="The id of the model to ask, such as anthropic/claude-…")
+    model_preferences: _Names | None = Field(
+        default=None, description="Ids of models to go on with where that one cannot answer, in this order"
+    )
+    allowed_models: _Names | None = Field(default=None, description="Ids, with * for anything")
+    limits: ThreadLimitsIn = Field(default_factory=ThreadLimitsIn)
+    permissions: Annotated[list[Name], Field(max_length=MOST_RULES)] | None = Field(
+        default=None, description="Rules such as 'ask bash:git push*'; the first that matches counts"
+    )
+    network: NetworkIn | None = None
+    env: Env = Field(default_factory=dict)
+    metadata: Metadata = Field(default_factory=dict, description="Of its sandbox, as those of a session")
+    repo: RepoModel | None = None
+    persona: Annotated[list[Name], Field(max_length=_MOST_FILES)] | None = Field(
+        default=None, description="Names of files in the daemon's persona_dir"
+    )
+    system_prompt: Annotated[Text, Field(max_length=MOST_PROMPT)] | None = None
+    retry_broken_streams: StrictBool | None = None
+    idle: IdleModel | None = None
+
+    def options(self) -> ThreadOptions:
+        return ThreadOptions(
+            agent=self.agent,
+            image=self.image,
+            model=self.model,
+            model_preferences=self.model_preferences,
+            allowed_models=self.allowed_models,
+            limits=self.limits.of_models(),
+            permissions=self.permissions,
+            cpus=self.limits.cpus,
+            memory_mb=self.limits.memory_mb,
+            pids=self.limits.pids,
+            disk_mb=self.limits.disk_mb,
+            network=self.network,
+            env=self.env,
+            metadata=self.metadata,
+            repo=Repo(self.repo.url, self.repo.branch, self.repo.ref) if self.repo else None,
+            persona=self.persona,
+            system_prompt=self.system_prompt,
+            retry_broken_streams=self.retry_broken_streams,
+            idle=self.idle.policy() if self.idle else None,
+        )
+
+
+class ModelLimitsOut(BaseModel):
+    requests_per_minute: int | None
+    tokens_per_minute: int | None
+    spend_usd: float | None
+
+
+class RepoOut(BaseModel):
+    url: str
+    branch: str | None
+    ref: str | None
+
+    @classmethod
+    def of(cls, repo: Repo, *, secrets: bool) -> "RepoOut":
+        """A query may hold a token: it is hidden from who may only look."""
+        plain, mark, _query = repo.url.partition("?")
+        url = f"{plain}?{HIDDEN}" if mark and not secrets else repo.url
+        return cls.model_construct(url=url, branch=repo.branch, ref=repo.ref)
+
+
+class OptionsOut(BaseModel):
+    """What was asked for; null is what the daemon's configuration says."""
+
+    agent: str | None
+    image: str | None
+    model: str | None
+    model_preferences: list[str] | None
+    allowed_models: list[str] | None
+    limits: ModelLimitsOut | None = Field(description="Of its calls to models")
+    permissions: list[str] | None
+    cpus: float | None
+    memory_mb: int | None
+    pids: int | None
+    disk_mb: int | None
+    network: str | AllowOut | None
+    env: dict[str, str]
+    metadata: dict[str, str]
+    repo: RepoOut | None
+    persona: list[str] | None
+    system_prompt: str | None
+    retry_broken_streams: bool | None
+    idle: IdleModel | None
+
+    @classmethod
+    def of(cls, options: ThreadOptions, *, secrets: bool = True) -> "OptionsOut":
+        """Without ``secrets``, for who may only look: names in the environment, and no values."""
+        wire = None if options.network is None else options.network.to_wire()
+        return cls.model_construct(
+            agent=options.agent,
+            image=options.image,
+            model=options.model,
+            model_preferences=_list(options.model_preferences),
+            allowed_models=_list(options.allowed_models),
+            limits=None if options.limits is None else ModelLimitsOut.model_construct(**asdict(options.limits)),
+            permissions=_list(options.permissions),
+            cpus=options.cpus,
+            memory_mb=options.memory_mb,
+            pids=options.pids,
+            disk_mb=options.disk_mb,
+            network=wire if wire is None or isinstance(wire, str) else AllowOut(allow=wire["allow"]),
+            env=dict(options.env) if secrets else dict.fromkeys(options.env, HIDDEN),
+            metadata=dict(options.metadata),
+            repo=None if options.repo is None else RepoOut.of(options.repo, secrets=secrets),
+            persona=_list(options.persona),
+            system_prompt=options.system_prompt,
+            retry_broken_streams=options.retry_broken_streams,
+            idle=None if options.idle is None else IdleModel.model_construct(**asdict(options.idle)),
+        )
+
+
+def _list(value: Sequence[str] | None) -> list[str] | None:
+    return None if value is None else list(value)

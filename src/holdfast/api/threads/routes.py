@@ -1,0 +1,192 @@
+"""/v1/threads: conversations. Each has a sandbox and an agent in it, whatever fails; a message is all it takes."""
+
+import asyncio
+import contextlib
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from holdfast.api.edge.caller import CallerOf
+from holdfast.api.settings import ApiSettings
+from holdfast.api.threads.common import BASE, MessageId, Owner, QuestionId, Thread, TurnId
+from holdfast.api.threads.models import (
+    AbortedOut,
+    AbortIn,
+    AnswerIn,
+    Channel,
+    LineOut,
+    MessageIn,
+    MessageOut,
+    MessagePage,
+    PauseIn,
+    ResolvedOut,
+    ResolveIn,
+    RevertIn,
+    SentOut,
+    ThreadOut,
+    ThreadPage,
+    TranscriptOut,
+    TurnOut,
+)
+from holdfast.api.wire.common import failures, reply
+from holdfast.api.wire.patterns import KEY_PREFIX, MESSAGE_CURSOR, THREAD_CURSOR
+from holdfast.api.wire.pieces import list_reply
+from holdfast.errors import Forbidden
+from holdfast.threads.names import DEFAULT_CHANNEL, ThreadRef
+from holdfast.threads.service import ThreadService
+from holdfast.threads.types import MessageStatus, MessageView
+from holdfast.vocabulary.turn_events import Kind
+
+MAX_WAIT_SECONDS = 600.0
+
+_LOOK = failures(404, 422, 503)
+_WORK = failures(404, 409, 410, 413, 422, 429, 502, 503)
+
+Prefix = Annotated[str | None, Query(pattern=KEY_PREFIX, max_length=512, description="Only keys that begin so")]
+ThreadCursor = Annotated[str | None, Query(pattern=THREAD_CURSOR)]
+MessageCursor = Annotated[str | None, Query(pattern=MESSAGE_CURSOR, description="next_cursor of the page before")]
+Wait = Annotated[
+    float, Query(ge=0, le=MAX_WAIT_SECONDS, description="Answer when its turn has ended, or after so many seconds")
+]
+
+
+def router(threads: ThreadService, settings: ApiSettings) -> APIRouter:
+    routes = APIRouter(tags=["threads"])
+    _talk(routes, threads)
+    _look(routes, threads, settings)
+    return routes
+
+
+def _talk(routes: APIRouter, threads: ThreadService) -> None:
+    @routes.post(
+        f"{BASE}/resolve", response_model=ResolvedOut, responses=_WORK, summary="Make sure a thread can be talked to"
+    )
+    async def resolve(thread: Thread, body: ResolveIn | None = None) -> Response:
+        """Makes the thread if it is new, wakes what sleeps, replaces what is certainly gone. Sending does the same."""
+        body = body or ResolveIn()
+        options = body.options.options() if body.options else None
+        return reply(ResolvedOut.of(await threads.resolve(thread, options, channel=body.channel)))
+
+    @routes.post(f"{BASE}/messages", status_code=202, response_model=SentOut, responses=_WORK, summary="Send a message")
+    async def send(thread: Thread, body: MessageIn, wait: Wait = 0) -> Response:
+        """Stored when this answers, and worked on from then on. The same message again is the same message."""
+        options = body.options.options() if body.options else None
+        message = await threads.send(thread, body.message(), options)
+        if wait:
+            message = await _ended(threads, thread, message, wait)
+        turn = None if message.turn_id is None else TurnOut.of(await threads.turn(thread, message.turn_id))
+        return reply(SentOut.model_construct(message=MessageOut.of(message), turn=turn), 202)
+
+    @routes.post(f"{BASE}/abort", response_model=AbortedOut, responses=_WORK, summary="End the turn that is running")
+    async def abort(thread: Thread, body: AbortIn | None = None) -> Response:
+        """Its last event says canceled, soon."""
+        body = body or AbortIn()
+        turn = await threads.abort(thread, channel=body.channel, queued=body.queued, turn_id=body.turn_id)
+        return reply(AbortedOut.model_construct(turn=None if turn is None else TurnOut.of(turn)))
+
+    @routes.delete(
+        f"{BASE}/messages/{{message_id}}", response_model=MessageOut, responses=_WORK, summary="Take back a message"
+    )
+    async def cancel(thread: Thread, message_id: MessageId) -> Response:
+        """One that waits; also twice. A message that is in a turn is refused: abort the turn."""
+        return reply(MessageOut.of(await threads.cancel(thread, message_id)))
+
+    @routes.post(
+        f"{BASE}/questions/{{question_id}}/answer", status_code=204, responses=_WORK, summary="Answer a question"
+    )
+    async def answer(thread: Thread, question_id: QuestionId, body: AnswerIn) -> Response:
+        """The first answer counts. One that is not answered in time takes its default."""
+        await threads.answer(thread, question_id, body.answer)
+        return Response(status_code=204)
+
+    @routes.post(f"{BASE}/revert", response_model=TurnOut, responses=_WORK, summary="Take back a turn")
+    async def revert(thread: Thread, body: RevertIn | None = None) -> Response:
+        """And all after it: files, memory and transcript. Where the agent can."""
+        body = body or RevertIn()
+        return reply(TurnOut.of(await threads.revert(thread, body.turn_id, channel=body.channel)))
+
+    @routes.post(f"{BASE}/pause", response_model=ThreadOut, responses=_WORK, summary="Put its sandbox to sleep")
+    async def pause(thread: Thread, body: PauseIn | None = None) -> Response:
+        """The next message wakes it. Refused while a turn is running."""
+        hibernate = body is not None and body.hibernate
+        return reply(ThreadOut.of(await threads.pause(thread, hibernate=hibernate)))
+
+    @routes.delete(BASE, status_code=204, responses=_WORK, summary="Delete a thread")
+    async def delete(thread: Thread) -> Response:
+        """With its sandbox, transcript and files. Also twice."""
+        await threads.delete(thread)
+        return Response(status_code=204)
+
+
+def _look(routes: APIRouter, threads: ThreadService, settings: ApiSettings) -> None:
+    Limit = Annotated[int, Query(ge=1, le=settings.max_page)]  # noqa: N806 - a type
+
+    @routes.get("/v1/threads", response_model=ThreadPage, responses=failures(422, 503), summary="List threads")
+    async def list_(
+        caller: CallerOf,
+        prefix: Prefix = None,
+        owner: Owner = None,
+        limit: Limit = settings.default_page,
+        cursor: ThreadCursor = None,
+    ) -> Response:
+        """The last used first. Admins see everybody's."""
+        if not caller.sees_all and owner not in (None, caller.owner):
+            raise Forbidden(f"only admins see threads of others; the key {caller.name} is {caller.owner}'s")
+        whose = owner if caller.sees_all else caller.owner
+        views, following = await threads.list(owner=whose, prefix=prefix, limit=limit, cursor=cursor)
+        return await list_reply(
+            "threads", (ThreadOut.of(view, secrets=caller.sees_secrets) for view in views), {"next_cursor": following}
+        )
+
+    @routes.get(BASE, response_model=ThreadOut, responses=_LOOK, summary="Look at a thread")
+    async def get(caller: CallerOf, thread: Thread) -> Response:
+        """Wakes nothing."""
+        return reply(ThreadOut.of(await threads.get(thread), secrets=caller.sees_secrets))
+
+    @routes.get(f"{BASE}/messages", response_model=MessagePage, responses=_LOOK, summary="List messages")
+    async def messages(
+        thread: Thread,
+        channel: Annotated[Channel | None, Query(description="Of this one only")] = None,
+        status: Annotated[MessageStatus | None, Query(description="in_turn: those being answered")] = None,
+        limit: Limit = settings.default_page,
+        cursor: MessageCursor = None,
+    ) -> Response:
+        """Those of users, oldest first."""
+        views, following = await threads.messages(thread, channel=channel, status=status, limit=limit, cursor=cursor)
+        return await list_reply("messages", map(MessageOut.of, views), {"next_cursor": following})
+
+    @routes.get(
+        f"{BASE}/messages/{{message_id}}", response_model=MessageOut, responses=_LOOK, summary="Look at a message"
+    )
+    async def message(thread: Thread, message_id: MessageId) -> Response:
+        return reply(MessageOut.of(await threads.message(thread, message_id)))
+
+    @routes.get(f"{BASE}/turns/{{turn_id}}", response_model=TurnOut, responses=_LOOK, summary="Look at a turn")
+    async def turn(thread: Thread, turn_id: TurnId) -> Response:
+        return reply(TurnOut.of(await threads.turn(thread, turn_id)))
+
+    @routes.get(f"{BASE}/transcript", response_model=TranscriptOut, responses=_LOOK, summary="What was said")
+    async def transcript(
+        thread: Thread, channel: Annotated[Channel, Query(description="Of this one")] = DEFAULT_CHANNEL
+    ) -> Response:
+        """By users and agent, oldest first; without what was reverted."""
+        return await list_reply("lines", map(LineOut.of, await threads.transcript(thread, channel=channel)))
+
+
+async def _ended(threads: ThreadService, thread: ThreadRef, message: MessageView, wait: float) -> MessageView:
+    """The message, when its turn has ended or the time is up."""
+    turn_id = message.turn_id
+    with contextlib.suppress(TimeoutError):
+        async with (
+            asyncio.timeout(wait),
+            contextlib.aclosing(threads.follow(thread, after=message.after or 0)) as events,
+        ):
+            async for event in events:
+                if event.kind == Kind.MESSAGE_CREATE and event.data.get("message_id") == message.id:
+                    turn_id = event.turn_id
+                if event.kind == Kind.FINALIZE and event.turn_id == turn_id:
+                    break
+                if event.kind == Kind.MESSAGE_CANCELED and event.data.get("message_id") == message.id:
+                    break
+    return await threads.message(thread, message.id)

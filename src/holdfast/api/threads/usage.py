@@ -1,0 +1,53 @@
+"""/v1/usage: what calls to models have cost, by thread, by model, by day or by owner."""
+
+from datetime import date
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from holdfast.api.edge.caller import CallerOf
+from holdfast.api.settings import ApiSettings
+from holdfast.api.threads.common import Owner
+from holdfast.api.threads.usage_models import UsageReport
+from holdfast.api.wire.common import failures, reply
+from holdfast.api.wire.patterns import THREAD_KEY
+from holdfast.errors import Forbidden
+from holdfast.store.usage import UsageBy
+from holdfast.threads.service import ThreadService
+from holdfast.vocabulary.thread_keys import MAX_KEY
+
+_Key = Annotated[
+    str | None,
+    Query(pattern=THREAD_KEY, max_length=MAX_KEY, description="Only of threads of this key"),
+]
+
+
+def router(threads: ThreadService, settings: ApiSettings) -> APIRouter:
+    routes = APIRouter(tags=["usage"])
+    Limit = Annotated[int, Query(ge=1, le=settings.max_page)]  # noqa: N806 - a type
+
+    @routes.get("/v1/usage", response_model=UsageReport, responses=failures(422, 503), summary="What models have cost")
+    async def usage(
+        caller: CallerOf,
+        by: Annotated[UsageBy, Query(description="What to have a line for")] = UsageBy.THREAD,
+        thread: _Key = None,
+        owner: Owner = None,
+        since: Annotated[date | None, Query(description="The first day, in UTC")] = None,
+        until: Annotated[date | None, Query(description="The last day, in UTC")] = None,
+        limit: Limit = settings.default_page,
+    ) -> Response:
+        """What has cost most first; days, newest first. Threads that were deleted are in it. Admins see everybody's."""
+        if not caller.sees_all and owner not in (None, caller.owner):
+            raise Forbidden(f"only admins see the usage of others; the key {caller.name} is {caller.owner}'s")
+        lines, total = await threads.usage(
+            by,
+            owner=owner if caller.sees_all else caller.owner,
+            key=thread,
+            since=None if since is None else since.isoformat(),
+            until=None if until is None else until.isoformat(),
+            limit=limit,
+        )
+        return reply(UsageReport.of(by, lines, total))
+
+    return routes

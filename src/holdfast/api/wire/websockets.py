@@ -1,0 +1,35 @@
+"""What all WebSockets share: how they end, and how a failure is told."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+
+from starlette.requests import ClientDisconnect
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from holdfast.api.edge.failures import REQUEST_ID
+from holdfast.errors import HoldfastError
+
+NORMAL, PROBLEM = 1000, 1011
+
+
+@contextlib.asynccontextmanager
+async def accepted(socket: WebSocket) -> AsyncIterator[None]:
+    """An open WebSocket, closed in any case. An error is told first, in the words that it has over HTTP.
+
+    It is told as a message because browsers show a page neither the status nor the body of a refused handshake.
+    """
+    await socket.accept()
+    code = NORMAL
+    try:
+        yield
+    except (WebSocketDisconnect, ClientDisconnect):  # it is gone, or its key is
+        return
+    except HoldfastError as error:
+        code = PROBLEM
+        told = {"code": error.code, "message": error.message, "request_id": socket.scope.get(REQUEST_ID, "")}
+        with contextlib.suppress(RuntimeError, WebSocketDisconnect):
+            await socket.send_text(json.dumps({"error": told}))
+    if WebSocketState.DISCONNECTED not in (socket.client_state, socket.application_state):
+        with contextlib.suppress(RuntimeError, WebSocketDisconnect):
+            await socket.close(code)
