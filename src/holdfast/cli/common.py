@@ -81,7 +81,7 @@ def ask(question: Callable[["Client"], Coroutine[Any, Any, R]]) -> R:
     import asyncio
 
     from holdfast.sdk import Client
-    from holdfast.sdk.discovery import find
+    from holdfast.sdk.connection.discovery import find
 
     there = find(_given("url"), _given("key"), config=config_file())
 

@@ -8,7 +8,7 @@ import click
 from holdfast.cli.common import ask, connection, show_json, show_table, wants_json
 
 if TYPE_CHECKING:  # its module loads asyncio, and --help stays fast
-    from holdfast.sdk.results import KeyInfo
+    from holdfast.sdk.sessions.results import KeyInfo
 
 SCOPES = ("read", "use", "admin")
 HEADS = ("NAME", "SCOPE", "OWNER", "MAX SESSIONS", "CREATED", "LAST USED", "AT MOST")

@@ -10,18 +10,19 @@
 Failures are raised as the classes of ``holdfast.errors``, the same ones that the daemon uses.
 """
 
+from holdfast.sdk.admin.images import Images
+from holdfast.sdk.admin.keys import Keys
 from holdfast.sdk.client import Client
-from holdfast.sdk.exec_stream import ExecStream
-from holdfast.sdk.file_results import FileChange, FileEntry, FileLink, FolderCopy
-from holdfast.sdk.files import Files
-from holdfast.sdk.images import Images
-from holdfast.sdk.kept import SnapshotInfo, Snapshots, StrayInfo, Strays, WorkspaceInfo, Workspaces
-from holdfast.sdk.keys import Keys
-from holdfast.sdk.output import Chunk
-from holdfast.sdk.ports import Forward, Listening
-from holdfast.sdk.processes import Process, ProcessInfo
-from holdfast.sdk.reply import Reply
-from holdfast.sdk.results import (
+from holdfast.sdk.connection.transport import request_id
+from holdfast.sdk.sessions.copies import SnapshotInfo, Snapshots, StrayInfo, Strays, WorkspaceInfo, Workspaces
+from holdfast.sdk.sessions.events import SessionEvent
+from holdfast.sdk.sessions.exec_stream import ExecStream
+from holdfast.sdk.sessions.file_results import FileChange, FileEntry, FileLink, FolderCopy
+from holdfast.sdk.sessions.files import Files
+from holdfast.sdk.sessions.output import Chunk
+from holdfast.sdk.sessions.ports import Forward, Listening
+from holdfast.sdk.sessions.processes import Process, ProcessInfo
+from holdfast.sdk.sessions.results import (
     CommandFailed,
     ExecEnd,
     ExecResult,
@@ -32,12 +33,12 @@ from holdfast.sdk.results import (
     SessionInfo,
     SessionStats,
 )
-from holdfast.sdk.session import PendingSession, Session
-from holdfast.sdk.session_events import SessionEvent
-from holdfast.sdk.sync import SyncClient, SyncFiles, SyncImages, SyncKeys, SyncSession
-from holdfast.sdk.sync_threads import SyncReply, SyncThread
-from holdfast.sdk.terminal import Terminal
-from holdfast.sdk.thread_results import (
+from holdfast.sdk.sessions.session import PendingSession, Session
+from holdfast.sdk.sessions.terminal import Terminal
+from holdfast.sdk.sync.client import SyncClient, SyncFiles, SyncImages, SyncKeys, SyncSession
+from holdfast.sdk.sync.threads import SyncReply, SyncThread
+from holdfast.sdk.threads.reply import Reply
+from holdfast.sdk.threads.results import (
     Diff,
     Line,
     MessageInfo,
@@ -54,8 +55,7 @@ from holdfast.sdk.thread_results import (
     UsageLine,
     UsageReport,
 )
-from holdfast.sdk.threads import Thread
-from holdfast.sdk.transport import request_id
+from holdfast.sdk.threads.thread import Thread
 from holdfast.sdk.webhook import verify_webhook
 from holdfast.vocabulary import thread_keys
 

@@ -7,16 +7,16 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
-from holdfast.sdk.discovery import find
-from holdfast.sdk.images import Images
-from holdfast.sdk.kept import Snapshots, Strays, Workspaces
-from holdfast.sdk.keys import Keys
-from holdfast.sdk.results import Limits, SessionInfo, new_key, of_wire
-from holdfast.sdk.session import PendingSession, Session
-from holdfast.sdk.session_events import SessionEvent, session_events
-from holdfast.sdk.thread_results import Models, ThreadInfo, UsageReport, models_of_wire, report_of_wire
-from holdfast.sdk.threads import Thread, list_threads
-from holdfast.sdk.transport import Transport
+from holdfast.sdk.admin.images import Images
+from holdfast.sdk.admin.keys import Keys
+from holdfast.sdk.connection.discovery import find
+from holdfast.sdk.connection.transport import Transport
+from holdfast.sdk.sessions.copies import Snapshots, Strays, Workspaces
+from holdfast.sdk.sessions.events import SessionEvent, session_events
+from holdfast.sdk.sessions.results import Limits, SessionInfo, new_key, of_wire
+from holdfast.sdk.sessions.session import PendingSession, Session
+from holdfast.sdk.threads.results import Models, ThreadInfo, UsageReport, models_of_wire, report_of_wire
+from holdfast.sdk.threads.thread import Thread, list_threads
 
 DEFAULT_SECONDS = 60.0
 DEFAULT_RETRIES = 4

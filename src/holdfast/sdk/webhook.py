@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 
 from holdfast.errors import BadSignature
-from holdfast.sdk.results import of_wire
-from holdfast.sdk.session_events import SessionEvent
+from holdfast.sdk.sessions.events import SessionEvent
+from holdfast.sdk.sessions.results import of_wire
 
 SIGNATURE = "holdfast-signature"
 

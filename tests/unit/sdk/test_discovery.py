@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import BadInput, ConfigError, Unauthorized
-from holdfast.sdk import discovery
-from holdfast.sdk.discovery import Endpoint, find
+from holdfast.sdk.connection import discovery
+from holdfast.sdk.connection.discovery import Endpoint, find
 
 
 @pytest.fixture

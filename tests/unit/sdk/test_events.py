@@ -11,8 +11,8 @@ from anyio.from_thread import start_blocking_portal
 from fakes.api_server import RunningApi
 from holdfast.errors import BadInput, HoldfastError, Unauthorized, Unavailable
 from holdfast.sdk import Client, SessionEvent, SyncClient
-from holdfast.sdk import session_events as module
-from holdfast.sdk.portal import iterate
+from holdfast.sdk.sessions import events as module
+from holdfast.sdk.sync.portal import iterate
 from support.daemon import wait_for
 from support.waiting import linger, until
 

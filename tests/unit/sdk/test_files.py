@@ -10,7 +10,7 @@ import pytest
 from fakes.api_server import RunningApi
 from holdfast import errors
 from holdfast.sdk import Client, FileChange, Files, Session, SyncClient, SyncFiles
-from holdfast.sdk.local_files import read_folder
+from holdfast.sdk.sessions.local_files import read_folder
 
 pytestmark = pytest.mark.anyio
 ODD = "/w/\udcff\n"
@@ -81,7 +81,7 @@ async def test_entries(session: Session) -> None:
 
 
 async def test_all_pages_are_one_list(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.sdk.files.PAGE", 2)
+    monkeypatch.setattr("holdfast.sdk.sessions.files.PAGE", 2)
     for number in range(5):
         await session.files.upload(b"", f"/w/{number}")
     assert [entry.path for entry in await session.files.list("/w")] == [f"/w/{number}" for number in range(5)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from holdfast.errors import Unavailable
-from holdfast.sdk import following
+from holdfast.sdk.connection import following
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import errors
 from holdfast.sdk import Client
-from holdfast.sdk.session import patience
+from holdfast.sdk.sessions.session import patience
 
 pytestmark = pytest.mark.anyio
 

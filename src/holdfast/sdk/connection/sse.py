@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 
 from holdfast.errors import Unavailable
-from holdfast.sdk.transport import error_of_wire
+from holdfast.sdk.connection.transport import error_of_wire
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from typing import Any
 import aiohttp
 
 from holdfast.errors import Unavailable
-from holdfast.sdk.processes import ProcessInfo
-from holdfast.sdk.results import of_wire
-from holdfast.sdk.transport import Transport, error_of_wire
+from holdfast.sdk.connection.transport import Transport, error_of_wire
+from holdfast.sdk.sessions.processes import ProcessInfo
+from holdfast.sdk.sessions.results import of_wire
 
 
 class Terminal:

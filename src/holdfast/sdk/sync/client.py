@@ -14,23 +14,23 @@ from typing import Any, Literal, Self
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from holdfast.sdk.admin.images import Images
+from holdfast.sdk.admin.keys import Keys
 from holdfast.sdk.client import DEFAULT_RETRIES, DEFAULT_SECONDS, Client
-from holdfast.sdk.exec_stream import ExecStream
-from holdfast.sdk.files import Files
-from holdfast.sdk.images import Images
-from holdfast.sdk.kept import Snapshots, Strays, Workspaces
-from holdfast.sdk.keys import Keys
-from holdfast.sdk.output import Chunk
-from holdfast.sdk.portal import iterate
-from holdfast.sdk.ports import Forward, Ports
-from holdfast.sdk.processes import Process, Processes, ProcessInfo
-from holdfast.sdk.results import ExecEnd, SessionInfo
-from holdfast.sdk.session import Session
-from holdfast.sdk.session_events import SessionEvent
-from holdfast.sdk.sync_base import Sync, forward, forward_as, forward_iterator, forward_object
-from holdfast.sdk.sync_threads import SyncThread
-from holdfast.sdk.terminal import Terminal
-from holdfast.sdk.thread_results import Models, ThreadInfo
+from holdfast.sdk.sessions.copies import Snapshots, Strays, Workspaces
+from holdfast.sdk.sessions.events import SessionEvent
+from holdfast.sdk.sessions.exec_stream import ExecStream
+from holdfast.sdk.sessions.files import Files
+from holdfast.sdk.sessions.output import Chunk
+from holdfast.sdk.sessions.ports import Forward, Ports
+from holdfast.sdk.sessions.processes import Process, Processes, ProcessInfo
+from holdfast.sdk.sessions.results import ExecEnd, SessionInfo
+from holdfast.sdk.sessions.session import Session
+from holdfast.sdk.sessions.terminal import Terminal
+from holdfast.sdk.sync.base import Sync, forward, forward_as, forward_iterator, forward_object
+from holdfast.sdk.sync.portal import iterate
+from holdfast.sdk.sync.threads import SyncThread
+from holdfast.sdk.threads.results import Models, ThreadInfo
 
 
 class SyncExecStream(Sync[ExecStream]):

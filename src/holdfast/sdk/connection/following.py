@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Final, Protocol, TypeVar
 
 from holdfast.errors import Unavailable
-from holdfast.sdk.transport import BACKOFF_SECONDS
+from holdfast.sdk.connection.transport import BACKOFF_SECONDS
 
 SILENT_SECONDS: Final = 45.0
 """The daemon says something at least every 15 s; after three such times of silence it is gone."""

@@ -3,11 +3,11 @@
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from holdfast.sdk.events import read_events
-from holdfast.sdk.following import SILENT_SECONDS, Answers, followed
-from holdfast.sdk.results import of_wire
-from holdfast.sdk.thread_results import ThreadEvent
-from holdfast.sdk.transport import Transport
+from holdfast.sdk.connection.following import SILENT_SECONDS, Answers, followed
+from holdfast.sdk.connection.sse import read_events
+from holdfast.sdk.connection.transport import Transport
+from holdfast.sdk.sessions.results import of_wire
+from holdfast.sdk.threads.results import ThreadEvent
 
 IN_STREAM = "thread"
 PAGE = 500

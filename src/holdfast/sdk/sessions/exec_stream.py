@@ -5,9 +5,9 @@ from contextlib import aclosing
 from urllib.parse import quote
 
 from holdfast.errors import HoldfastError
-from holdfast.sdk.output import SILENCE_SECONDS, Chunk, Opening, follow
-from holdfast.sdk.results import ExecEnd, ExecResult, of_wire
-from holdfast.sdk.transport import Transport, to_json
+from holdfast.sdk.connection.transport import Transport, to_json
+from holdfast.sdk.sessions.output import SILENCE_SECONDS, Chunk, Opening, follow
+from holdfast.sdk.sessions.results import ExecEnd, ExecResult, of_wire
 
 
 class ExecStream:

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 
 from holdfast.errors import Unavailable
-from holdfast.sdk.events import WireEvent, read_events
+from holdfast.sdk.connection.sse import WireEvent, read_events
 
 SILENCE_SECONDS = 60.0
 """Keep-alives come every 15 s; after this the connection is dead."""

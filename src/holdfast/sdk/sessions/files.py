@@ -8,11 +8,11 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from holdfast.errors import HoldfastError
-from holdfast.sdk.events import read_events
-from holdfast.sdk.file_results import FileChange, FileEntry, FileLink, FolderCopy
-from holdfast.sdk.local_files import counted, read_file, read_folder, write_file, write_folder
-from holdfast.sdk.results import of_wire
-from holdfast.sdk.transport import Params, Transport
+from holdfast.sdk.connection.sse import read_events
+from holdfast.sdk.connection.transport import Params, Transport
+from holdfast.sdk.sessions.file_results import FileChange, FileEntry, FileLink, FolderCopy
+from holdfast.sdk.sessions.local_files import counted, read_file, read_folder, write_file, write_folder
+from holdfast.sdk.sessions.results import of_wire
 
 RAW = "application/octet-stream"
 TAR = "application/x-tar"

@@ -17,8 +17,8 @@ import aiohttp
 from yarl import URL
 
 from holdfast.errors import HoldfastError, Unavailable, UpgradeRequired, by_code
-from holdfast.sdk.discovery import Endpoint
-from holdfast.sdk.strangers import error_of
+from holdfast.sdk.connection.discovery import Endpoint
+from holdfast.sdk.connection.strangers import error_of
 
 CONNECT_SECONDS = 5.0
 KEEP_ALIVE_SECONDS = 4.0  # shorter than a server's own patience, so that it never hangs up on us first

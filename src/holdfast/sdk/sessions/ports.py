@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import aiohttp
 
 from holdfast.errors import HoldfastError, Unavailable
-from holdfast.sdk.results import of_wire
-from holdfast.sdk.transport import Transport, error_of_wire
+from holdfast.sdk.connection.transport import Transport, error_of_wire
+from holdfast.sdk.sessions.results import of_wire
 
 CHUNK = 1 << 16
 CHECK_SECONDS = 10.0

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import quote
 
-from holdfast.sdk.output import SILENCE_SECONDS, Chunk, Opening, chunk_of, follow
-from holdfast.sdk.results import new_key, of_wire
-from holdfast.sdk.transport import Transport
+from holdfast.sdk.connection.transport import Transport
+from holdfast.sdk.sessions.output import SILENCE_SECONDS, Chunk, Opening, chunk_of, follow
+from holdfast.sdk.sessions.results import new_key, of_wire
 
 RAW = "application/octet-stream"
 WAIT_STEP_MS = 60_000

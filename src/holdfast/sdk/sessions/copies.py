@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import quote
 
-from holdfast.sdk.results import Limits, of_wire
-from holdfast.sdk.transport import Transport
+from holdfast.sdk.connection.transport import Transport
+from holdfast.sdk.sessions.results import Limits, of_wire
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from holdfast.sdk.results import of_wire
+from holdfast.sdk.sessions.results import of_wire
 from holdfast.vocabulary.turn_events import Kind, StopReason
 
 

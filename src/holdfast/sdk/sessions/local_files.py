@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast.archives.pack import pack
 from holdfast.archives.unpack import Unpacker
-from holdfast.sdk.file_results import FolderCopy
+from holdfast.sdk.sessions.file_results import FolderCopy
 
 CHUNK = 1 << 20
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from holdfast.sdk.portal import iterate
-from holdfast.sdk.reply import Reply
-from holdfast.sdk.sync_base import Sync, forward, forward_iterator, forward_object
-from holdfast.sdk.thread_results import MessageInfo, ThreadEvent
-from holdfast.sdk.threads import Thread
+from holdfast.sdk.sync.base import Sync, forward, forward_iterator, forward_object
+from holdfast.sdk.sync.portal import iterate
+from holdfast.sdk.threads.reply import Reply
+from holdfast.sdk.threads.results import MessageInfo, ThreadEvent
+from holdfast.sdk.threads.thread import Thread
 
 
 class SyncReply(Sync[Reply]):

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from anyio.from_thread import BlockingPortal
 
-from holdfast.sdk.portal import iterate
+from holdfast.sdk.sync.portal import iterate
 
 P = ParamSpec("P")
 R = TypeVar("R")

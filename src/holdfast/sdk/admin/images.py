@@ -2,8 +2,8 @@
 
 from urllib.parse import quote
 
-from holdfast.sdk.results import ImageInfo, of_wire
-from holdfast.sdk.transport import Transport
+from holdfast.sdk.connection.transport import Transport
+from holdfast.sdk.sessions.results import ImageInfo, of_wire
 
 IMPORT_SECONDS = 1800.0  # unpacking a root file system takes a while
 

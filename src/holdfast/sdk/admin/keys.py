@@ -2,8 +2,8 @@
 
 from urllib.parse import quote
 
-from holdfast.sdk.results import KeyInfo, NewKey, of_wire
-from holdfast.sdk.transport import Transport
+from holdfast.sdk.connection.transport import Transport
+from holdfast.sdk.sessions.results import KeyInfo, NewKey, of_wire
 
 
 class Keys:

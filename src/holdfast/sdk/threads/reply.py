@@ -6,11 +6,11 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from holdfast.errors import Unavailable, WrongState
-from holdfast.sdk.thread_results import MessageInfo, ThreadEvent, TurnInfo, TurnResult
+from holdfast.sdk.threads.results import MessageInfo, ThreadEvent, TurnInfo, TurnResult
 from holdfast.vocabulary.turn_events import Kind, StopReason
 
 if TYPE_CHECKING:
-    from holdfast.sdk.threads import Thread
+    from holdfast.sdk.threads.thread import Thread
 
 LOOK_SECONDS = 3.0
 """How often a message that waits is looked at: an older daemon does not tell that it was canceled."""

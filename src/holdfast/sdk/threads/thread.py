@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from holdfast.sdk.following import Answers
-from holdfast.sdk.local_files import read_file, write_file
-from holdfast.sdk.reply import Reply
-from holdfast.sdk.results import new_key, of_wire
-from holdfast.sdk.thread_events import Query, follow, pages
-from holdfast.sdk.thread_results import (
+from holdfast.sdk.connection.following import Answers
+from holdfast.sdk.connection.transport import Body, Transport, to_json
+from holdfast.sdk.sessions.local_files import read_file, write_file
+from holdfast.sdk.sessions.results import new_key, of_wire
+from holdfast.sdk.threads.events import Query, follow, pages
+from holdfast.sdk.threads.reply import Reply
+from holdfast.sdk.threads.results import (
     Diff,
     Line,
     MessageInfo,
@@ -27,7 +28,6 @@ from holdfast.sdk.thread_results import (
     thread_of_wire,
     turn_of_wire,
 )
-from holdfast.sdk.transport import Body, Transport, to_json
 from holdfast.vocabulary.thread_keys import check_key
 
 DEFAULT_CHANNEL = "default"

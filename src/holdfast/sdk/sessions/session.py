@@ -6,14 +6,14 @@ from types import TracebackType
 from typing import Literal, Self
 from urllib.parse import quote
 
-from holdfast.sdk.exec_stream import ExecStream
-from holdfast.sdk.files import Files
-from holdfast.sdk.kept import SnapshotInfo
-from holdfast.sdk.ports import Ports
-from holdfast.sdk.processes import Processes
-from holdfast.sdk.results import ExecResult, SessionInfo, SessionStats, new_key, of_wire
-from holdfast.sdk.terminal import Terminal, open_terminal
-from holdfast.sdk.transport import Transport
+from holdfast.sdk.connection.transport import Transport
+from holdfast.sdk.sessions.copies import SnapshotInfo
+from holdfast.sdk.sessions.exec_stream import ExecStream
+from holdfast.sdk.sessions.files import Files
+from holdfast.sdk.sessions.ports import Ports
+from holdfast.sdk.sessions.processes import Processes
+from holdfast.sdk.sessions.results import ExecResult, SessionInfo, SessionStats, new_key, of_wire
+from holdfast.sdk.sessions.terminal import Terminal, open_terminal
 
 RAW = "application/octet-stream"
 """Files travel as they are: base64 inside JSON would cost a third of the size and most of the time."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from holdfast.sdk.events import WireEvent, read_events
-from holdfast.sdk.following import SILENT_SECONDS, followed
-from holdfast.sdk.results import of_wire
-from holdfast.sdk.transport import Transport
+from holdfast.sdk.connection.following import SILENT_SECONDS, followed
+from holdfast.sdk.connection.sse import WireEvent, read_events
+from holdfast.sdk.connection.transport import Transport
+from holdfast.sdk.sessions.results import of_wire
 
 GAP = "gap"
 PAGE = 500
