@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from holdfast.cli.common import harmless
-from holdfast.cli.live_area import LiveArea, fitting
-from holdfast.cli.named_files import named_files
-from holdfast.cli.talk import place_of
-from holdfast.cli.thread import event_line, row, said
-from holdfast.cli.thread_screen import Screen, chosen
-from holdfast.cli.typed_lines import TypedLines
+from holdfast.cli.terminal.live_area import LiveArea, fitting
+from holdfast.cli.terminal.typed_lines import TypedLines
+from holdfast.cli.threads.named_files import named_files
+from holdfast.cli.threads.screen import Screen, chosen
+from holdfast.cli.threads.talk import place_of
+from holdfast.cli.threads.thread import event_line, row, said
 from holdfast.sdk import Line, ThreadEvent, ThreadFile, ThreadInfo
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -10,9 +10,9 @@ from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from holdfast.cli import chat_history
-from holdfast.cli.chat_completion import ChatCompleter
-from holdfast.cli.chat_prompt import ChatPrompt, wrapped
+from holdfast.cli.threads import history
+from holdfast.cli.threads.completion import ChatCompleter
+from holdfast.cli.threads.prompt import ChatPrompt, wrapped
 
 
 def offered(text: str) -> list[str]:
@@ -43,13 +43,13 @@ def test_the_history_is_for_its_owner_and_bounded(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     old = os.umask(0)
     try:
-        path = chat_history.history_file()
+        path = history.history_file()
     finally:
         os.umask(old)
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     path.write_text("\n# 2026-01-01 00:00:00\n+old\n" * 10_000 + "\n# 2026-01-02 00:00:00\n+newest\n")
-    monkeypatch.setattr(chat_history, "MOST_BYTES", 1000)
-    kept = chat_history.history_file().read_text()
+    monkeypatch.setattr(history, "MOST_BYTES", 1000)
+    kept = history.history_file().read_text()
     assert len(kept) <= 500 and kept.startswith("\n# ") and kept.endswith("+newest\n")
 
 

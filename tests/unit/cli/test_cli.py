@@ -16,8 +16,9 @@ from types import ModuleType
 import pytest
 
 from fakes.api_server import RunningApi, running_api
-from holdfast.cli import common, ls
+from holdfast.cli import common
 from holdfast.cli.main import VERBS, run
+from holdfast.cli.sessions import ls
 from holdfast.drivers.base import Check
 from holdfast.errors import ConfigError, RuntimeUnavailable
 
@@ -285,7 +286,7 @@ def test_interrupt_is_quiet(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("holdfast.cli.ls.ask", interrupted)
+    monkeypatch.setattr("holdfast.cli.sessions.ls.ask", interrupted)
     assert cli("ls") == Ran(130, "", "\nholdfast: interrupted\n")
 
 

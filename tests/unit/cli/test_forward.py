@@ -5,8 +5,8 @@ import socket
 import pytest
 
 from fakes.api_server import running_api
-from holdfast.cli.forward import _ports
-from holdfast.cli.forwarding import forward
+from holdfast.cli.sessions.forward import _ports
+from holdfast.cli.sessions.forwarding import forward
 from holdfast.errors import Conflict
 from holdfast.sdk import Client
 

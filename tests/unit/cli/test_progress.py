@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from holdfast.cli.progress import bar
+from holdfast.cli.terminal.progress import bar
 
 
 class Terminal(io.StringIO):

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli import talk as module
-from holdfast.cli.talk import Talk
-from holdfast.cli.typed_lines import TypedLines
+from holdfast.cli.terminal.typed_lines import TypedLines
+from holdfast.cli.threads import talk as module
+from holdfast.cli.threads.talk import Talk
 from holdfast.errors import AgentDown
 from holdfast.sdk import ThreadEvent, TurnResult
 

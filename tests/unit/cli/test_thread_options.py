@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.api.threads.option_models import IdleModel, OptionsIn, RepoModel, ThreadLimitsIn
-from holdfast.cli.thread_options import IDLE, LIMITS, thread_options, wishes
+from holdfast.cli.threads.options import IDLE, LIMITS, thread_options, wishes
 
 EVERYTHING = (
     *("--agent", "pi", "--image", "agent", "--repo", "https://git.example/x.git", "--branch", "main", "--ref", "v1"),

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.building import shown
+from holdfast.cli.admin.building import shown
 from holdfast.cli.common import ask, config_file, configured, connection, show_json, show_table, wants_json
-from holdfast.cli.termination import terminable
+from holdfast.cli.terminal.termination import terminable
 
 if TYPE_CHECKING:
     from holdfast.images.store import ImageStore

@@ -29,7 +29,7 @@ def command(session: str, ports: str, host: str) -> None:
     local, inside = _ports(ports)
 
     async def run(client: "Client") -> None:
-        from holdfast.cli.forwarding import forward  # brings in asyncio, which --help can do without
+        from holdfast.cli.sessions.forwarding import forward  # brings in asyncio, which --help can do without
 
         found = await find_session(client, session)
         await forward(found, inside, local, host, _announce)

@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol, TypeVar
 
-from holdfast.cli.chat_commands import ChatCommands, about
 from holdfast.cli.common import harmless, report, show_json
-from holdfast.cli.named_files import Named, named_files
-from holdfast.cli.thread_screen import Screen, chosen, dimmed, live_area, to_stdout
-from holdfast.cli.typed_lines import TypedLines
+from holdfast.cli.terminal.typed_lines import TypedLines
+from holdfast.cli.threads.named_files import Named, named_files
+from holdfast.cli.threads.screen import Screen, chosen, dimmed, live_area, to_stdout
+from holdfast.cli.threads.slash_commands import ChatCommands, about
 from holdfast.errors import BadInput, HoldfastError, NotFound, ThreadNotFound, WrongState
 from holdfast.sdk import Models, Reply, Thread, ThreadEvent, ThreadFile, TurnResult
 from holdfast.vocabulary.thread_files import upload_path
@@ -287,7 +287,7 @@ def _in_lines(*, as_json: bool) -> tuple[Lines, Screen]:
 
 def _at_prompt(interrupted: Callable[[], bool]) -> tuple[Lines, Screen]:
     """All that is shown goes above the prompt; an answer that is sent elsewhere goes there as it is."""
-    from holdfast.cli.chat_prompt import ChatPrompt  # brings in prompt_toolkit
+    from holdfast.cli.threads.prompt import ChatPrompt  # brings in prompt_toolkit
 
     prompt = ChatPrompt(interrupted)
     answer = (lambda text: prompt.put(harmless(text))) if sys.stdout.isatty() else to_stdout

@@ -7,7 +7,7 @@ import click
 
 from holdfast.cli.common import ask, connection, harmless, show_json, show_table, wants_json
 from holdfast.cli.lookup import find_session
-from holdfast.cli.ls import size, span
+from holdfast.cli.sessions.ls import size, span
 
 if TYPE_CHECKING:
     from holdfast.sdk import Client, ProcessInfo

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.common import ask, connection, wants_json
-from holdfast.cli.thread_options import thread_options, wishes
+from holdfast.cli.threads.options import thread_options, wishes
 
 if TYPE_CHECKING:
     from holdfast.sdk import Client
@@ -57,7 +57,7 @@ def command(
     as_json = wants_json()
 
     async def talk(client: "Client") -> int:
-        from holdfast.cli.talk import Talk  # brings in asyncio, which --help can do without
+        from holdfast.cli.threads.talk import Talk  # brings in asyncio, which --help can do without
 
         typing = not words and not as_json and sys.stdin.isatty() and sys.stderr.isatty() and not _is_dumb()
         thread = client.thread(thread_key, owner=owner)

@@ -2,8 +2,8 @@
 
 import click
 
+from holdfast.cli.admin.image import size
 from holdfast.cli.common import ask, connection, show_json, show_table, wants_json
-from holdfast.cli.image import size
 
 HEADS = ("NAME", "OWNER", "HELD BY", "SIZE", "CREATED", "LAST USED")
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.common import ask, connection, harmless, plain, show_json, show_table, wants_json
-from holdfast.cli.ls import span
-from holdfast.cli.thread_options import thread_options, wishes
+from holdfast.cli.sessions.ls import span
+from holdfast.cli.threads.options import thread_options, wishes
 
 if TYPE_CHECKING:
     from holdfast.sdk import Client, Line, ThreadEvent, ThreadInfo

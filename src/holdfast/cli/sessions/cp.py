@@ -14,7 +14,7 @@ import click
 
 from holdfast.cli.common import ask, connection, one_line, show_json, wants_json
 from holdfast.cli.lookup import find_session
-from holdfast.cli.progress import bar
+from holdfast.cli.terminal.progress import bar
 from holdfast.errors import FileMissing
 from holdfast.vocabulary.thread_keys import KEY_PATTERN
 

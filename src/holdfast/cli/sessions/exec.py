@@ -89,7 +89,7 @@ def _start(
     stdin = sys.stdin.buffer.read() if forward and not sys.stdin.isatty() else None
 
     async def run(client: "Client") -> "ProcessInfo":
-        from holdfast.cli.following import show_process
+        from holdfast.cli.terminal.following import show_process
 
         found = await find_session(client, session)
         there = cwd or found.info.cwd
@@ -113,7 +113,7 @@ async def _run(client: "Client", session: str, line: str, wish: dict[str, Any]) 
 
 
 async def _follow(client: "Client", session: str, line: str, wish: dict[str, Any]) -> "tuple[ExecEnd, Limits]":
-    from holdfast.cli.following import show  # brings in asyncio, which --help can do without
+    from holdfast.cli.terminal.following import show  # brings in asyncio, which --help can do without
 
     found = await find_session(client, session)
     return await show(found.exec_stream(line, **wish)), found.info.limits

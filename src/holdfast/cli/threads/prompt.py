@@ -24,9 +24,9 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.shortcuts import CompleteStyle
 from prompt_toolkit.utils import get_cwidth
 
-from holdfast.cli.chat_completion import ChatCompleter
-from holdfast.cli.chat_history import history_file
-from holdfast.cli.live_area import fitting, window
+from holdfast.cli.terminal.live_area import fitting, window
+from holdfast.cli.threads.completion import ChatCompleter
+from holdfast.cli.threads.history import history_file
 
 PROMPT = "> "
 CONTINUED = "\\"

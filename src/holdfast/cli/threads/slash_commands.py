@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast.cli.common import harmless, plain, show_json
-from holdfast.cli.thread_screen import Screen, usage_line
+from holdfast.cli.threads.screen import Screen, usage_line
 from holdfast.sdk import Models, Reply, Thread
 
 _DESCRIPTION = 100

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.admin.image import size
 from holdfast.cli.common import ask, connection, show_json, show_table, wants_json
-from holdfast.cli.image import size
 from holdfast.cli.lookup import find_session
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.common import harmless
-from holdfast.cli.live_area import Live, LiveArea
-from holdfast.cli.tool_lines import Tool
+from holdfast.cli.terminal.live_area import Live, LiveArea
+from holdfast.cli.threads.tool_lines import Tool
 from holdfast.vocabulary.turn_events import AgentStatus, Kind, StopReason
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.common import output, show_json, show_table, wants_json
-from holdfast.cli.termination import terminable
+from holdfast.cli.terminal.termination import terminable
 
 PREFIX = click.option(
     "--prefix",

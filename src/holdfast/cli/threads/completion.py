@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 
-from holdfast.cli.chat_commands import HELP
+from holdfast.cli.threads.slash_commands import HELP
 
 _FILE = re.compile(r'(?:^|(?<=\s))@("[^"]*|\S*)$')
 _COMMAND = re.compile(r"/([a-z]*)$")
