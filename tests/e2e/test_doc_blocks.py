@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from holdfast.daemon.config import Config
+from holdfast.daemon.config.config import Config
 from support.daemon import DaemonProcess, unusable_driver
 from support.doc_blocks import PAGES, RUN, Block, Reader, acts_on_the_machine, blocks
 

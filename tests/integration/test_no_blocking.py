@@ -11,8 +11,8 @@ import pytest
 from blockbuster import blockbuster_ctx
 
 from holdfast.callers.types import ROOT
-from holdfast.daemon import wiring
-from holdfast.daemon.config import Config
+from holdfast.daemon.config.config import Config
+from holdfast.daemon.wiring import wiring
 from holdfast.sessions.types import CreateRequest, ExecRequest, ForkRequest
 from support.daemon import unusable_driver
 from support.state_dir import open_state_dir

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.daemon import doctor, trial
-from holdfast.daemon.config import Config
+from holdfast.daemon.config.config import Config
 from holdfast.drivers.base import Check
 from support.state_dir import new_state_dir, remove_state_dir
 

@@ -17,14 +17,16 @@ import structlog
 import uvicorn
 
 from holdfast.api.edge.proxies import TrustedProxies
-from holdfast.daemon import logs, open_files, wiring
-from holdfast.daemon.config import Config, default_state_dir, load_config
-from holdfast.daemon.doorkeeper import Doorkeeper, DoorSettings
-from holdfast.daemon.exposure import ADVICE, exposure
-from holdfast.daemon.keys import make_state_dir
+from holdfast.daemon import logs
+from holdfast.daemon.config.config import Config, default_state_dir, load_config
 from holdfast.daemon.log_limits import LogLimits
 from holdfast.daemon.node import StateLock
 from holdfast.daemon.restore import refuse_half
+from holdfast.daemon.root_key import make_state_dir
+from holdfast.daemon.server import open_files
+from holdfast.daemon.server.doorkeeper import Doorkeeper, DoorSettings
+from holdfast.daemon.server.exposure import ADVICE, exposure
+from holdfast.daemon.wiring import wiring
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.store import reserve_for
 

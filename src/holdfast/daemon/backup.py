@@ -26,7 +26,7 @@ from pathlib import Path
 
 from holdfast import __version__
 from holdfast.daemon import node
-from holdfast.daemon.config import Config
+from holdfast.daemon.config.config import Config
 from holdfast.drivers.disk.file_copy import no_room
 from holdfast.drivers.disk.tree_copy import copy_tree
 from holdfast.drivers.disk.tree_removal import remove_tree

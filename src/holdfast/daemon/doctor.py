@@ -7,12 +7,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.daemon.config import Config
-from holdfast.daemon.exposure import ADVICE, exposure
+from holdfast.daemon.config.config import Config
+from holdfast.daemon.config.pool import THREADS
 from holdfast.daemon.node import StateLock
-from holdfast.daemon.pool_setting import THREADS
+from holdfast.daemon.server.exposure import ADVICE, exposure
 from holdfast.daemon.trial import try_sandbox
-from holdfast.daemon.wiring import make_driver
+from holdfast.daemon.wiring.wiring import make_driver
 from holdfast.drivers.base import Check
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.store import Store

@@ -6,7 +6,7 @@ import sys
 
 import structlog
 
-from holdfast.daemon.config import Config
+from holdfast.daemon.config.config import Config
 from holdfast.daemon.log_limits import LEFT_OUT, LogLimits
 
 log = structlog.get_logger(__name__)

@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast.daemon.backup import DATABASE, SECRETS, Manifest
-from holdfast.daemon.config import Config
-from holdfast.daemon.keys import make_state_dir
+from holdfast.daemon.config.config import Config
+from holdfast.daemon.root_key import make_state_dir
 from holdfast.drivers.disk.file_copy import no_room
 from holdfast.drivers.disk.tree_copy import copy_tree
 from holdfast.errors import ConfigError, Conflict, DiskFull, Unavailable

@@ -12,8 +12,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.daemon.config import Config
-from holdfast.daemon.wiring import make_driver, make_images, session_settings
+from holdfast.daemon.config.config import Config
+from holdfast.daemon.wiring.wiring import make_driver, make_images, session_settings
 from holdfast.drivers.base import Check, Driver, SandboxSpec
 from holdfast.drivers.disk.tree_removal import remove_tree
 from holdfast.drivers.linux.mounts import is_mounted

@@ -306,10 +306,10 @@ def test_doctor(cli: Cli, monkeypatch: pytest.MonkeyPatch, awaitable: bool) -> N
 
     daemon = ModuleType("holdfast.daemon.doctor")
     vars(daemon)["run_checks"] = later if awaitable else lambda _: found
-    config = ModuleType("holdfast.daemon.config")
+    config = ModuleType("holdfast.daemon.config.config")
     vars(config)["load_config"] = lambda _: None
     monkeypatch.setitem(sys.modules, "holdfast.daemon.doctor", daemon)
-    monkeypatch.setitem(sys.modules, "holdfast.daemon.config", config)
+    monkeypatch.setitem(sys.modules, "holdfast.daemon.config.config", config)
     seen = cli("doctor")
     assert seen.code == 1
     assert seen.out.splitlines() == [

@@ -9,8 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from holdfast.callers.ceilings import Ceilings
-from holdfast.daemon.config import Config, default_state_dir, env_name, load_config
-from holdfast.daemon.wiring import session_ceilings, session_settings
+from holdfast.daemon.config.config import Config, default_state_dir, env_name, load_config
+from holdfast.daemon.wiring.wiring import session_ceilings, session_settings
 from holdfast.errors import ConfigError
 from holdfast.sessions.network.policy import NetworkPolicy
 from holdfast.threads.resolve.warm import POOL

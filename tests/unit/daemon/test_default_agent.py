@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.agents.known import KNOWN, how_to_install
-from holdfast.daemon import default_agent as chooser
-from holdfast.daemon.config import Config
-from holdfast.daemon.default_agent import default_agent
-from holdfast.daemon.thread_wiring import agent_memory
+from holdfast.daemon.config import default_agent as chooser
+from holdfast.daemon.config.config import Config
+from holdfast.daemon.config.default_agent import default_agent
+from holdfast.daemon.wiring.threads import agent_memory
 from holdfast.images.store import ImageStore
 
 

@@ -12,8 +12,8 @@ from starlette.types import Receive, Scope, Send
 from websockets.asyncio.client import connect
 
 from holdfast.api.edge.caller import admit
-from holdfast.daemon import doorkeeper
-from holdfast.daemon.doorkeeper import Doorkeeper, DoorSettings
+from holdfast.daemon.server import doorkeeper
+from holdfast.daemon.server.doorkeeper import Doorkeeper, DoorSettings
 
 pytestmark = pytest.mark.anyio
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.daemon.config import Config
-from holdfast.daemon.exposure import exposure
+from holdfast.daemon.config.config import Config
+from holdfast.daemon.server.exposure import exposure
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:8080", "127.8.0.1:1", "[::1]:8080", "localhost:8080"])

@@ -4,8 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from holdfast.broker.secrets import CommandKey, EnvKey, FileKey
-from holdfast.daemon.config import Config
-from holdfast.daemon.git_setting import git_settings
+from holdfast.daemon.config.config import Config
+from holdfast.daemon.config.git import git_settings
 
 pytestmark = pytest.mark.anyio
 

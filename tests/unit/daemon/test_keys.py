@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.daemon.config import Config
-from holdfast.daemon.keys import load_or_create_key, make_state_dir
+from holdfast.daemon.config.config import Config
+from holdfast.daemon.root_key import load_or_create_key, make_state_dir
 from holdfast.errors import ConfigError
 
 

@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from holdfast.broker.accounts import Limits
-from holdfast.daemon.config import Config
-from holdfast.daemon.thread_wiring import agent_defaults
+from holdfast.daemon.config.config import Config
+from holdfast.daemon.wiring.threads import agent_defaults
 
 
 def test_threads_get_all_of_it(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from holdfast.broker.accounts import Tokens
 from holdfast.broker.models.providers.catalogue import Catalogue, Kind
 from holdfast.broker.models.providers.known import KNOWN
 from holdfast.broker.secrets import CommandKey, EnvKey, FileKey
-from holdfast.daemon.config import Config
-from holdfast.daemon.model_wiring import make_catalogue
+from holdfast.daemon.config.config import Config
+from holdfast.daemon.wiring.models import make_catalogue
 from holdfast.vocabulary.models import Wire
 
 

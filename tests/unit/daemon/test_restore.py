@@ -11,7 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from holdfast.daemon.backup import Manifest, copy_database
-from holdfast.daemon.config import Config
+from holdfast.daemon.config.config import Config
 from holdfast.daemon.restore import refuse_half, restore
 from holdfast.errors import ConfigError, Conflict
 

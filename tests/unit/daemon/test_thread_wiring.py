@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.daemon.config import Config, load_config
-from holdfast.daemon.thread_wiring import make_agents, thread_settings
-from holdfast.daemon.wiring import running
+from holdfast.daemon.config.config import Config, load_config
+from holdfast.daemon.wiring.threads import make_agents, thread_settings
+from holdfast.daemon.wiring.wiring import running
 from holdfast.drivers.fake.driver import FakeDriver
 from holdfast.drivers.process import ProcessDriver
 from holdfast.errors import BadInput, ConfigError

@@ -8,7 +8,7 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from holdfast.daemon.whole_replies import Joining, WholeReplies
+from holdfast.daemon.server.whole_replies import Joining, WholeReplies
 
 pytestmark = pytest.mark.anyio
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @connection
 def command(to: Path, config: Path | None) -> None:
     """Write all sessions, rows, snapshots, files and keys to the new directory TO. The daemon runs, on this machine."""
-    loaded = import_module("holdfast.daemon.config").load_config(config)
+    loaded = import_module("holdfast.daemon.config.config").load_config(config)
     make = import_module("holdfast.daemon.backup").make
 
     async def run(client: "Client") -> "Manifest":

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # its module loads asyncio, and --help stays fast
 @configured
 def command() -> int:
     """Check this machine, one line per check with its remedy; exit 1 if sandboxes cannot work here."""
-    loaded = import_module("holdfast.daemon.config").load_config(config_file())
+    loaded = import_module("holdfast.daemon.config.config").load_config(config_file())
     found = import_module("holdfast.daemon.doctor").run_checks(loaded)
     checks: list[Check] = list(_run(found) if inspect.isawaitable(found) else found)
     if wants_json():

@@ -131,7 +131,7 @@ def rm(name: str) -> None:
 
 
 def _store() -> "ImageStore":
-    store: ImageStore = import_module("holdfast.daemon.local_images").open_images(config_file())
+    store: ImageStore = import_module("holdfast.daemon.wiring.local_images").open_images(config_file())
     return store
 
 

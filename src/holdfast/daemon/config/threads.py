@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from holdfast.daemon.setting_types import Float, Name, json_such_as, split
+from holdfast.daemon.config.types import Float, Name, json_such_as, split
 
 DEFAULT = "default"
 """The platform that stands for all others in ``thread_idle``."""

@@ -7,7 +7,7 @@ import structlog
 
 from holdfast.agents.known import IMAGE, KNOWN
 from holdfast.agents.supervisor.launch import AGENT_BIN
-from holdfast.daemon.config import Config
+from holdfast.daemon.config.config import Config
 from holdfast.errors import HoldfastError
 from holdfast.images.store import ImageStore
 

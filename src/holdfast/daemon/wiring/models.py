@@ -23,9 +23,9 @@ from holdfast.broker.models.providers.known import KNOWN
 from holdfast.broker.models.proxy import ModelProxy
 from holdfast.broker.models.settings import ProxySettings
 from holdfast.broker.secrets import EnvKey, Key
-from holdfast.daemon.config import Config
-from holdfast.daemon.git_setting import git_settings
-from holdfast.daemon.provider_config import KeyConfig, ModelConfig, PriceConfig, ProviderConfig
+from holdfast.daemon.config.config import Config
+from holdfast.daemon.config.git import git_settings
+from holdfast.daemon.config.providers import KeyConfig, ModelConfig, PriceConfig, ProviderConfig
 from holdfast.drivers.base import Driver
 from holdfast.network.outside import Outside
 from holdfast.vocabulary.models import Model, Wire

@@ -31,9 +31,9 @@ from pydantic import (
 from holdfast.agents.known import KNOWN
 from holdfast.api.edge.proxies import TrustedProxies
 from holdfast.broker.egress.addresses import PrivateHosts
-from holdfast.daemon.docker_setting import LocalSocket
-from holdfast.daemon.git_setting import GitCredentials
-from holdfast.daemon.model_config import (
+from holdfast.daemon.config.docker import LocalSocket
+from holdfast.daemon.config.git import GitCredentials
+from holdfast.daemon.config.models import (
     KeyLimits,
     ModelLimits,
     Names,
@@ -43,11 +43,11 @@ from holdfast.daemon.model_config import (
     RulesFile,
     ThreadLimits,
 )
-from holdfast.daemon.pool_setting import THREADS, PoolSizes
-from holdfast.daemon.provider_config import Providers
-from holdfast.daemon.setting_types import AbsolutePath, Float, Int, Name, split
-from holdfast.daemon.thread_config import AgentNames, ThreadIdle
-from holdfast.daemon.webhook_setting import MIN_KEY_LENGTH, WebhookConfig, from_json
+from holdfast.daemon.config.pool import THREADS, PoolSizes
+from holdfast.daemon.config.providers import Providers
+from holdfast.daemon.config.threads import AgentNames, ThreadIdle
+from holdfast.daemon.config.types import AbsolutePath, Float, Int, Name, split
+from holdfast.daemon.config.webhooks import MIN_KEY_LENGTH, WebhookConfig, from_json
 from holdfast.errors import BadInput, ConfigError
 from holdfast.images.names import canonical
 from holdfast.sessions.network.policy import NetworkPolicy

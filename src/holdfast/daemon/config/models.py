@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from holdfast.agents import permissions
 from holdfast.broker.accounts import Limits
-from holdfast.daemon.setting_types import Float, Int, Name, json_such_as, split
+from holdfast.daemon.config.types import Float, Int, Name, json_such_as, split
 from holdfast.errors import BadInput
 
 

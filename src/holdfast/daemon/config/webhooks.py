@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, SecretStr, field_validator
 
-from holdfast.daemon.setting_types import split
+from holdfast.daemon.config.types import split
 from holdfast.sessions.telling.event_kinds import Kind
 from holdfast.store import ThreadKind
 

@@ -2,7 +2,7 @@
 
 import ipaddress
 
-from holdfast.daemon.config import Config
+from holdfast.daemon.config.config import Config
 
 ADVICE = (
     "Keys and everything else travel there unencrypted. "

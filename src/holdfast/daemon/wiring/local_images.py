@@ -4,8 +4,8 @@ import asyncio
 import os
 from pathlib import Path
 
-from holdfast.daemon.config import Config, load_config
-from holdfast.daemon.wiring import make_driver, make_images
+from holdfast.daemon.config.config import Config, load_config
+from holdfast.daemon.wiring.wiring import make_driver, make_images
 from holdfast.drivers.oci.config import ID_BASE
 from holdfast.errors import ConfigError
 from holdfast.images.store import ImageStore

@@ -11,8 +11,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from holdfast.broker.git.hosts import GitHost, GitSettings
 from holdfast.callers.types import ROOT_NAME
-from holdfast.daemon.provider_config import KeyConfig, is_here
-from holdfast.daemon.setting_types import Name
+from holdfast.daemon.config.providers import KeyConfig, is_here
+from holdfast.daemon.config.types import Name
 
 _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?")
 

@@ -10,10 +10,10 @@ from holdfast.agents.known import KNOWN
 from holdfast.agents.permissions import parse
 from holdfast.agents.registry import AgentRegistry
 from holdfast.broker.git.environment import git_environment
-from holdfast.daemon.config import Config
-from holdfast.daemon.default_agent import default_agent
-from holdfast.daemon.git_setting import git_settings
-from holdfast.daemon.thread_config import DEFAULT, IdleConfig
+from holdfast.daemon.config.config import Config
+from holdfast.daemon.config.default_agent import default_agent
+from holdfast.daemon.config.git import git_settings
+from holdfast.daemon.config.threads import DEFAULT, IdleConfig
 from holdfast.drivers.base import Driver
 from holdfast.images.store import ImageStore
 from holdfast.sessions.service import SessionService

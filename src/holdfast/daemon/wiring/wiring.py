@@ -21,11 +21,11 @@ from holdfast.broker.models.answering.breaks import Breaks
 from holdfast.callers.ceilings import Ceilings
 from holdfast.callers.ring import KeyRing
 from holdfast.daemon import node
-from holdfast.daemon.config import Config
-from holdfast.daemon.keys import load_or_create_key
-from holdfast.daemon.model_wiring import make_catalogue, running_broker
-from holdfast.daemon.pool_setting import THREADS
-from holdfast.daemon.thread_wiring import make_books, make_threads
+from holdfast.daemon.config.config import Config
+from holdfast.daemon.config.pool import THREADS
+from holdfast.daemon.root_key import load_or_create_key
+from holdfast.daemon.wiring.models import make_catalogue, running_broker
+from holdfast.daemon.wiring.threads import make_books, make_threads
 from holdfast.drivers.base import Driver, Limits
 from holdfast.drivers.linux.machine import machine_limits
 from holdfast.errors import BadInput, ConfigError

@@ -19,7 +19,7 @@ import structlog
 
 from holdfast.api.edge.caller import is_admitted
 from holdfast.api.edge.proxies import TrustedProxies
-from holdfast.daemon.whole_replies import WholeReplies
+from holdfast.daemon.server.whole_replies import WholeReplies
 from holdfast.errors import BadRequest, HeadTooLarge, HoldfastError, RequestTimeout, TooManyConnections
 
 ROUND_SECONDS = 1.0

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from holdfast.callers.ring import new_key
-from holdfast.daemon.config import Config, weak_key
+from holdfast.daemon.config.config import Config, weak_key
 from holdfast.errors import ConfigError
 
 KEY_FILE = "api_key"

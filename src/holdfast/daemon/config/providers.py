@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from holdfast.broker.models.providers.catalogue import Kind
 from holdfast.broker.secrets import CommandKey, EnvKey, FileKey, Key
-from holdfast.daemon.setting_types import Float, Int, Name, json_such_as, split
+from holdfast.daemon.config.types import Float, Int, Name, json_such_as, split
 from holdfast.vocabulary.models import Wire
 
 _Frozen = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
