@@ -10,28 +10,12 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from bench import (
-    agents,
-    concurrency,
-    create,
-    exec,
-    files,
-    fork,
-    idle,
-    load,
-    models,
-    pool,
-    races,
-    report,
-    runner,
-    sleep,
-    stream,
-    threads,
-    transfer,
-)
+from bench import report
 from bench.daemon import BenchError
 from bench.figure import Figure, Verdict
 from bench.plan import Plan
+from bench.sessions import concurrency, create, exec, files, fork, idle, load, pool, runner, sleep, stream, transfer
+from bench.threads import agents, models, races, threads
 from holdfast.drivers.oci.machine import examine
 from holdfast.errors import HoldfastError
 

@@ -51,7 +51,7 @@ async def measure(plan: Plan) -> list[Figure]:
 
 @contextlib.asynccontextmanager
 async def _provider() -> AsyncIterator[int]:
-    command = [sys.executable, "-m", "bench.model_upstream"]
+    command = [sys.executable, "-m", "bench.threads.model_upstream"]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     try:
         assert process.stdout is not None

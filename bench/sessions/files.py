@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 import httpx2
 
-from bench import daemon, loopback
+from bench import daemon
+from bench.compare import loopback
 from bench.daemon import Daemon
 from bench.figure import Figure, Reference, Target
 from bench.plan import Plan

@@ -3,8 +3,8 @@
 import asyncio
 
 from bench import daemon
+from bench.compare.exec_reference import exec_reference
 from bench.daemon import Daemon
-from bench.exec_reference import exec_reference
 from bench.figure import Figure, Reference, Target
 from bench.plan import Plan
 from bench.samples import Samples

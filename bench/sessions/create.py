@@ -2,11 +2,12 @@
 
 import time
 
-from bench import create_phases, daemon
+from bench import daemon
+from bench.compare.oci_runtime import OciRuntime, make_bundle
 from bench.figure import Figure, Reference, Target
-from bench.oci_runtime import OciRuntime, make_bundle
 from bench.plan import Plan
 from bench.samples import Samples
+from bench.sessions import create_phases
 
 NAME = "create"
 RATIO = Target(3.0)

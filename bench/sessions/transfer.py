@@ -7,7 +7,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
-from bench import daemon, loopback
+from bench import daemon
+from bench.compare import loopback
 from bench.daemon import Daemon
 from bench.figure import Figure, Reference, Target
 from bench.memory import rss_mb

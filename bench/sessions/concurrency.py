@@ -4,10 +4,10 @@ import asyncio
 import time
 
 from bench import daemon
-from bench.exec import repeat
 from bench.figure import Figure
 from bench.plan import Plan
 from bench.samples import Samples
+from bench.sessions.exec import repeat
 
 NAME = "concurrency"
 SESSIONS = 20

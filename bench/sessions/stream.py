@@ -7,12 +7,13 @@ import subprocess
 import sys
 import time
 
-from bench import daemon, memory, stream_text
+from bench import daemon, memory
+from bench.compare.oci_runtime import OciRuntime
 from bench.daemon import BenchError, Daemon
 from bench.figure import Figure, Reference, Target
-from bench.oci_runtime import OciRuntime
 from bench.plan import Plan
 from bench.samples import Samples
+from bench.sessions import stream_text
 from holdfast.sdk import ExecStream, Session
 
 NAME = "stream"

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from bench import daemon, memory
+from bench.compare.oci_runtime import OciRuntime
 from bench.daemon import Daemon
-from bench.exec import repeat
 from bench.figure import Figure, Reference, Target
-from bench.oci_runtime import OciRuntime
 from bench.plan import Plan
 from bench.samples import Samples
+from bench.sessions.exec import repeat
 from holdfast.sdk import Session
 
 NAME = "idle"

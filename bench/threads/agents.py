@@ -16,8 +16,8 @@ from bench import daemon
 from bench.daemon import BenchError, Daemon
 from bench.figure import Figure, Reference, Target
 from bench.plan import Plan
-from bench.pool import full, metric
 from bench.samples import Samples
+from bench.sessions.pool import full, metric
 from holdfast.broker import demo
 from holdfast.sdk import Client, Thread
 from holdfast.vocabulary.turn_events import Kind

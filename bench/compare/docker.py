@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from bench.compare.oci_runtime import TRUE, run_program
 from bench.daemon import BenchError
-from bench.oci_runtime import TRUE, run_program
 
 
 class DockerContainer:

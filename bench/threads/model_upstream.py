@@ -1,4 +1,4 @@
-"""A model provider that costs next to nothing: ``python -m bench.model_upstream`` prints its port, and serves for ever.
+"""A model provider that costs next to nothing: ``python -m bench.threads.model_upstream`` prints its port and serves.
 
 It speaks chat completions. A request says how many events it wants, and how many seconds apart; each event carries the
 server's clock at the moment when it was sent.

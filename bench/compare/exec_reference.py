@@ -4,9 +4,9 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
-from bench import docker
+from bench.compare import docker
+from bench.compare.oci_runtime import OciRuntime
 from bench.daemon import Daemon
-from bench.oci_runtime import OciRuntime
 
 
 @dataclass(frozen=True, slots=True)

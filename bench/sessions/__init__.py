@@ -1,0 +1,1 @@
+"""sessions: to be described."""
