@@ -30,7 +30,7 @@ bench: setup ## the benchmarks, printed as ratios
 	PYTHONPATH=src:tests $(BIN)/python -m bench
 
 soak: setup ## random faults under real threads: SOAK_SECONDS=600, SOAK_SEED=…
-	PYTHONPATH=src:tests $(BIN)/python -m support.soak
+	PYTHONPATH=src:tests $(BIN)/python -m support.daemons.soak
 
 lock: setup ## resolve pyproject.toml into requirements.lock again
 	scripts/lock

@@ -16,7 +16,7 @@ def empty_database(plan: Plan) -> Iterator[str | None]:
         yield url
         return
     try:
-        from support.postgres import running_postgres  # the tests have one; `make bench` shows them to us
+        from support.servers.postgres import running_postgres  # the tests have one; `make bench` shows them to us
     except ImportError:
         plan.say(f"nothing on Postgres: `make bench` starts one, or {_VARIABLE} names an empty database")
         yield None

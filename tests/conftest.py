@@ -9,7 +9,7 @@ from unittest import SkipTest
 import pytest
 from hypothesis import HealthCheck, settings
 
-from support.dockerd import DockerSocket, docker_daemon, unusable_dockerd
+from support.servers.dockerd import DockerSocket, docker_daemon, unusable_dockerd
 
 HERE = Path(__file__).parent
 LONGEST = (

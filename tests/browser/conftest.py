@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from support.daemon import DaemonProcess
+from support.daemons.daemon import DaemonProcess
 
 
 @pytest.fixture(scope="module")  # not longer: Playwright has a loop in this thread, where others want one of their own

@@ -6,7 +6,7 @@ import httpx2
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Request, expect
 
-from support.daemon import DaemonProcess
+from support.daemons.daemon import DaemonProcess
 
 
 @pytest.fixture

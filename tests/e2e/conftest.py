@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.daemon import DaemonProcess, unusable_driver
+from support.daemons.daemon import DaemonProcess, unusable_driver
 
 
 @pytest.fixture(scope="session")

@@ -18,12 +18,12 @@ from holdfast.errors import ThreadNotFound
 from holdfast.sdk import Client, Reply, Thread
 from holdfast.store.usage import CUT
 from holdfast.vocabulary.turn_events import Kind
-from support.daemon import DaemonProcess, unusable_driver
-from support.git_server import GitServer, git_server
-from support.installed import need_agent
-from support.machine import containers, processes_of
-from support.model_server import Cut, ModelServer, Stalled, Torn, model_server
+from support.agents.installed import need_agent
+from support.daemons.daemon import DaemonProcess, unusable_driver
+from support.machine.machine import containers, processes_of
 from support.secrets import ENVIRONMENTS, FILES, finding, found, those_in_memory
+from support.servers.git_server import GitServer, git_server
+from support.servers.model_server import Cut, ModelServer, Stalled, Torn, model_server
 from support.waiting import until, wait_for
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]

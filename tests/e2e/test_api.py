@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from support.api import Api, Json, body, checked, code, new_key
-from support.daemon import DaemonProcess, wait_for
+from support.daemons.daemon import DaemonProcess, wait_for
 
 MIB = 1 << 20
 

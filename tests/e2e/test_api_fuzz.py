@@ -8,7 +8,7 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis.core.result import Ok
 
-from support.daemon import DaemonProcess, unusable_driver
+from support.daemons.daemon import DaemonProcess, unusable_driver
 
 EXAMPLES = 25
 SPARED = {

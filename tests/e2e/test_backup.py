@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.sdk import SyncClient
 from support.api import Api
-from support.daemon import DaemonProcess, unusable_driver, wait_for
+from support.daemons.daemon import DaemonProcess, unusable_driver, wait_for
 
 SETTINGS: dict[str, object] = {"disk_limit_mb": 64, "reap_interval_seconds": 0.5}
 KEY = "slack:T1:C1:1700000000.1"

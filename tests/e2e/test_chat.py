@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from support.daemon import DaemonProcess, unusable_driver
+from support.daemons.daemon import DaemonProcess, unusable_driver
 from support.waiting import wait_for
 
 SECONDS = 90

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.daemon import DaemonProcess
+from support.daemons.daemon import DaemonProcess
 from support.screens import Screen
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is missing: apt-get install tmux")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from support.api import Api
-from support.daemon import DaemonProcess
+from support.daemons.daemon import DaemonProcess
 
 Cli = Callable[..., "subprocess.CompletedProcess[bytes]"]
 

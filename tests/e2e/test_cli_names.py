@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.daemon import DaemonProcess
+from support.daemons.daemon import DaemonProcess
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 KEY = "cli:names.1"

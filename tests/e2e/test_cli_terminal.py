@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.api import Api
-from support.daemon import DaemonProcess, wait_for
+from support.daemons.daemon import DaemonProcess, wait_for
 from support.screens import HOLDFAST, Screen
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is missing: apt-get install tmux")

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from holdfast.daemon.config.config import Config
-from support.daemon import DaemonProcess, unusable_driver
+from support.daemons.daemon import DaemonProcess, unusable_driver
 from support.doc_blocks import PAGES, RUN, Block, Reader, acts_on_the_machine, blocks
 
 EVERY = [block for page in PAGES for block in blocks(page)]

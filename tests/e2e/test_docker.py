@@ -12,8 +12,8 @@ import httpx2
 import pytest
 
 from e2e.test_shell_corpus import CASES, Case, run_case
-from support.daemon import DaemonProcess, wait_for
-from support.dockerd import Dockerd, DockerSocket
+from support.daemons.daemon import DaemonProcess, wait_for
+from support.servers.dockerd import Dockerd, DockerSocket
 
 FIRST_OF_EACH_THEME = list({case.theme: case for case in reversed(CASES)}.values())
 SELECTED = CASES if os.environ.get("TEST_WHOLE_CORPUS") else FIRST_OF_EACH_THEME

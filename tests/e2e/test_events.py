@@ -10,7 +10,7 @@ from contextlib import aclosing
 import pytest
 
 from holdfast.sdk import Client, SessionEvent
-from support.daemon import DaemonProcess
+from support.daemons.daemon import DaemonProcess
 
 PATIENCE = 60
 

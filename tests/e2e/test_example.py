@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from support.api import Api
-from support.daemon import DaemonProcess
+from support.daemons.daemon import DaemonProcess
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "agent_tools.py"
 

@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.errors import ExecNotFound, SessionGone
 from holdfast.sdk import Chunk, Client, Session, SyncClient
-from support.daemon import DaemonProcess, wait_for
-from support.footprint import descriptors_of, rss_of, runner_descriptors
+from support.daemons.daemon import DaemonProcess, wait_for
+from support.machine.footprint import descriptors_of, rss_of, runner_descriptors
 
 pytestmark = pytest.mark.anyio
 

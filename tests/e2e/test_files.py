@@ -16,8 +16,8 @@ import httpx2
 import pytest
 
 from support.api import Api, Json, body, checked
-from support.daemon import DaemonProcess, wait_for
-from support.machine import init_pid, processes_of
+from support.daemons.daemon import DaemonProcess, wait_for
+from support.machine.machine import init_pid, processes_of
 
 MIB = 1 << 20
 DEEP = 'import os; [(os.mkdir(name), os.chdir(name)) for name in 3000 * ["deep"]]'

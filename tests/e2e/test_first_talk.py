@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.broker.models.providers.known import KNOWN
+from support.agents.installed import need_agent
 from support.api import body
-from support.daemon import DaemonProcess, unusable_driver
-from support.installed import need_agent
+from support.daemons.daemon import DaemonProcess, unusable_driver
 
 SECONDS = 150
 VARIABLES = [one.key_variable for one in KNOWN.values() if one.key_variable]

@@ -12,9 +12,9 @@ import pytest
 from holdfast.broker.git.environment import git_environment
 from holdfast.broker.git.hosts import GitHost, GitSettings
 from holdfast.sdk import Client
-from support.certificates import Authority, authority
-from support.daemon import DaemonProcess, unusable_driver
-from support.git_server import GitServer, git, git_server
+from support.daemons.daemon import DaemonProcess, unusable_driver
+from support.servers.certificates import Authority, authority
+from support.servers.git_server import GitServer, git, git_server
 
 pytestmark = pytest.mark.anyio
 TOKEN = "ghp_e2ethisisthesecrettoken"

@@ -12,10 +12,10 @@ import pytest
 
 from e2e.test_shell_corpus import CASES, Case, run_case
 from support.api import Api
-from support.daemon import DaemonProcess, wait_for
-from support.gvisor import unusable_gvisor
-from support.leftovers import leftovers
-from support.machine import assert_no_trace
+from support.daemons.daemon import DaemonProcess, wait_for
+from support.machine.gvisor import unusable_gvisor
+from support.machine.leftovers import leftovers
+from support.machine.machine import assert_no_trace
 
 FIRST_OF_EACH_THEME = list({case.theme: case for case in reversed(CASES)}.values())
 SELECTED = CASES if os.environ.get("TEST_WHOLE_CORPUS") else FIRST_OF_EACH_THEME

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.daemon import DaemonProcess
+from support.daemons.daemon import DaemonProcess
 
 
 def test_other_users_cannot_reach_a_sessions_files(daemon: DaemonProcess) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.api import Api
-from support.daemon import DaemonProcess
+from support.daemons.daemon import DaemonProcess
 
 RECIPE = """
 variant = "extract"

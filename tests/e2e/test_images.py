@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.api import Api, body, code
-from support.daemon import DaemonProcess
+from support.daemons.daemon import DaemonProcess
 
 APPLETS = ("sh", "ls", "cat", "echo", "sleep", "mkdir", "rm", "wc", "id", "env", "ps", "touch", "seq", "grep", "kill")
 

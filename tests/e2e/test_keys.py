@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from support.api import Api, body, code
-from support.daemon import DaemonProcess, unusable_driver, wait_for
+from support.daemons.daemon import DaemonProcess, unusable_driver, wait_for
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,11 @@ import pytest
 from holdfast.broker.demo import wire_of
 from holdfast.sdk import Client, Session, Thread
 from holdfast.vocabulary.models import PORT, ROOT, Wire, placeholder
-from support.daemon import DaemonProcess, unusable_driver, wait_for
-from support.installed import need_agent
-from support.machine import init_pid, processes_of
-from support.model_server import ModelServer, Status, model_server
+from support.agents.installed import need_agent
+from support.daemons.daemon import DaemonProcess, unusable_driver, wait_for
+from support.machine.machine import init_pid, processes_of
 from support.secrets import ENVIRONMENTS, FILES, counting, in_memory
+from support.servers.model_server import ModelServer, Status, model_server
 
 pytestmark = pytest.mark.anyio
 

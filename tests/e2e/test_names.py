@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from support.api import Api
-from support.daemon import DaemonProcess, unusable_driver, wait_for
-from support.name_server import NameServer, name_server
-from support.servers import HOST, http_server
+from support.daemons.daemon import DaemonProcess, unusable_driver, wait_for
+from support.servers.name_server import NameServer, name_server
+from support.servers.servers import HOST, http_server
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for port 53 and a resolv.conf of its own")
 NAME_SERVER = "127.77.0.53"

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from support.api import Api, Json, code
-from support.daemon import DaemonProcess, unusable_driver, wait_for
-from support.machine import assert_no_trace, init_pid
-from support.outer_world import outer_world
-from support.servers import DOWNLOAD, HOST, PACKAGE, http_server
+from support.daemons.daemon import DaemonProcess, unusable_driver, wait_for
+from support.machine.machine import assert_no_trace, init_pid
+from support.servers.outer_world import outer_world
+from support.servers.servers import DOWNLOAD, HOST, PACKAGE, http_server
 
 CURL = "curl -sS --max-time 30"
 

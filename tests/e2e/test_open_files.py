@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from support.daemon import DaemonProcess, unusable_driver
+from support.daemons.daemon import DaemonProcess, unusable_driver
 
 LOW = 256
 

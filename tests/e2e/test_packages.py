@@ -17,7 +17,7 @@ import pytest
 from holdfast.images.host.packages import sources
 from holdfast.network.addresses import is_public
 from support.api import Api
-from support.daemon import DaemonProcess, unusable_driver
+from support.daemons.daemon import DaemonProcess, unusable_driver
 
 PROJECT = "iniconfig"
 """Small, pure, without dependencies."""

@@ -13,8 +13,8 @@ import httpx2
 import pytest
 
 from holdfast.sdk import Client, Forward, Process, Session, SyncClient
-from support.daemon import DaemonProcess, wait_for
-from support.footprint import descriptors_of, runner_descriptors
+from support.daemons.daemon import DaemonProcess, wait_for
+from support.machine.footprint import descriptors_of, runner_descriptors
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio

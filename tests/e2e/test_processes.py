@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.errors import BadInput, Conflict, FileMissing, ProcessNotFound
 from holdfast.sdk import Chunk, Client, Process, Session, SyncClient
-from support.daemon import DaemonProcess, wait_for
-from support.footprint import descriptors_of, runner_descriptors
+from support.daemons.daemon import DaemonProcess, wait_for
+from support.machine.footprint import descriptors_of, runner_descriptors
 
 pytestmark = pytest.mark.anyio
 

@@ -12,8 +12,8 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.sdk import SyncClient
-from support.certificates import Authority, authority
-from support.daemon import DaemonProcess, wait_for
+from support.daemons.daemon import DaemonProcess, wait_for
+from support.servers.certificates import Authority, authority
 
 PAGE = Path(__file__).parents[2] / "docs" / "proxy.md"
 NGINX = """daemon off; pid {folder}/nginx.pid; error_log {folder}/error.log; worker_processes 1;

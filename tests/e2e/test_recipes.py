@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.images.builds import recipe
 from support.api import Api
-from support.daemon import DaemonProcess
+from support.daemons.daemon import DaemonProcess
 
 PROGRAMS = {
     "base": ["git", "curl", "jq", "less", "ps", "unzip -v", "xz"],

@@ -8,8 +8,8 @@ import pytest
 from holdfast.errors import RepoFailed
 from holdfast.sdk import Client
 from holdfast.vocabulary.turn_events import Kind
-from support.daemon import DaemonProcess, unusable_driver
-from support.git_server import GitServer, git, git_server
+from support.daemons.daemon import DaemonProcess, unusable_driver
+from support.servers.git_server import GitServer, git, git_server
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -19,8 +19,8 @@ from holdfast.errors import (
     UnknownImage,
 )
 from holdfast.sdk import Client, CommandFailed, Limits, SyncClient, request_id
-from support.daemon import DaemonProcess, wait_for
-from support.machine import containers
+from support.daemons.daemon import DaemonProcess, wait_for
+from support.machine.machine import containers
 
 pytestmark = pytest.mark.anyio
 

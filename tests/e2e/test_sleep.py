@@ -8,8 +8,16 @@ import pytest
 
 from holdfast.sdk import SyncClient
 from support.api import Api, Json, body, code
-from support.daemon import DaemonProcess, unusable_driver, wait_for
-from support.machine import assert_no_trace, containers, control_groups, init_pid, loop_devices, mounts, state_of
+from support.daemons.daemon import DaemonProcess, unusable_driver, wait_for
+from support.machine.machine import (
+    assert_no_trace,
+    containers,
+    control_groups,
+    init_pid,
+    loop_devices,
+    mounts,
+    state_of,
+)
 
 COUNTER = "i=0; while :; do i=$((i+1)); echo $i > /workspace/count; sleep 0.02; done >/dev/null 2>&1 &"
 

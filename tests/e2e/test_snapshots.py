@@ -11,8 +11,8 @@ from holdfast.drivers.linux import freezer
 from holdfast.errors import SnapshotNotFound
 from holdfast.sdk import SyncClient
 from support.api import Api, Json, body, code
-from support.daemon import DaemonProcess, unusable_driver, wait_for
-from support.machine import HeldRuntime, assert_no_trace, init_pid
+from support.daemons.daemon import DaemonProcess, unusable_driver, wait_for
+from support.machine.machine import HeldRuntime, assert_no_trace, init_pid
 
 COUNTER = "i=0; while :; do i=$((i+1)); echo $i > /workspace/count; sleep 0.02; done >/dev/null 2>&1 &"
 STATE = r"""

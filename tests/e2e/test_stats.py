@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.sdk import SyncClient
 from support.api import Api, Json, body, code
-from support.daemon import DaemonProcess, wait_for
+from support.daemons.daemon import DaemonProcess, wait_for
 
 MIB = 1 << 20
 HOG = "head -c 400M /dev/zero | tail -c 400M > /dev/null"

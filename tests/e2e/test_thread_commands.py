@@ -10,7 +10,7 @@ import pytest
 from holdfast.errors import BadInput, WrongState
 from holdfast.sdk import Client, SyncClient
 from holdfast.vocabulary.turn_events import Kind
-from support.daemon import DaemonProcess, unusable_driver
+from support.daemons.daemon import DaemonProcess, unusable_driver
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ from holdfast.errors import BadInput, Forbidden, IdempotencyMismatch, NotFound, 
 from holdfast.sdk import Client, SyncClient, ThreadEvent
 from holdfast.vocabulary.turn_events import Kind
 from support.api import body, code
-from support.daemon import DaemonProcess, unusable_driver
+from support.daemons.daemon import DaemonProcess, unusable_driver
 
 pytestmark = pytest.mark.anyio
 

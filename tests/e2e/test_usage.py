@@ -14,7 +14,7 @@ from holdfast.errors import BadInput, Forbidden, RepoFailed
 from holdfast.sdk import Client, SyncClient, ThreadEvent
 from holdfast.vocabulary.models import channel_tag, placeholder, url_of
 from holdfast.vocabulary.turn_events import Kind
-from support.daemon import DaemonProcess, unusable_driver
+from support.daemons.daemon import DaemonProcess, unusable_driver
 
 pytestmark = pytest.mark.anyio
 

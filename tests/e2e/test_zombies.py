@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from support.api import Api
-from support.daemon import DaemonProcess, wait_for
-from support.machine import processes_of, state_of
+from support.daemons.daemon import DaemonProcess, wait_for
+from support.machine.machine import processes_of, state_of
 
 ORPHANS = """
 import os, sys

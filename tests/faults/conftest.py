@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from support.agent_towns import AGENTS, open_agent_town
-from support.daemon import DaemonProcess, unusable_driver
-from support.machine import Held, HeldRuntime, open_held
-from support.real_threads import RealDesk, Town, forgotten, open_town, opened
+from support.agents.towns import AGENTS, open_agent_town
+from support.daemons.daemon import DaemonProcess, unusable_driver
+from support.machine.machine import Held, HeldRuntime, open_held
+from support.threads.real_threads import RealDesk, Town, forgotten, open_town, opened
 
 REAP_SECONDS = 0.5
 

@@ -12,11 +12,11 @@ import pytest
 
 from holdfast.sdk import SyncClient
 from support.api import Api, Json, body, new_key
-from support.daemon import DaemonProcess, wait_for
+from support.daemons.daemon import DaemonProcess, wait_for
 from support.follow import Consumer, Stream
-from support.machine import Held, init_pid
-from support.postgres import MISSING, running_postgres
-from support.receiver import SECRET, Receiver
+from support.machine.machine import Held, init_pid
+from support.servers.postgres import MISSING, running_postgres
+from support.servers.receiver import SECRET, Receiver
 
 
 def page(api: Api, **params: object) -> Json:

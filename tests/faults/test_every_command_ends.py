@@ -6,8 +6,8 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 from support.api import Api, Json
-from support.daemon import DaemonProcess
-from support.machine import assert_no_trace
+from support.daemons.daemon import DaemonProcess
+from support.machine.machine import assert_no_trace
 
 TIMEOUT_MS = 1000
 BOUND = 40.0

@@ -7,8 +7,8 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 from support.api import Api, Json, code
-from support.daemon import DaemonProcess, wait_for
-from support.machine import assert_no_trace
+from support.daemons.daemon import DaemonProcess, wait_for
+from support.machine.machine import assert_no_trace
 
 TICKS = timedelta(seconds=1.5)
 """In which the reaper certainly has come by; used only to prove that it did nothing."""

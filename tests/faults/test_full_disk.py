@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from support.api import Api, body, code
-from support.daemon import DaemonProcess, wait_for
-from support.full_disk import SmallDisk
-from support.state_dir import unmount_below
+from support.daemons.daemon import DaemonProcess, wait_for
+from support.machine.full_disk import SmallDisk
+from support.machine.state_dir import unmount_below
 
 FILL = "head -c 8000000 /dev/urandom > /workspace/more; sync -f /workspace; true"
 

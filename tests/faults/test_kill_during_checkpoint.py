@@ -12,9 +12,9 @@ import pytest
 
 from holdfast.drivers.linux.host_processes import mentioning
 from support.api import Api
-from support.daemon import DaemonProcess, wait_for
-from support.gvisor import unusable_gvisor
-from support.machine import HeldRuntime, assert_no_trace, open_held
+from support.daemons.daemon import DaemonProcess, wait_for
+from support.machine.gvisor import unusable_gvisor
+from support.machine.machine import HeldRuntime, assert_no_trace, open_held
 
 COUNTER = "i=0; while :; do i=$((i+1)); echo $i > /workspace/count; sleep 0.02; done >/dev/null 2>&1 &"
 

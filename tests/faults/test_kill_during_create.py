@@ -8,8 +8,8 @@ import httpx2
 import pytest
 
 from support.api import Api, new_key, wait_for_tick
-from support.daemon import DaemonProcess, wait_for
-from support.machine import HeldRuntime, assert_no_trace, containers
+from support.daemons.daemon import DaemonProcess, wait_for
+from support.machine.machine import HeldRuntime, assert_no_trace, containers
 
 MOMENTS_MS = [(0, 40, 120), (5, 20, 80), (10, 60, 200), (40, 40, 40)]
 """How long before the kill each of some creates is sent."""

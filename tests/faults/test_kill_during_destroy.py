@@ -8,8 +8,8 @@ import httpx2
 import pytest
 
 from support.api import Api, code
-from support.daemon import DaemonProcess, wait_for
-from support.machine import HeldRuntime, assert_no_trace, containers
+from support.daemons.daemon import DaemonProcess, wait_for
+from support.machine.machine import HeldRuntime, assert_no_trace, containers
 
 MOMENTS_MS = [(0, 30, 100), (10, 60, 150), (30, 30, 30)]
 """How long before the kill each of some destroys is sent."""

@@ -8,8 +8,8 @@ import httpx2
 import pytest
 
 from support.api import Api, Json, body, new_key
-from support.daemon import DaemonProcess, wait_for
-from support.machine import init_pid
+from support.daemons.daemon import DaemonProcess, wait_for
+from support.machine.machine import init_pid
 
 STEPS = 20
 HALF = 10

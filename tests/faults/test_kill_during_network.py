@@ -9,8 +9,8 @@ import httpx2
 import pytest
 
 from support.api import Api, new_key
-from support.daemon import DaemonProcess
-from support.machine import HeldRuntime, assert_no_trace
+from support.daemons.daemon import DaemonProcess
+from support.machine.machine import HeldRuntime, assert_no_trace
 
 pytestmark = pytest.mark.skipif(shutil.which("slirp4netns") is None, reason="apt-get install slirp4netns")
 

@@ -8,8 +8,8 @@ import httpx2
 import pytest
 
 from support.api import Api
-from support.daemon import DaemonProcess, wait_for
-from support.machine import HeldRuntime, assert_no_trace
+from support.daemons.daemon import DaemonProcess, wait_for
+from support.machine.machine import HeldRuntime, assert_no_trace
 
 
 def ask(daemon: DaemonProcess, session_id: str, verb: str) -> None:

@@ -11,9 +11,9 @@ import httpx2
 import pytest
 
 from support.api import Api, Json, body, new_key
-from support.daemon import wait_for
-from support.dying import DyingDaemon
-from support.machine import assert_no_trace
+from support.daemons.daemon import wait_for
+from support.daemons.dying import DyingDaemon
+from support.machine.machine import assert_no_trace
 
 ROW = "holdfast.store.sessions.snapshots:SnapshotStore.insert"
 SHELLS = "holdfast.sessions.copies.saved_shells:SavedShells.write"

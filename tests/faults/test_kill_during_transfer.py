@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 import httpx2
 
 from support.api import Api
-from support.daemon import DaemonProcess, wait_for
-from support.machine import processes_of
+from support.daemons.daemon import DaemonProcess, wait_for
+from support.machine.machine import processes_of
 
 MIB = 1 << 20
 

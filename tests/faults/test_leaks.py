@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from support.api import Api
-from support.daemon import DaemonProcess, wait_for
-from support.machine import assert_no_trace, zombies_of
+from support.daemons.daemon import DaemonProcess, wait_for
+from support.machine.machine import assert_no_trace, zombies_of
 
 ROUNDS = 30
 AT_ONCE = 3

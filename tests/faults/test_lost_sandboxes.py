@@ -16,15 +16,8 @@ from holdfast.drivers.oci.config import ID_BASE
 from holdfast.drivers.oci.driver import OciDriver
 from holdfast.images.store import ImageStore
 from support.api import Api, body, code, new_key
-from support.daemon import DaemonProcess, wait_for
-from support.machine import (
-    assert_no_trace,
-    containers,
-    delete_container,
-    init_pid,
-    processes_of,
-    state_of,
-)
+from support.daemons.daemon import DaemonProcess, wait_for
+from support.machine.machine import assert_no_trace, containers, delete_container, init_pid, processes_of, state_of
 
 SOON = 25.0
 """Seconds. Far below the timeout of the commands here, which would be the wrong reason to end."""

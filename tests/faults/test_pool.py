@@ -11,8 +11,8 @@ import httpx2
 import pytest
 
 from support.api import Api, new_key, wait_for_tick
-from support.daemon import DaemonProcess, wait_for
-from support.machine import HeldRuntime, assert_no_trace, containers, init_pid, mounts
+from support.daemons.daemon import DaemonProcess, wait_for
+from support.machine.machine import HeldRuntime, assert_no_trace, containers, init_pid, mounts
 
 SIZE = 3
 AT_ONCE = 5

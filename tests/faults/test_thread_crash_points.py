@@ -18,10 +18,10 @@ from holdfast.sessions.machine import Status
 from holdfast.sessions.sleep import PausedAs
 from holdfast.threads.resolve.warm import POOL
 from holdfast.vocabulary.turn_events import Kind
-from support.crash_points import CuttingFuse
-from support.doomed import doomed
+from support.daemons.crash_points import CuttingFuse
+from support.daemons.doomed import doomed
 from support.house import DEFAULTS
-from support.threads import REF, STEADY, Desk, Street, open_street, text_of
+from support.threads.threads import REF, STEADY, Desk, Street, open_street, text_of
 from support.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(1200)]

@@ -24,10 +24,10 @@ from holdfast.store.threads.tables import threads
 from holdfast.threads.names import ThreadRef
 from holdfast.threads.types import How, Mode
 from holdfast.vocabulary.turn_events import Kind
-from support.hosts import Host, ran, sandboxes
-from support.postgres import MISSING, Postgres, running_postgres
-from support.real_threads import REAL, RealDesk, Town, forgotten, only, open_town, opened, remembers, sandbox_of
-from support.threads import REF, STEADY, Desk, text_of
+from support.servers.postgres import MISSING, Postgres, running_postgres
+from support.threads.hosts import Host, ran, sandboxes
+from support.threads.real_threads import REAL, RealDesk, Town, forgotten, only, open_town, opened, remembers, sandbox_of
+from support.threads.threads import REF, STEADY, Desk, text_of
 from support.waiting import linger, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(3600)]

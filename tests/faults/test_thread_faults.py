@@ -16,9 +16,9 @@ import pytest
 
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, DiskFull, HoldfastError
 from holdfast.vocabulary.turn_events import Kind
-from support.full_disk import small_disk
-from support.postgres import MISSING, Postgres, running_postgres
-from support.threads import REF, STEADY, Desk, Street, open_street, pieces, refusals, text_of
+from support.machine.full_disk import small_disk
+from support.servers.postgres import MISSING, Postgres, running_postgres
+from support.threads.threads import REF, STEADY, Desk, Street, open_street, pieces, refusals, text_of
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -1,6 +1,6 @@
 """Random sequences of what users do and what breaks, on a fake machine; the three promises hold after every step.
 
-``support.thread_promises`` says which. TEST_SEQUENCES says how many sequences, TEST_STEPS how long each is.
+``support.threads.promises`` says which. TEST_SEQUENCES says how many sequences, TEST_STEPS how long each is.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from holdfast.errors import AgentDown, AgentFailed, HoldfastError, SandboxLost
 from holdfast.sessions.sleep import PausedAs
 from holdfast.store.threads.rows import MessageStatus, Mode
 from holdfast.threads.names import ThreadRef
-from support.crash_points import CuttingFuse
-from support.doomed import mortal
+from support.daemons.crash_points import CuttingFuse
+from support.daemons.doomed import mortal
 from support.house import tick
-from support.thread_promises import CHANNELS, Kept, Promises, Said, Talk, Upload
-from support.threads import Desk, Street, open_street, pieces
+from support.threads.promises import CHANNELS, Kept, Promises, Said, Talk, Upload
+from support.threads.threads import Desk, Street, open_street, pieces
 from support.waiting import until
 
 REFS = [ThreadRef("root", "machine:a"), ThreadRef("root", "machine:b")]

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from holdfast.sdk import SyncClient
+from support.agents.installed import need_agent
 from support.api import Api
-from support.daemon import DaemonProcess, wait_for
-from support.installed import need_agent
-from support.machine import containers, init_pid, mounts
+from support.daemons.daemon import DaemonProcess, wait_for
+from support.machine.machine import containers, init_pid, mounts
 
 SETTINGS = {"pool": {"threads": 1}, "reap_interval_seconds": 0.5, "thread_retry_seconds": 0.1}
 

@@ -13,8 +13,8 @@ from holdfast.callers.types import ROOT
 from holdfast.sessions.sleep import PausedAs
 from holdfast.threads.types import How, IdlePolicy
 from support.house import NODE
-from support.real_threads import REAL, RealDesk, Town, forgotten, only, opened, remembers, said, sandbox_of
-from support.threads import REF, text_of
+from support.threads.real_threads import REAL, RealDesk, Town, forgotten, only, opened, remembers, said, sandbox_of
+from support.threads.threads import REF, text_of
 from support.waiting import PATIENCE, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]

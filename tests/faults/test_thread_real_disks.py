@@ -11,9 +11,9 @@ import pytest
 from holdfast.errors import DiskFull
 from holdfast.store import Store
 from holdfast.vocabulary.turn_events import Kind
-from support.full_disk import small_disk
-from support.real_threads import Town, forgotten, opened, remembers, said, sandbox_of, there
-from support.threads import REF, pieces, refusals, text_of
+from support.machine.full_disk import small_disk
+from support.threads.real_threads import Town, forgotten, opened, remembers, said, sandbox_of, there
+from support.threads.threads import REF, pieces, refusals, text_of
 from support.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]

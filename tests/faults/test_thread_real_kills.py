@@ -17,8 +17,8 @@ import pytest
 import support
 from holdfast.sessions.sleep import PausedAs
 from holdfast.vocabulary.turn_events import Kind
-from support.real_threads import RealDesk, Town, forgotten, opened, sandbox_of
-from support.threads import REF, text_of
+from support.threads.real_threads import RealDesk, Town, forgotten, opened, sandbox_of
+from support.threads.threads import REF, text_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(3600)]
 

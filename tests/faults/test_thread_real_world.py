@@ -17,12 +17,12 @@ import pytest
 from holdfast.errors import HoldfastError
 from holdfast.store import Store
 from holdfast.threads.types import How
-from support.faulty_agent import FaultyAgent
-from support.postgres import MISSING, Postgres, running_postgres
-from support.preview_server import PreviewServer
-from support.real_threads import REAL, RealDesk, Town, forgotten, opened, remembers, said, sandbox_of, there
-from support.scripted_harness import PATIENCE
-from support.threads import REF, text_of
+from support.agents.faulty_agent import FaultyAgent
+from support.agents.scripted_harness import PATIENCE
+from support.servers.postgres import MISSING, Postgres, running_postgres
+from support.servers.preview_server import PreviewServer
+from support.threads.real_threads import REAL, RealDesk, Town, forgotten, opened, remembers, said, sandbox_of, there
+from support.threads.threads import REF, text_of
 from support.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]

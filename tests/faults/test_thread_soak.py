@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from support.daemon import unusable_driver
-from support.soak import soak
+from support.daemons.daemon import unusable_driver
+from support.daemons.soak import soak
 
 
 @pytest.mark.timeout(600)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from support.daemon import unusable_driver
-from support.postgres import MISSING, running_postgres
+from support.daemons.daemon import unusable_driver
+from support.servers.postgres import MISSING, running_postgres
 
 ROOT = Path(__file__).parents[2]
 

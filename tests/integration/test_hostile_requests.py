@@ -19,7 +19,7 @@ from websockets.sync.client import connect
 from holdfast.api.edge.json_bounds import MOST_DEPTH, MOST_NAMES, MOST_VALUES
 from holdfast.api.settings import ApiSettings
 from support.api import checked
-from support.daemon import DaemonProcess
+from support.daemons.daemon import DaemonProcess
 from support.loop_watch import LoopWatch
 
 MIB = 1 << 20

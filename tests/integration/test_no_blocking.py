@@ -14,8 +14,8 @@ from holdfast.callers.types import ROOT
 from holdfast.daemon.config.config import Config
 from holdfast.daemon.wiring import wiring
 from holdfast.sessions.types import CreateRequest, ExecRequest, ForkRequest
-from support.daemon import unusable_driver
-from support.state_dir import open_state_dir
+from support.daemons.daemon import unusable_driver
+from support.machine.state_dir import open_state_dir
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.api.edge.access import NEEDS
 from holdfast.callers.types import Scope
-from support.daemon import DaemonProcess, wait_for
+from support.daemons.daemon import DaemonProcess, wait_for
 
 CANARY = "canary-6f1d2c"
 NOT_FILES = (

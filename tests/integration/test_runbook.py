@@ -17,7 +17,7 @@ from holdfast.sessions.machine import Reason, Status
 from holdfast.sessions.sleep import PausedAs
 from holdfast.threads.resolve.warm import POOL
 from support.house import DEFAULTS, House, new, open_house, tick
-from support.threads import REF, Street, open_street
+from support.threads.threads import REF, Street, open_street
 from support.waiting import until
 from unit.test_runbook import events_of
 

@@ -11,7 +11,7 @@ import pytest
 from holdfast.daemon import doctor, trial
 from holdfast.daemon.config.config import Config
 from holdfast.drivers.base import Check
-from support.state_dir import new_state_dir, remove_state_dir
+from support.machine.state_dir import new_state_dir, remove_state_dir
 
 pytestmark = pytest.mark.anyio
 ROOT = os.geteuid() == 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx2
 
-from support.daemon import DaemonProcess, wait_for
+from support.daemons.daemon import DaemonProcess, wait_for
 
 Json = dict[str, Any]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
-from support.daemon import DaemonProcess
+from support.daemons.daemon import DaemonProcess
 
 Json = dict[str, Any]
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from support.daemon import DaemonProcess
+from support.daemons.daemon import DaemonProcess
 from support.waiting import wait_for
 
 HOLDFAST = Path(sys.executable).parent / "holdfast"

@@ -11,7 +11,7 @@ from holdfast.agents.conformance.harness import eventually, raises, reason_of, t
 from holdfast.errors import AgentDown
 from holdfast.sessions.use.processes import ProcessRequest
 from holdfast.vocabulary.turn_events import Kind, StopReason
-from support.agent_harness import real_agent, traces
+from support.agents.harness import real_agent, traces
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ import pytest
 from holdfast.agents.acp.adapter import Gemini
 from holdfast.agents.conformance import AgentConformance, Harness
 from holdfast.agents.conformance.essentials import EssentialConformance
-from support.agent_harness import real_agent, traces
+from support.agents.harness import real_agent, traces
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.agents.acp.adapter import PiAcp
 from holdfast.agents.conformance import AgentConformance, Harness
-from support.agent_harness import real_agent, traces
+from support.agents.harness import real_agent, traces
 
 pytestmark = pytest.mark.anyio
 

@@ -18,8 +18,8 @@ from holdfast.drivers.process import ProcessDriver
 from holdfast.errors import AgentDown
 from holdfast.vocabulary.models import Model, Wire
 from holdfast.vocabulary.turn_events import Kind, StopReason
+from support.agents.scripted_harness import scripted_harness
 from support.house import new
-from support.scripted_harness import scripted_harness
 
 pytestmark = pytest.mark.anyio
 

@@ -13,9 +13,9 @@ from holdfast.agents.supervisor import Supervisor
 from holdfast.sessions.use.file_types import Search
 from holdfast.vocabulary.models import channel_tag, placeholder
 from holdfast.vocabulary.turn_events import Kind, StopReason
-from support.agent_harness import DEMO, OTHER
-from support.model_server import Status
-from support.opencode_harness import OpenCodeHarness, opencode_harness
+from support.agents.harness import DEMO, OTHER
+from support.agents.opencode_harness import OpenCodeHarness, opencode_harness
+from support.servers.model_server import Status
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from holdfast.agents.conformance.harness import raises, reason_of, talk, text_of
 from holdfast.agents.pi.adapter import PiAgent
 from holdfast.errors import AgentDown, AgentFailed
 from holdfast.vocabulary.turn_events import Kind, StopReason
-from support.agent_harness import AgentHarness, real_agent
+from support.agents.harness import AgentHarness, real_agent
 
 pytestmark = pytest.mark.anyio
 

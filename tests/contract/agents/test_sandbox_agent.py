@@ -15,7 +15,7 @@ from holdfast.agents.conformance.permissions import PermissionConformance
 from holdfast.agents.conformance.process import ProcessConformance
 from holdfast.agents.sandbox_agent.adapter import SandboxAgent, SandboxAgentPi
 from holdfast.vocabulary.turn_events import Kind
-from support.agent_harness import AgentHarness, real_agent
+from support.agents.harness import AgentHarness, real_agent
 
 pytestmark = pytest.mark.anyio
 

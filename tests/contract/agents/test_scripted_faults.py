@@ -20,7 +20,7 @@ from holdfast.drivers.process import ProcessDriver
 from holdfast.errors import AgentDown, AgentFailed
 from holdfast.vocabulary.models import channel_tag
 from holdfast.vocabulary.turn_events import Kind, StopReason
-from support.scripted_harness import ScriptedHarness, scripted_harness
+from support.agents.scripted_harness import ScriptedHarness, scripted_harness
 
 pytestmark = pytest.mark.anyio
 

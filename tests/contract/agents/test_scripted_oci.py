@@ -21,9 +21,9 @@ from holdfast.errors import RuntimeUnavailable
 from holdfast.images.store import ImageStore
 from holdfast.sessions.use.file_types import Search
 from holdfast.vocabulary.turn_events import Kind, StopReason
+from support.agents.scripted_harness import SETTINGS, open_service, scripted_harness
 from support.house import new
-from support.scripted_harness import SETTINGS, open_service, scripted_harness
-from support.state_dir import open_state_dir
+from support.machine.state_dir import open_state_dir
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from holdfast.agents.conformance.abilities import AbilityConformance
 from holdfast.agents.conformance.recovery import RecoveryConformance
 from holdfast.agents.conformance.streams import StreamConformance
 from holdfast.drivers.process import ProcessDriver
-from support.scripted_harness import scripted_harness
+from support.agents.scripted_harness import scripted_harness
 
 pytestmark = pytest.mark.anyio
 

@@ -24,7 +24,7 @@ from holdfast.agents.supervisor import (
 from holdfast.agents.supervisor.home import find_file
 from holdfast.drivers.process import ProcessDriver
 from holdfast.errors import AgentDown, AgentFailed
-from support.scripted_harness import ScriptedHarness, scripted_harness
+from support.agents.scripted_harness import ScriptedHarness, scripted_harness
 
 pytestmark = pytest.mark.anyio
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.images.store import ImageStore
-from support.dockerd import DockerSocket
-from support.state_dir import open_state_dir
+from support.machine.state_dir import open_state_dir
+from support.servers.dockerd import DockerSocket
 
 pytest.register_assert_rewrite("holdfast.drivers.conformance")
 
-from support.docker_harness import DockerHarness  # noqa: E402 - it imports the suite
+from support.machine.docker_harness import DockerHarness  # noqa: E402 - it imports the suite
 
 
 @pytest.fixture(scope="session")

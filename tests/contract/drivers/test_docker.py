@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.drivers.conformance import DriverConformance
-from support.call_conformance import SystemCallConformance
-from support.docker_harness import DockerHarness
+from support.machine.call_conformance import SystemCallConformance
+from support.machine.docker_harness import DockerHarness
 
 pytestmark = pytest.mark.anyio
 

@@ -20,8 +20,8 @@ from holdfast.drivers.conformance.harness import (
 from holdfast.drivers.docker.driver import DockerDriver
 from holdfast.drivers.linux import mounts
 from holdfast.errors import DriverConflict, DriverTransient, DriverUnsupported, HoldfastError, SandboxNotFound
-from support.docker_harness import DockerHarness
-from support.dockerd import Dockerd
+from support.machine.docker_harness import DockerHarness
+from support.servers.dockerd import Dockerd
 
 pytestmark = pytest.mark.anyio
 

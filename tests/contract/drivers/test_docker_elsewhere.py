@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from contract.drivers.test_oci_elsewhere import AS_USER, USER, need_readable, subordinate_list
-from support.dockerd import Dockerd, unusable_dockerd
+from support.servers.dockerd import Dockerd, unusable_dockerd
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]

@@ -10,7 +10,7 @@ from holdfast.drivers.conformance import DriverConformance, Harness
 from holdfast.drivers.conformance.harness import Sandbox
 from holdfast.drivers.fake.driver import FakeDriver, FakeWorld
 from holdfast.link.hub import LinkHub
-from support.places import made
+from support.machine.places import made
 
 pytestmark = pytest.mark.anyio
 

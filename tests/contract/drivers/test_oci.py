@@ -14,10 +14,10 @@ from holdfast.drivers.oci.driver import OciDriver
 from holdfast.errors import RuntimeUnavailable
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
-from support.call_conformance import SystemCallConformance
-from support.leftovers import leftovers
-from support.places import full_dir, made
-from support.state_dir import open_state_dir
+from support.machine.call_conformance import SystemCallConformance
+from support.machine.leftovers import leftovers
+from support.machine.places import full_dir, made
+from support.machine.state_dir import open_state_dir
 
 pytestmark = pytest.mark.anyio
 

@@ -23,9 +23,9 @@ from holdfast.drivers.oci import memory
 from holdfast.drivers.oci.config import ID_BASE
 from holdfast.errors import DriverQuota, RuntimeUnavailable, Unavailable
 from holdfast.images.store import ImageStore
-from support.call_conformance import SystemCallConformance
-from support.places import made
-from support.state_dir import open_state_dir
+from support.machine.call_conformance import SystemCallConformance
+from support.machine.places import made
+from support.machine.state_dir import open_state_dir
 
 pytestmark = pytest.mark.anyio
 

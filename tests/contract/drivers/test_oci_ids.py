@@ -19,7 +19,7 @@ from holdfast.drivers.linux.ids import ID_BASE, ID_COUNT
 from holdfast.drivers.oci.id_ranges import IdRanges
 from holdfast.errors import RuntimeUnavailable
 from holdfast.images.store import ImageStore
-from support.state_dir import new_state_dir, open_state_dir, remove_state_dir
+from support.machine.state_dir import new_state_dir, open_state_dir, remove_state_dir
 
 from .test_oci import OciHarness
 

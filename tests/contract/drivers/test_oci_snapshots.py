@@ -17,8 +17,8 @@ from holdfast.drivers.oci.config import ID_BASE
 from holdfast.drivers.oci.machine import examine
 from holdfast.errors import RuntimeUnavailable
 from holdfast.images.store import ImageStore
-from support.loops import mounted
-from support.state_dir import open_state_dir, unmount_below
+from support.machine.loops import mounted
+from support.machine.state_dir import open_state_dir, unmount_below
 
 pytestmark = [
     pytest.mark.anyio,

@@ -27,8 +27,8 @@ from holdfast.errors import HoldfastError, RuntimeUnavailable
 from holdfast.link.hub import LinkHub
 from holdfast.protocol import frames
 from holdfast.protocol.messages import BROKE, STDERR
-from support.leftovers import leftovers
-from support.places import made
+from support.machine.leftovers import leftovers
+from support.machine.places import made
 
 pytestmark = pytest.mark.anyio
 

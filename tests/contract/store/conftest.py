@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.store import Store
-from support.postgres import MISSING, Postgres, running_postgres
+from support.servers.postgres import MISSING, Postgres, running_postgres
 
 
 @pytest.fixture(scope="session")

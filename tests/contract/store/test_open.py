@@ -25,8 +25,8 @@ from holdfast.store.database import migrate as migrate_module
 from holdfast.store.database.database import database_for
 from holdfast.store.database.engine import parse_url
 from holdfast.store.tables import metadata
-from support.postgres import Postgres
-from support.store_child import open_and_insert
+from support.daemons.store_child import open_and_insert
+from support.servers.postgres import Postgres
 from support.waiting import linger
 
 pytestmark = pytest.mark.anyio

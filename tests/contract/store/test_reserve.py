@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from holdfast.errors import DiskFull
 from holdfast.store import Store, reserve_for, spending
 from holdfast.store.database.reserve import PIECE, Reserve
-from support.full_disk import SmallDisk, small_disk
+from support.machine.full_disk import SmallDisk, small_disk
 
 pytestmark = pytest.mark.anyio
 

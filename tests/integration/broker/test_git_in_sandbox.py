@@ -24,12 +24,12 @@ from holdfast.images.store import ImageStore
 from holdfast.network.outside import Outside
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult
-from support.daemon import DaemonProcess
-from support.git_server import GitServer, git, git_server
-from support.machine import processes_of, runtime
-from support.scripted_harness import SETTINGS, open_service
+from support.agents.scripted_harness import SETTINGS, open_service
+from support.daemons.daemon import DaemonProcess
+from support.machine.machine import processes_of, runtime
+from support.machine.state_dir import open_state_dir
 from support.secrets import ENVIRONMENTS, FILES, counting, in_memory
-from support.state_dir import open_state_dir
+from support.servers.git_server import GitServer, git, git_server
 
 pytestmark = pytest.mark.anyio
 TOKEN = "ghp_QzR7thisisthesecrettokenQzR7"

@@ -16,8 +16,8 @@ from holdfast.broker.secrets import FixedKey
 from holdfast.vocabulary.models import Wire
 from holdfast.vocabulary.turn_events import Kind as Told
 from support.house import until
-from support.model_door import ACCOUNT, Door, MemoryBooks, key_of, model_door
-from support.model_server import Cut, Fault, Garbage, Silent, Status, events_of, model_server
+from support.servers.model_door import ACCOUNT, Door, MemoryBooks, key_of, model_door
+from support.servers.model_server import Cut, Fault, Garbage, Silent, Status, events_of, model_server
 from support.waiting import linger
 
 pytestmark = pytest.mark.anyio

@@ -19,8 +19,8 @@ from holdfast.broker.secrets import FileKey
 from holdfast.errors import Unavailable
 from holdfast.vocabulary.models import Model, Wire, placeholder
 from support.house import until
-from support.model_door import ACCOUNT, MemoryBooks, key_of, model_door
-from support.model_server import Garbage, Gated, Huge, Silent, Status, events_of, model_server
+from support.servers.model_door import ACCOUNT, MemoryBooks, key_of, model_door
+from support.servers.model_server import Garbage, Gated, Huge, Silent, Status, events_of, model_server
 from support.waiting import linger
 
 pytestmark = pytest.mark.anyio

@@ -20,8 +20,8 @@ from holdfast.broker.wires.talk import Call, Image, Message, Result, Role, Talk,
 from holdfast.broker.wires.target import Target
 from holdfast.vocabulary.models import Wire
 from support.house import until
-from support.model_door import ACCOUNT, PRICE, Door, MemoryBooks, Said, key_of, model_door, provider_at
-from support.model_server import Cut, Gated, ModelServer, Silent, Status, model_server
+from support.servers.model_door import ACCOUNT, PRICE, Door, MemoryBooks, Said, key_of, model_door, provider_at
+from support.servers.model_server import Cut, Gated, ModelServer, Silent, Status, model_server
 from support.waiting import linger
 
 pytestmark = pytest.mark.anyio

@@ -9,8 +9,8 @@ import pytest
 from holdfast.broker.models.providers.catalogue import Kind, Provider
 from holdfast.broker.secrets import FixedKey
 from holdfast.vocabulary.models import Wire
-from support.model_door import ACCOUNT, MemoryBooks, key_of, model_door
-from support.model_server import Garbage, Status, model_server
+from support.servers.model_door import ACCOUNT, MemoryBooks, key_of, model_door
+from support.servers.model_server import Garbage, Status, model_server
 
 pytestmark = pytest.mark.anyio
 ALONE = replace(ACCOUNT, preferences=())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.drivers.disk.file_copy import copy_file
-from support.loops import mounted
+from support.machine.loops import mounted
 
 DATA = os.urandom(1 << 20)
 SIZE = 64 << 20

@@ -15,8 +15,8 @@ import pytest
 
 from holdfast.drivers.linux.slirp import Slirp
 from holdfast.network.addresses import Block
-from support.outer_world import World, outer_world
-from support.servers import http_server
+from support.servers.outer_world import World, outer_world
+from support.servers.servers import http_server
 
 pytestmark = [
     pytest.mark.anyio,

@@ -13,9 +13,9 @@ from holdfast.drivers.disk import standstill
 from holdfast.drivers.disk.disk import Disk, make_template
 from holdfast.drivers.linux.host_processes import state_of
 from holdfast.drivers.oci.driver import OciDriver
-from support.loops import mounted
-from support.machine import loop_devices
-from support.state_dir import unmount_below
+from support.machine.loops import mounted
+from support.machine.machine import loop_devices
+from support.machine.state_dir import unmount_below
 from support.waiting import wait_for
 
 SECONDS = 20

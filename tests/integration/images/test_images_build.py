@@ -19,7 +19,7 @@ from holdfast.images.builds import enclosure
 from holdfast.images.builds.builder import Builder, Built
 from holdfast.images.builds.recipe import Recipe, load
 from holdfast.images.store import ImageStore
-from support.daemon import wait_for
+from support.daemons.daemon import wait_for
 from unit.images.tars import ID_BASE, ROOT_DIRS, make_tar
 
 SRC = Path(__file__).parents[3] / "src"

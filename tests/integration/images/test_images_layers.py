@@ -16,7 +16,7 @@ import pytest
 from holdfast.errors import BadInput, ToolMissing, Unavailable
 from holdfast.images.store import ImageStore
 from holdfast.images.unpack import layers
-from support.daemon import wait_for
+from support.daemons.daemon import wait_for
 from unit.images.tars import ID_BASE
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.geteuid() != 0, reason="umoci gives files to other ids")]

@@ -19,9 +19,9 @@ from holdfast.sessions.telling.events import EventFeed
 from holdfast.sessions.telling.webhook import Webhook
 from holdfast.sessions.telling.webhooks import WebhookMetrics, Webhooks, WebhookSettings
 from holdfast.store import Store
-from support.forward_proxy import forward_proxy
 from support.house import Clock, until
-from support.receiver import SECRET, Delivery, Receiver
+from support.servers.forward_proxy import forward_proxy
+from support.servers.receiver import SECRET, Delivery, Receiver
 from support.waiting import linger
 
 pytestmark = pytest.mark.anyio

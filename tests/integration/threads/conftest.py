@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from support.threads import Street, open_street
+from support.threads.threads import Street, open_street
 
 
 @pytest.fixture

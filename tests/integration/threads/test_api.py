@@ -11,7 +11,7 @@ from fakes.api_server import KEY
 from fakes.key_store import key_ring
 from holdfast.api import ApiSettings, create_app
 from holdfast.vocabulary.turn_events import Kind
-from support.threads import Desk, Street
+from support.threads.threads import Desk, Street
 
 pytestmark = pytest.mark.anyio
 

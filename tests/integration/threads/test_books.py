@@ -10,7 +10,7 @@ from holdfast.threads.settings import AgentDefaults
 from holdfast.threads.types import ThreadOptions
 from holdfast.vocabulary.models import channel_tag
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
-from support.threads import REF, Desk, Street
+from support.threads.threads import REF, Desk, Street
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ from holdfast.threads.types import ThreadOptions
 from holdfast.vocabulary.models import Model, Wire
 from holdfast.vocabulary.turn_events import Kind
 from support.house import until
-from support.threads import REF, Desk, Street
+from support.threads.threads import REF, Desk, Street
 
 pytestmark = pytest.mark.anyio
 

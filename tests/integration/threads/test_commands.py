@@ -25,7 +25,7 @@ from holdfast.threads.types import IdlePolicy, MessageView, NewMessage, ThreadOp
 from holdfast.vocabulary.models import Model, Wire
 from holdfast.vocabulary.turn_events import Kind
 from support.house import until
-from support.threads import QUICK, REF, Desk, Street, text_of
+from support.threads.threads import QUICK, REF, Desk, Street, text_of
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, Holdfas
 from holdfast.threads.resolve.resolver import Resolver
 from holdfast.vocabulary.turn_events import Kind
 from support.house import until
-from support.threads import REF, Desk, Street, text_of
+from support.threads.threads import REF, Desk, Street, text_of
 from support.waiting import linger
 
 pytestmark = pytest.mark.anyio

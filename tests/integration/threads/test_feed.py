@@ -9,7 +9,7 @@ import pytest
 from holdfast.errors import BadInput, HoldfastError, ThreadNotFound
 from holdfast.threads.names import ThreadRef
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
-from support.threads import PATIENCE, REF, Desk, Street
+from support.threads.threads import PATIENCE, REF, Desk, Street
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio

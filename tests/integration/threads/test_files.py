@@ -13,7 +13,7 @@ from holdfast.threads.files import files
 from holdfast.threads.names import ThreadRef
 from holdfast.vocabulary.turn_events import Kind
 from support.house import until
-from support.threads import REF, Desk, Street
+from support.threads.threads import REF, Desk, Street
 from support.waiting import linger
 
 pytestmark = pytest.mark.anyio

@@ -16,7 +16,7 @@ from holdfast.threads.names import ThreadRef
 from holdfast.threads.types import EventView, How, IdlePolicy, NewMessage, ThreadOptions
 from holdfast.vocabulary.turn_events import Kind
 from support.house import until
-from support.threads import QUICK, REF, Desk, Street
+from support.threads.threads import QUICK, REF, Desk, Street
 from support.waiting import linger
 
 pytestmark = pytest.mark.anyio

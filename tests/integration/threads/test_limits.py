@@ -8,7 +8,7 @@ from holdfast.callers.ceilings import Ceilings
 from holdfast.errors import LimitOutOfRange, ThreadNotFound
 from holdfast.threads.names import ThreadRef
 from holdfast.threads.types import NewMessage, ThreadOptions
-from support.threads import Street
+from support.threads.threads import Street
 
 pytestmark = pytest.mark.anyio
 

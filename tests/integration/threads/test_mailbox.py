@@ -11,7 +11,7 @@ from holdfast.threads.turns.run import TurnRun
 from holdfast.threads.types import Mode
 from holdfast.vocabulary.turn_events import Kind
 from support.house import until
-from support.threads import REF, Desk, Street
+from support.threads.threads import REF, Desk, Street
 from support.waiting import linger
 
 pytestmark = pytest.mark.anyio

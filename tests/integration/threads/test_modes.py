@@ -25,7 +25,7 @@ from holdfast.threads.turns.steering import id_again
 from holdfast.threads.types import MessageStatus, Mode
 from holdfast.vocabulary.turn_events import Kind
 from support.house import until
-from support.threads import REF, Desk, Street, text_of
+from support.threads.threads import REF, Desk, Street, text_of
 from support.waiting import linger
 
 pytestmark = pytest.mark.anyio

@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.agents.base import Abilities
 from holdfast.threads.types import NewMessage, ThreadOptions
-from support.threads import REF, Street
+from support.threads.threads import REF, Street
 
 pytestmark = pytest.mark.anyio
 

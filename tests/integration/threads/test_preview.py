@@ -7,8 +7,8 @@ import pytest
 from holdfast.errors import DriverTransient
 from holdfast.threads.resolve.preview import Preview
 from holdfast.threads.types import How
-from support.preview_server import SILENCE, PreviewServer
-from support.threads import REF, Desk, Street
+from support.servers.preview_server import SILENCE, PreviewServer
+from support.threads.threads import REF, Desk, Street
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.errors import TooLarge
 from holdfast.vocabulary.turn_events import Kind
-from support.threads import REF, STEADY, Street, pieces, text_of
+from support.threads.threads import REF, STEADY, Street, pieces, text_of
 
 pytestmark = pytest.mark.anyio
 

@@ -26,7 +26,7 @@ from holdfast.threads.resolve import repos
 from holdfast.threads.types import How, Repo, ThreadOptions
 from holdfast.vocabulary.turn_events import Kind
 from support.house import until
-from support.threads import PATIENCE, REF, Desk, Street
+from support.threads.threads import PATIENCE, REF, Desk, Street
 
 pytestmark = pytest.mark.anyio
 

@@ -13,9 +13,9 @@ from holdfast.threads.names import ThreadRef
 from holdfast.threads.resolve import repos
 from holdfast.threads.types import EventView, How, Repo, ThreadOptions
 from holdfast.vocabulary.turn_events import Kind
-from support.daemon import unusable_driver
-from support.real_threads import REAL, RealDesk, Town, open_town
-from support.threads import REF
+from support.daemons.daemon import unusable_driver
+from support.threads.real_threads import REAL, RealDesk, Town, open_town
+from support.threads.threads import REF
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 

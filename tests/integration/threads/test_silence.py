@@ -5,7 +5,7 @@ import pytest
 from holdfast.errors import AgentDown, AgentFailed, SandboxLost
 from holdfast.vocabulary.turn_events import Kind
 from support.house import until
-from support.threads import REF, Desk, Street
+from support.threads.threads import REF, Desk, Street
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ import pytest
 from holdfast.threads.types import EventView
 from holdfast.vocabulary.turn_events import Kind
 from support.house import until
-from support.threads import REF, Street, text_of
+from support.threads.threads import REF, Street, text_of
 from support.waiting import linger
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.errors import IdempotencyMismatch
 from holdfast.vocabulary.turn_events import Kind
-from support.threads import REF, Street, text_of
+from support.threads.threads import REF, Street, text_of
 
 pytestmark = pytest.mark.anyio
 

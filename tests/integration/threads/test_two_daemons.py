@@ -14,10 +14,10 @@ from holdfast.sessions.sleep import PausedAs
 from holdfast.threads.names import ThreadRef
 from holdfast.threads.types import How
 from holdfast.vocabulary.turn_events import Kind
-from support.hosts import Host, ran, sandboxes
 from support.house import until
-from support.postgres import MISSING, Postgres, running_postgres
-from support.threads import QUICK, REF, text_of
+from support.servers.postgres import MISSING, Postgres, running_postgres
+from support.threads.hosts import Host, ran, sandboxes
+from support.threads.threads import QUICK, REF, text_of
 
 pytestmark = pytest.mark.anyio
 

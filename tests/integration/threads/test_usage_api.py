@@ -8,7 +8,7 @@ from holdfast.api import ApiSettings, create_app
 from holdfast.callers.types import Scope
 from holdfast.store.usage import day_of
 from holdfast.store.usage_rows import UsageRow
-from support.threads import Street
+from support.threads.threads import Street
 
 pytestmark = pytest.mark.anyio
 

@@ -21,7 +21,7 @@ from holdfast.threads.settings import AgentDefaults
 from holdfast.threads.types import How, ThreadOptions
 from holdfast.vocabulary.models import Model, Wire
 from support.house import DEFAULTS, tick
-from support.threads import QUICK, REF, Desk, Shelf, Street
+from support.threads.threads import QUICK, REF, Desk, Shelf, Street
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -19,7 +19,7 @@ from holdfast.broker.egress.upstream import Stream, Upstream
 from holdfast.network.proxies import Proxies
 from holdfast.sessions.network.host_pattern import Address
 from holdfast.sessions.network.policy import NetworkPolicy
-from support.forward_proxy import ForwardProxy, forward_proxy
+from support.servers.forward_proxy import ForwardProxy, forward_proxy
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio

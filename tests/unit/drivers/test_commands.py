@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.drivers.commands import run, uninterrupted
 from holdfast.errors import DriverTransient, RuntimeUnavailable
-from support.daemon import wait_for
+from support.daemons.daemon import wait_for
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio

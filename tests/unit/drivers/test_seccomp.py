@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.drivers.linux import seccomp
-from support.call_conformance import check_filters, listed
-from support.seccomp_filter import ARCHITECTURES, compile_profile, library, number_of
+from support.machine.call_conformance import check_filters, listed
+from support.machine.seccomp_filter import ARCHITECTURES, compile_profile, library, number_of
 
 Make = Callable[[str], dict[str, object]]
 

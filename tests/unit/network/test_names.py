@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.network import names as module
 from holdfast.network.names import MOST_AT_ONCE, Names, NotResolved, Share
-from support.name_server import NameServer, name_server
+from support.servers.name_server import NameServer, name_server
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.network.names import Names
 from holdfast.network.outside import Outside
-from support.name_server import NameServer, name_server
+from support.servers.name_server import NameServer, name_server
 
 pytestmark = pytest.mark.anyio
 

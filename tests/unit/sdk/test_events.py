@@ -13,7 +13,7 @@ from holdfast.errors import BadInput, HoldfastError, Unauthorized, Unavailable
 from holdfast.sdk import Client, SessionEvent, SyncClient
 from holdfast.sdk.sessions import events as module
 from holdfast.sdk.sync.portal import iterate
-from support.daemon import wait_for
+from support.daemons.daemon import wait_for
 from support.waiting import linger, until
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ from holdfast.store.database.database import database_for
 from holdfast.store.database.engine import parse_url
 from holdfast.store.database.migrate import migrate
 from holdfast.store.tables import event_log, metadata
-from support.postgres import Postgres
+from support.servers.postgres import Postgres
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from support.model_server import Cut, Garbage, Gated, Huge, ModelServer, Silent, Status, events_of, model_server
+from support.servers.model_server import Cut, Garbage, Gated, Huge, ModelServer, Silent, Status, events_of, model_server
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio

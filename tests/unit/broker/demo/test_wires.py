@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.broker.demo import MODEL, Reply, reply, wire_of
 from holdfast.vocabulary.models import Wire
-from support.model_server import events_of
+from support.servers.model_server import events_of
 
 Json = dict[str, Any]  # documents of others, looked into at every depth
 SCHEMA = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}

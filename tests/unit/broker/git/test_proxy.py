@@ -21,9 +21,9 @@ from holdfast.broker.secrets import EnvKey, FileKey, FixedKey
 from holdfast.broker.visit import Visit
 from holdfast.network.outside import Outside
 from holdfast.network.proxies import Proxies
-from support.certificates import authority
-from support.forward_proxy import forward_proxy
-from support.git_server import GitServer, git, git_server
+from support.servers.certificates import authority
+from support.servers.forward_proxy import forward_proxy
+from support.servers.git_server import GitServer, git, git_server
 
 pytestmark = pytest.mark.anyio
 TOKEN = "ghp_thisisthesecrettoken"

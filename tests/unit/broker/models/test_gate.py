@@ -9,7 +9,7 @@ from holdfast.broker.accounts import Limits, Spent
 from holdfast.broker.models.limits.gate import Gate, Refusal
 from holdfast.broker.models.limits.holds import Hold
 from holdfast.broker.models.prices import Price
-from support.model_door import ACCOUNT, MemoryBooks
+from support.servers.model_door import ACCOUNT, MemoryBooks
 
 pytestmark = pytest.mark.anyio
 

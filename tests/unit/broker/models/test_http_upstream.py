@@ -13,7 +13,7 @@ from holdfast.broker.models.providers.http import HttpUpstream
 from holdfast.broker.models.providers.upstream import Broken, Outgoing, Stale, Unreachable
 from holdfast.network.outside import Outside
 from holdfast.network.proxies import Proxies
-from support.forward_proxy import forward_proxy
+from support.servers.forward_proxy import forward_proxy
 
 pytestmark = pytest.mark.anyio
 

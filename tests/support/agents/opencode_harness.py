@@ -7,7 +7,7 @@ from holdfast.agents.base import Place
 from holdfast.agents.conformance.harness import Wishes
 from holdfast.agents.opencode.adapter import OpenCodeAgent
 from holdfast.agents.supervisor import Patience, Supervisor
-from support.agent_harness import AgentHarness, DemoWishes, open_agents
+from support.agents.harness import AgentHarness, DemoWishes, open_agents
 
 PATIENCE = Patience(start=90, health=4, request=60, quiet=5)
 """On a busy machine it may stand still for seconds in its first turn."""

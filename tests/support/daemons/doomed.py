@@ -4,9 +4,9 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from holdfast.store import Store
-from support.crash_points import CuttingFuse, wire, wire_store
+from support.daemons.crash_points import CuttingFuse, wire, wire_store
 from support.house import House
-from support.threads import STEADY, Desk, Street
+from support.threads.threads import STEADY, Desk, Street
 
 
 @contextlib.asynccontextmanager

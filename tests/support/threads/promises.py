@@ -22,7 +22,7 @@ from holdfast.threads.names import ThreadRef
 from holdfast.threads.resolve.sandboxes import made_for
 from holdfast.vocabulary.thread_files import DISPLAY, upload_path
 from holdfast.vocabulary.turn_events import Kind
-from support.threads import Street
+from support.threads.threads import Street
 
 CHANNELS = ("default", "review")
 _MANY = 10_000

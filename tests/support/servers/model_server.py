@@ -5,7 +5,7 @@
         server.break_("openai", Status(429))        for ever, or for the next ``times`` questions
         server.seen                                 each request, with its headers
 
-By hand: ``python tests/support/model_server.py 18080`` serves until it is interrupted, and prints what it is asked.
+By hand: ``python tests/support/servers/model_server.py 18080`` serves, and prints what it is asked.
 """
 
 import asyncio

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.drivers.conformance import Harness
 from holdfast.drivers.conformance.harness import eventually, sandbox
-from support.bpf import Call, Program, verdict
-from support.seccomp_filter import ARCHITECTURES, FOREIGN, X32_BIT, filters_of
+from support.machine.bpf import Call, Program, verdict
+from support.machine.seccomp_filter import ARCHITECTURES, FOREIGN, X32_BIT, filters_of
 
 LISTS = Path(__file__).with_name("system_calls")
 WALK = Path(__file__).with_name("call_walk.py")

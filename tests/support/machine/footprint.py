@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from support.daemon import DaemonProcess
+from support.daemons.daemon import DaemonProcess
 
 
 def rss_of(pid: int) -> int:

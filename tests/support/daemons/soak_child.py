@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 sys.path.pop(0)  # this directory: what is in it must not stand for modules of the standard library
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from support.machine import runtime
-from support.real_threads import Town
-from support.soak import Soak
+from support.daemons.soak import Soak
+from support.machine.machine import runtime
+from support.threads.real_threads import Town
 
 
 async def main(root: Path, seed: int) -> None:

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from support.bpf import Program, program
+from support.machine.bpf import Program, program
 
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 """As the kernel and libseccomp number them."""

@@ -11,15 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 
 sys.path.pop(0)  # this directory: what is in it must not stand for modules of the standard library
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from holdfast.store import Store
 from holdfast.threads.settings import ThreadSettings
 from holdfast.vocabulary.turn_events import Kind
-from support.hosts import Host
-from support.machine import runtime
-from support.real_threads import REAL, Town
-from support.threads import STEADY, Desk
+from support.machine.machine import runtime
+from support.threads.hosts import Host
+from support.threads.real_threads import REAL, Town
+from support.threads.threads import STEADY, Desk
 from support.waiting import until
 
 SCRIPT = "say begun\n" + "\n".join("say more\nsleep 0.1" for _ in range(600))

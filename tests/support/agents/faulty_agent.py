@@ -8,8 +8,8 @@ from holdfast.agents.base import Place
 from holdfast.agents.scripted import package
 from holdfast.agents.supervisor import home
 from holdfast.errors import FileMissing
-from support.real_threads import Town, sandbox_of
-from support.threads import Desk
+from support.threads.real_threads import Town, sandbox_of
+from support.threads.threads import Desk
 
 FAULTS = "/workspace/.faults"
 _PROGRAM = Path(__file__).with_name("faulty_inside.py")

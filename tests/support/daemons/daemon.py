@@ -17,7 +17,7 @@ from typing import Self, TypeVar
 import httpx2
 
 from holdfast.drivers.oci.machine import examine
-from support.state_dir import new_state_dir, remove_state_dir
+from support.machine.state_dir import new_state_dir, remove_state_dir
 from support.waiting import PATIENCE
 from support.waiting import wait_for as wait_for  # most users of a daemon want it, too
 

@@ -18,9 +18,9 @@ from holdfast.errors import HoldfastError
 from holdfast.sessions.sleep import PausedAs
 from holdfast.threads.names import ThreadRef
 from holdfast.vocabulary.turn_events import Kind
-from support.real_threads import RealDesk, Town, open_town
-from support.soak_journal import Journal
-from support.threads import text_of
+from support.daemons.soak_journal import Journal
+from support.threads.real_threads import RealDesk, Town, open_town
+from support.threads.threads import text_of
 from support.waiting import until
 
 THREADS = 3

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 sys.path.pop(0)  # this directory: what is in it must not stand for modules of the standard library
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from holdfast.store import Store
-from support.crash_points import SuicideFuse, wire, wire_store
-from support.real_threads import Town
-from support.threads import REF, Desk
+from support.daemons.crash_points import SuicideFuse, wire, wire_store
+from support.threads.real_threads import Town
+from support.threads.threads import REF, Desk
 from support.waiting import until
 
 

@@ -6,9 +6,9 @@ from holdfast.drivers.base import Driver, ImageRoot
 from holdfast.drivers.conformance import Harness
 from holdfast.drivers.docker.driver import DockerDriver
 from holdfast.link.hub import LinkHub
-from support.dockerd import DockerSocket
-from support.leftovers import leftovers
-from support.places import full_dir, made
+from support.machine.leftovers import leftovers
+from support.machine.places import full_dir, made
+from support.servers.dockerd import DockerSocket
 
 
 class DockerHarness(Harness):

@@ -30,7 +30,7 @@ from holdfast.sessions.network.policy import NetworkPolicy
 from holdfast.sessions.spec import SessionSpec
 from holdfast.vocabulary.models import Model, Wire, placeholder
 from holdfast.vocabulary.turn_events import TurnEvent
-from support.model_server import ModelServer
+from support.servers.model_server import ModelServer
 
 SESSION = "ses_1"
 SPEC = SessionSpec(Limits(cpus=1, memory_mb=64, pids=16, disk_mb=16), NetworkPolicy.NONE, False, {}, kept=True)

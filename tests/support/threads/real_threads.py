@@ -41,12 +41,12 @@ from holdfast.threads.service import ThreadService
 from holdfast.threads.settings import ThreadSettings
 from holdfast.threads.tools import Tools
 from holdfast.vocabulary.models import Model
-from support.daemon import DaemonProcess
+from support.agents.scripted_harness import PATIENCE, SETTINGS
+from support.daemons.daemon import DaemonProcess
 from support.house import NODE
-from support.machine import containers, delete_container, init_pid, runtime
-from support.scripted_harness import PATIENCE, SETTINGS
-from support.state_dir import open_state_dir, unmount_below
-from support.threads import REF, STEADY, Desk, Shelf, text_of
+from support.machine.machine import containers, delete_container, init_pid, runtime
+from support.machine.state_dir import open_state_dir, unmount_below
+from support.threads.threads import REF, STEADY, Desk, Shelf, text_of
 from support.waiting import PATIENCE as PATIENCE_SECONDS
 from support.waiting import until
 

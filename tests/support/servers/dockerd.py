@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx2
 
 from holdfast.drivers.linux.cgroups import remove_each
-from support.machine import state_of
-from support.state_dir import unmount_below
+from support.machine.machine import state_of
+from support.machine.state_dir import unmount_below
 from support.waiting import wait_for
 
 

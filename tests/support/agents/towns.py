@@ -17,13 +17,13 @@ from holdfast.broker.visit import Visit
 from holdfast.drivers.base import Limits
 from holdfast.sessions.network.ways_out import WayOut
 from holdfast.vocabulary.models import Model, Wire
-from support.installed import need_agent
-from support.machine import runtime
-from support.model_server import ModelServer
-from support.real_threads import SESSIONS, Town, open_town
-from support.scripted_harness import PATIENCE as SCRIPTED_PATIENCE
-from support.state_dir import open_state_dir
-from support.threads import Desk
+from support.agents.installed import need_agent
+from support.agents.scripted_harness import PATIENCE as SCRIPTED_PATIENCE
+from support.machine.machine import runtime
+from support.machine.state_dir import open_state_dir
+from support.servers.model_server import ModelServer
+from support.threads.real_threads import SESSIONS, Town, open_town
+from support.threads.threads import Desk
 
 AGENTS = ("pi", "opencode", "sandbox-agent", "opencode-acp", "codex", "pi-acp", "claude", "gemini")
 PATIENCE = Patience(start=90, health=5, request=60, quiet=1.0, hung=12)

@@ -32,10 +32,10 @@ from holdfast.sessions.sleep import PausedAs
 from holdfast.sessions.types import CreateRequest
 from holdfast.sessions.use.file_types import Search
 from holdfast.vocabulary.models import Model, Wire
-from support.installed import need_agent
-from support.model_server import ModelServer
-from support.scripted_harness import SETTINGS, open_service
-from support.state_dir import new_state_dir, remove_state_dir
+from support.agents.installed import need_agent
+from support.agents.scripted_harness import SETTINGS, open_service
+from support.machine.state_dir import new_state_dir, remove_state_dir
+from support.servers.model_server import ModelServer
 
 PATIENCE = Patience(start=90, health=5, request=60, quiet=1.0, hung=12)
 IMPATIENCE = replace(PATIENCE, health=1.0, quiet=0.5, hung=1.0)

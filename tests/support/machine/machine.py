@@ -12,7 +12,7 @@ from pathlib import Path
 
 from holdfast.drivers.linux.host_processes import mentioning
 from holdfast.drivers.oci.machine import examine
-from support.daemon import DaemonProcess, wait_for
+from support.daemons.daemon import DaemonProcess, wait_for
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from holdfast.threads.service import ThreadService
 from holdfast.threads.settings import ThreadSettings
 from holdfast.threads.tools import Tools
 from support.house import DEFAULTS, House
-from support.threads import QUICK, Desk, registry
+from support.threads.threads import QUICK, Desk, registry
 
 
 class Host:
