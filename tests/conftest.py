@@ -14,7 +14,7 @@ from support.servers.dockerd import DockerSocket, docker_daemon, unusable_docker
 HERE = Path(__file__).parent
 LONGEST = (
     "contract/drivers/test_oci_elsewhere.py",
-    "e2e/test_shell_corpus.py",
+    "e2e/sessions/test_shell_corpus.py",
     "contract/drivers/test_oci.py",
     "contract/drivers/test_docker.py",
     "contract/drivers/test_docker_elsewhere.py",

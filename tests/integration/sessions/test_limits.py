@@ -9,7 +9,7 @@ from holdfast.callers.types import ROOT, Caller, Scope
 from holdfast.drivers.base import Limits
 from holdfast.errors import LimitOutOfRange
 from holdfast.sessions.types import CreateRequest, ForkRequest
-from integration.sessions.test_snapshots import start, take
+from integration.sessions.copies.test_snapshots import start, take
 from support.house import DEFAULTS, House, new
 
 pytestmark = pytest.mark.anyio

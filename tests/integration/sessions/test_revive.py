@@ -12,7 +12,7 @@ from holdfast.sessions.machine import Reason, Status
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.sleep import PausedAs
 from holdfast.store import SessionRow
-from integration.sessions.test_snapshots import read, write
+from integration.sessions.copies.test_snapshots import read, write
 from support.house import DEFAULTS, House, new, run, tick, until
 from support.waiting import linger
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from support.api import Api
 from support.daemons.daemon import DaemonProcess
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "agent_tools.py"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "agent_tools.py"
 
 
 def test_agent_tools(daemon: DaemonProcess) -> None:

@@ -15,7 +15,7 @@ from holdfast.errors import ConfigError
 from holdfast.sessions.network.policy import NetworkPolicy
 from holdfast.threads.resolve.warm import POOL
 
-DOC = Path(__file__).parents[3] / "docs" / "configuration.md"
+DOC = Path(__file__).parents[4] / "docs" / "configuration.md"
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from holdfast.errors import BadInput
 from holdfast.images.builds import dockerfile, recipe
 from holdfast.images.builds.recipe import load
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def write(directory: Path, text: str, name: str = "mine.toml") -> str:

@@ -22,7 +22,7 @@ from holdfast.sessions.service import SessionService
 from holdfast.sessions.sleep import PausedAs
 from holdfast.sessions.spec import SessionSpec
 from holdfast.sessions.types import CreateRequest, ForkRequest, SessionView, SnapshotKind
-from integration.sessions.test_snapshots import on_disk, read, write
+from integration.sessions.copies.test_snapshots import on_disk, read, write
 from support.house import House, new, run, tick, until
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 
-from e2e.test_shell_corpus import CASES, Case, run_case
+from e2e.sessions.test_shell_corpus import CASES, Case, run_case
 from support.daemons.daemon import DaemonProcess, wait_for
 from support.servers.dockerd import Dockerd, DockerSocket
 

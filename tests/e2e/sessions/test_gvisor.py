@@ -10,7 +10,7 @@ from unittest import SkipTest
 import httpx2
 import pytest
 
-from e2e.test_shell_corpus import CASES, Case, run_case
+from e2e.sessions.test_shell_corpus import CASES, Case, run_case
 from support.api import Api
 from support.daemons.daemon import DaemonProcess, wait_for
 from support.machine.gvisor import unusable_gvisor

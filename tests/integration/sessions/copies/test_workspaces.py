@@ -10,8 +10,8 @@ from holdfast.sessions.machine import Status
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.sleep import PausedAs
 from holdfast.sessions.types import CreateRequest
-from integration.sessions.test_fork import fork
-from integration.sessions.test_snapshots import read, write
+from integration.sessions.copies.test_fork import fork
+from integration.sessions.copies.test_snapshots import read, write
 from support.house import House, tick, until
 
 pytestmark = pytest.mark.anyio
