@@ -11,12 +11,13 @@ from bench.daemon import unmount
 from bench.figure import Figure
 from bench.plan import Plan
 from bench.samples import Samples
-from holdfast.drivers.base import Limits, Network, SandboxSpec
+from holdfast.drivers.base import SandboxSpec
 from holdfast.drivers.oci.config import ID_BASE
 from holdfast.drivers.oci.driver import OciDriver
 from holdfast.errors import SessionGone
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
+from holdfast.records.limits import Limits, Network
 
 LIMITS = Limits(cpus=1.0, memory_mb=512, pids=256, disk_mb=2048)
 DIAL_SECONDS = 30.0

@@ -5,26 +5,28 @@ from collections.abc import Sequence
 from fakes.session_service import FakeSessions
 from holdfast.callers.types import Caller
 from holdfast.errors import Conflict, SnapshotNotFound, StrayNotFound, WorkspaceNotFound
-from holdfast.sessions.machine import Status
-from holdfast.sessions.types import SnapshotKind, SnapshotStatus, SnapshotView, StrayKind, StrayView, WorkspaceView
+from holdfast.records.copies import SnapshotRow, SnapshotStatus
+from holdfast.records.machine import Status
+from holdfast.records.spec import SessionSpec, SnapshotKind
+from holdfast.sessions.types import StrayKind, StrayView, WorkspaceView
 
 
 class FakeSnapshots:
     def __init__(self, sessions: FakeSessions) -> None:
         self._sessions = sessions
-        self.snapshots: dict[str, SnapshotView] = {}
-        self.keys: dict[tuple[str, str], SnapshotView] = {}
+        self.snapshots: dict[str, SnapshotRow] = {}
+        self.keys: dict[tuple[str, str], SnapshotRow] = {}
 
     async def create(
         self, session_id: str, name: str | None, /, *, idempotency_key: str | None, caller: Caller
-    ) -> SnapshotView:
+    ) -> SnapshotRow:
         session = await self._sessions.get(session_id)
         if (caller.owner, idempotency_key) in self.keys:
             return self.keys[caller.owner, idempotency_key or ""]
         id = f"snp_{len(self.snapshots):08d}"
         if any((one.owner, one.name) == (caller.owner, name) for one in self.snapshots.values()):
             raise Conflict(f"there is a snapshot {name} already")
-        view = SnapshotView(
+        view = SnapshotRow(
             id=id,
             name=name or id,
             owner=caller.owner,
@@ -33,8 +35,8 @@ class FakeSnapshots:
             session_id=session_id,
             image=session.image,
             driver=session.driver,
-            limits=session.limits,
-            writable_root=session.writable_root,
+            node="node-a",
+            spec=SessionSpec(session.limits, session.network, writable_root=session.writable_root, env={}),
             size_bytes=12_345_678,
             created_at=1_700_000_000.5,
         )
@@ -43,10 +45,10 @@ class FakeSnapshots:
             self.keys[caller.owner, idempotency_key] = view
         return view
 
-    async def list(self, *, caller: Caller) -> Sequence[SnapshotView]:
+    async def list(self, *, caller: Caller) -> Sequence[SnapshotRow]:
         return [one for one in self.snapshots.values() if caller.sees_all or one.owner == caller.owner]
 
-    async def get(self, reference: str, /, *, caller: Caller) -> SnapshotView:
+    async def get(self, reference: str, /, *, caller: Caller) -> SnapshotRow:
         for one in await self.list(caller=caller):
             if reference in (one.id, one.name):
                 return one

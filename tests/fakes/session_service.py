@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.callers.types import Caller
-from holdfast.drivers.base import Limits
 from holdfast.errors import (
     BadInput,
     ExecNotFound,
@@ -24,19 +23,11 @@ from holdfast.errors import (
     UnknownImage,
 )
 from holdfast.protocol.messages import STDERR, STDOUT
-from holdfast.sessions.machine import LIVE, Reason, Status
-from holdfast.sessions.network.policy import NetworkPolicy
-from holdfast.sessions.sleep import PausedAs
-from holdfast.sessions.types import (
-    CreateRequest,
-    ExecRequest,
-    ExecResult,
-    ForkRequest,
-    SessionStats,
-    SessionView,
-    SleepPolicy,
-    SnapshotKind,
-)
+from holdfast.records.limits import Limits
+from holdfast.records.machine import LIVE, PausedAs, Reason, Status
+from holdfast.records.network import NetworkPolicy
+from holdfast.records.spec import SleepPolicy, SnapshotKind
+from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult, ForkRequest, SessionStats, SessionView
 from holdfast.sessions.use.follow import Attached, Chunk
 
 MAX_TIMEOUT_MS = 120_000

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers.base import ImageRoot, Limits, Network, SandboxSpec
+from holdfast.drivers.base import ImageRoot, SandboxSpec
 from holdfast.drivers.process import ProcessDriver
 from holdfast.errors import SessionGone
 from holdfast.link.hub import LinkHub
 from holdfast.link.link import Link
+from holdfast.records.limits import Limits, Network
 from holdfast.sessions.types import ExecRequest
 from holdfast.sessions.use import calls
 from holdfast.sessions.use.follow import Chunk, follow

@@ -13,8 +13,7 @@ from holdfast.agents.fake.agent import FakeAgent
 from holdfast.callers.ring import KeyRing
 from holdfast.callers.types import Scope
 from holdfast.errors import AgentDown, DriverTransient, HoldfastError, Unavailable
-from holdfast.sessions.machine import Reason, Status
-from holdfast.sessions.sleep import PausedAs
+from holdfast.records.machine import PausedAs, Reason, Status
 from holdfast.threads.resolve.warm import POOL
 from support.house import DEFAULTS, House, new, open_house, tick
 from support.threads.threads import REF, Street, open_street

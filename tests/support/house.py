@@ -11,21 +11,23 @@ from typing import cast
 from prometheus_client import CollectorRegistry
 
 from holdfast.callers.types import ROOT, Caller
-from holdfast.drivers.base import ImageRoot, Limits
+from holdfast.drivers.base import ImageRoot
 from holdfast.drivers.fake.driver import FakeDriver, FakeWorld
 from holdfast.errors import SessionNotFound, UnknownImage
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
+from holdfast.records.limits import Limits
+from holdfast.records.machine import Status
+from holdfast.records.network import NetworkPolicy
+from holdfast.records.sessions import SessionRow
 from holdfast.sessions.copies.locations import Kept
 from holdfast.sessions.copies.saved_shells import SavedShells
-from holdfast.sessions.machine import Status
-from holdfast.sessions.network.policy import NetworkPolicy
-from holdfast.sessions.network.ways_out import WayOut
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.telling.metrics import SessionMetrics
 from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult
-from holdfast.store import SessionRow, SessionStore, Store
+from holdfast.sessions.ways_out import WayOut
+from holdfast.store import SessionStore, Store
 from support.waiting import until as until  # most users of a house want it, too
 
 NODE = "node_test"

@@ -5,8 +5,9 @@ from typing import Protocol
 
 from holdfast.callers.ceilings import Ceilings
 from holdfast.callers.types import Caller, KeyView, Scope
-from holdfast.sessions.machine import Status
-from holdfast.sessions.sleep import PausedAs
+from holdfast.records.copies import SnapshotRow
+from holdfast.records.machine import PausedAs, Status
+from holdfast.records.spec import SnapshotKind
 from holdfast.sessions.telling.events import Filter, Gap
 from holdfast.sessions.types import (
     CreateRequest,
@@ -15,8 +16,6 @@ from holdfast.sessions.types import (
     ForkRequest,
     SessionStats,
     SessionView,
-    SnapshotKind,
-    SnapshotView,
     StrayView,
     WorkspaceView,
 )
@@ -140,11 +139,11 @@ class SnapshotService(Protocol):
 
     async def create(
         self, session_id: str, name: str | None, /, *, idempotency_key: str | None, caller: Caller
-    ) -> SnapshotView: ...
+    ) -> SnapshotRow: ...
 
-    async def list(self, *, caller: Caller) -> Sequence[SnapshotView]: ...
+    async def list(self, *, caller: Caller) -> Sequence[SnapshotRow]: ...
 
-    async def get(self, reference: str, /, *, caller: Caller) -> SnapshotView: ...
+    async def get(self, reference: str, /, *, caller: Caller) -> SnapshotRow: ...
 
     async def delete(self, reference: str, /, *, caller: Caller) -> None: ...
 

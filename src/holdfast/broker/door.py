@@ -12,8 +12,8 @@ from aiohttp import web
 
 from holdfast.broker.visit import Handler, Visit, json_error
 from holdfast.link.link import Link
-from holdfast.sessions.network.policy import NetworkPolicy
-from holdfast.sessions.spec import SessionSpec
+from holdfast.records.network import NetworkPolicy
+from holdfast.records.spec import SessionSpec
 from holdfast.vocabulary.models import PORT
 
 log = structlog.get_logger(__name__)

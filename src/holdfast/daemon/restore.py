@@ -17,10 +17,11 @@ from holdfast.daemon.root_key import make_state_dir
 from holdfast.drivers.disk.file_copy import no_room
 from holdfast.drivers.disk.tree_copy import copy_tree
 from holdfast.errors import ConfigError, Conflict, DiskFull, Unavailable
-from holdfast.sessions.machine import LIVE, Status
-from holdfast.sessions.spec import SessionSpec
-from holdfast.sessions.types import SnapshotKind, SnapshotStatus
-from holdfast.store import SessionRow, SnapshotRow, Store
+from holdfast.records.copies import SnapshotRow, SnapshotStatus
+from holdfast.records.machine import LIVE, Reason, Status
+from holdfast.records.sessions import SessionRow
+from holdfast.records.spec import SnapshotKind
+from holdfast.store import Store
 from holdfast.store.database.engine import is_sqlite, parse_url
 
 HALF = "restoring"
@@ -121,15 +122,15 @@ async def _put_back_rows(store: Store, manifest: Manifest, source: Path) -> None
         snapshot = manifest.sessions.get(row.id)
         if snapshot is not None and (source / "sessions" / snapshot).is_dir():
             await store.snapshots.insert(_snapshot(row, snapshot), max_owned=None)
-            spec = replace(SessionSpec.from_json(row.spec), fork_of=None, renewed=())
-            await store.sessions.start_over(row.id, snapshot_id=snapshot, spec=spec.to_json(), now=time.time())
+            spec = replace(row.spec, fork_of=None, renewed=())
+            await store.sessions.start_over(row.id, snapshot_id=snapshot, spec=spec, now=time.time())
         elif row.status not in (Status.CREATING, Status.DESTROYING):
             await store.sessions.change(
                 row.id,
                 statuses=LIVE,
                 generation=None,
                 now=time.time(),
-                values={"status": Status.ERROR, "reason": "lost", "error": _LEFT_OUT, "paused_as": None},
+                values={"status": Status.ERROR, "reason": Reason.LOST, "error": _LEFT_OUT, "paused_as": None},
             )
 
 

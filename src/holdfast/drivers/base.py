@@ -18,14 +18,10 @@ from typing import ClassVar, NewType
 
 from holdfast.drivers.disk.allocation import allocated_bytes
 from holdfast.errors import BadInput, DriverUnsupported
+from holdfast.records.limits import Limits, Network
 
 Handle = NewType("Handle", str)
 """Opaque to everybody but the driver that made it; at most 2 KB of text; holds no secret."""
-
-
-class Network(StrEnum):
-    NONE = "none"
-    FULL = "full"
 
 
 class SandboxState(StrEnum):
@@ -35,16 +31,6 @@ class SandboxState(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
     STOPPED = "stopped"
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Hard limits on everything in one sandbox together."""
-
-    cpus: float
-    memory_mb: int
-    pids: int
-    disk_mb: int
 
 
 @dataclass(frozen=True, slots=True)

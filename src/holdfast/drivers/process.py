@@ -37,7 +37,6 @@ from holdfast.drivers.base import (
     Check,
     Driver,
     Handle,
-    Network,
     SandboxInfo,
     SandboxSpec,
     SandboxState,
@@ -49,6 +48,7 @@ from holdfast.drivers.disk.tree_removal import remove_tree
 from holdfast.drivers.linux import process_stats
 from holdfast.drivers.linux.host_processes import ProcessId, carriers_of, descendants_of, kill_until_gone
 from holdfast.errors import DriverConflict, DriverTransient, DriverUnsupported, RuntimeUnavailable, SandboxNotFound
+from holdfast.records.limits import Network
 from holdfast.runner.__main__ import BASH_PLACES
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger("holdfast.drivers")

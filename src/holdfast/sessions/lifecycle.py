@@ -21,18 +21,19 @@ from holdfast.errors import HoldfastError, SandboxLost, SandboxNotFound, Session
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
 from holdfast.link.link import Link
+from holdfast.records.machine import Event, Reason, Status, next_status, sources
+from holdfast.records.sessions import SessionChange, SessionRow
+from holdfast.records.spec import SessionSpec
 from holdfast.sessions.create.origin import NoOrigins, Origins, Restored
 from holdfast.sessions.live import Clock, LiveSession, LiveSessions
-from holdfast.sessions.machine import Event, Reason, Status, next_status, sources
-from holdfast.sessions.network.ways_out import WayOut
 from holdfast.sessions.row_steps import RowSteps
 from holdfast.sessions.settings import SessionSettings
-from holdfast.sessions.spec import SessionSpec
 from holdfast.sessions.telling.event_kinds import Kind
 from holdfast.sessions.telling.metrics import SessionMetrics
 from holdfast.sessions.use.oom import OomWatch
 from holdfast.sessions.watch.marks import Mark, Marks
-from holdfast.store import Note, SessionChange, SessionRow, SessionStore, spending
+from holdfast.sessions.ways_out import WayOut
+from holdfast.store import Note, SessionStore, spending
 
 log = structlog.get_logger(__name__)
 
@@ -121,11 +122,11 @@ class Lifecycle:
         return row
 
     async def _started(self, row: SessionRow, handle: Handle, restored: Restored | None) -> SessionRow:
-        spec = SessionSpec.from_json(row.spec)
+        spec = row.spec
         values: SessionChange = {"handle": handle, "cwd": self._home(row)}
         if restored is not None:
             values["cwd"] = restored.cwd
-            values["spec"] = replace(spec, restored=restored.kind).to_json()
+            values["spec"] = replace(spec, restored=restored.kind)
         notes = [] if spec.fork_of is None else await self._notes(spec.fork_of, Kind.FORKED, fork=row.id)
         return await self._rows.change(row, Event.STARTED, values, notes)
 
@@ -141,7 +142,7 @@ class Lifecycle:
         """The sandbox, with its runner on the line, and what came back in it."""
         link = await self.listen(row)
         handle = self._driver.handle_for(row.id)
-        spec = SessionSpec.from_json(row.spec)
+        spec = row.spec
         if spec.fork_of is not None:
             link.former_token = self._token(spec.fork_of)
         if not await self._is_running(handle):
@@ -173,13 +174,13 @@ class Lifecycle:
     async def _resolve_image(self, row: SessionRow) -> SessionRow:
         """Write down which tree of the image this session uses: the image may be replaced, its tree must stay."""
         root = await self._images.resolve(row.image)
-        spec = replace(SessionSpec.from_json(row.spec), layout=str(root.layout))
+        spec = replace(row.spec, layout=str(root.layout))
         return await self._store.change(
             row.id,
             statuses=[Status.CREATING],
             generation=row.generation,
             now=self._clock(),
-            values={"spec": spec.to_json()},
+            values={"spec": spec},
         )
 
     async def _is_running(self, handle: Handle) -> bool:
@@ -201,7 +202,7 @@ class Lifecycle:
         """Its link, with somebody at each way out: what runs in it may call as soon as its runner has dialled."""
         link = await self._hub.listen(row.id, self._token(row.id))
         link.on_disconnect = lambda: self.on_disconnect(row.id)
-        self._way_out.attach(link, SessionSpec.from_json(row.spec))
+        self._way_out.attach(link, row.spec)
         return link
 
     def _home(self, row: SessionRow) -> str:
@@ -272,7 +273,7 @@ class Lifecycle:
         """The row of an active session whose link is open: from now on it can be used."""
         link = self._hub.get(row.id)
         if link is not None and self._live.get(row.id) is None:
-            self._way_out.attach(link, SessionSpec.from_json(row.spec))  # it may have been another's, out of the pool
+            self._way_out.attach(link, row.spec)  # it may have been another's, out of the pool
             watch = OomWatch(self._driver.oom_counter(self._driver.handle_for(row.id)), partial(self._oom, row.id))
             self._live.add(
                 LiveSession(row.id, link, row.ttl_seconds, row.cwd, row.last_activity_at, row.expires_at, watch)
@@ -367,7 +368,10 @@ class Lifecycle:
 
 def mark_of(row: SessionRow) -> Mark:
     """Enough of a row to make it again."""
-    facts = {name: getattr(row, name) for name in _MARKED} | {"metadata": dict(row.metadata)}
+    facts = {name: getattr(row, name) for name in _MARKED} | {
+        "metadata": dict(row.metadata),
+        "spec": row.spec.to_json(),
+    }
     return Mark(row.id, facts, row.last_activity_at)
 
 

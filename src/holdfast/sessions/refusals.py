@@ -1,8 +1,8 @@
 """Why a session cannot be used in the state that it is in, as the error that this state calls for."""
 
 from holdfast.errors import HoldfastError, SessionGone, WrongState
-from holdfast.sessions.machine import Status
-from holdfast.store import SessionRow
+from holdfast.records.machine import Status
+from holdfast.records.sessions import SessionRow
 
 
 def unusable(row: SessionRow) -> HoldfastError:

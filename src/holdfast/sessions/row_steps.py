@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
+from holdfast.records.machine import LIVE, Event, Status, next_status, sources
+from holdfast.records.sessions import SessionChange, SessionRow
 from holdfast.sessions.live import Clock
-from holdfast.sessions.machine import LIVE, Event, Status, next_status, sources
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.telling.event_kinds import TOLD
-from holdfast.store import Note, SessionChange, SessionRow, SessionStore
+from holdfast.store import Note, SessionStore
 
 
 class RowSteps:

@@ -13,6 +13,8 @@ from holdfast.drivers.base import Driver
 from holdfast.errors import BadInput, HoldfastError, TooLarge
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
+from holdfast.records.machine import LIVE, PausedAs, Reason, Status
+from holdfast.records.spec import SnapshotKind
 from holdfast.sessions.copies.captures import Captures
 from holdfast.sessions.copies.locations import Kept
 from holdfast.sessions.copies.saved_shells import SavedShells
@@ -24,8 +26,6 @@ from holdfast.sessions.create.planning import Planning
 from holdfast.sessions.ids import exec_id_for, new_exec_id
 from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.live import Clock, LiveSession, LiveSessions, in_use
-from holdfast.sessions.machine import LIVE, Reason, Status
-from holdfast.sessions.network.ways_out import NoWayOut, WayOut
 from holdfast.sessions.operations import Operations, reporting
 from holdfast.sessions.owners import Owners
 from holdfast.sessions.pool.keeper import PoolKeeper
@@ -34,8 +34,8 @@ from holdfast.sessions.pool.warmth import Borrowed, Warmer
 from holdfast.sessions.refusals import unusable
 from holdfast.sessions.row_steps import RowSteps
 from holdfast.sessions.settings import SessionSettings
-from holdfast.sessions.sleep import PausedAs, Sleep
-from holdfast.sessions.spec import SessionSpec, choose_timeout
+from holdfast.sessions.sleep import Sleep
+from holdfast.sessions.spec import choose_timeout
 from holdfast.sessions.telling.metrics import SessionMetrics
 from holdfast.sessions.types import (
     DEFAULT_SHELL,
@@ -45,7 +45,6 @@ from holdfast.sessions.types import (
     ForkRequest,
     SessionStats,
     SessionView,
-    SnapshotKind,
 )
 from holdfast.sessions.use import calls
 from holdfast.sessions.use.commands import Commands
@@ -61,6 +60,7 @@ from holdfast.sessions.watch.reaper import Reaper
 from holdfast.sessions.watch.reconciler import Reconciler
 from holdfast.sessions.watch.room import Room
 from holdfast.sessions.watch.strays import Strays
+from holdfast.sessions.ways_out import NoWayOut, WayOut
 from holdfast.store import SessionStore
 
 log = structlog.get_logger(__name__)
@@ -298,7 +298,7 @@ class SessionService:
     async def _clean_images(self) -> None:
         """Remove trees of replaced images that no session uses any more."""
         rows = await self._store.by_status(LIVE, node=self._node)
-        layouts = [*self._pool.layouts(), *(SessionSpec.from_json(row.spec).layout for row in rows)]
+        layouts = [*self._pool.layouts(), *(row.spec.layout for row in rows)]
         layouts += await self.strays.layouts()
         await self._images.clean([Path(layout) for layout in layouts if layout])
 
@@ -331,7 +331,7 @@ class SessionService:
     ) -> tuple[SessionView, SnapshotKind]:
         """A copy of a session as it is now, and what came back in it. The original goes on as before."""
         row = await self._creation.fork(session_id, req, idempotency_key=idempotency_key, caller=caller)
-        return self._views.of(row), SessionSpec.from_json(row.spec).restored or SnapshotKind.FILES
+        return self._views.of(row), row.spec.restored or SnapshotKind.FILES
 
     async def admit(self, session_id: str, caller: Caller, /) -> None:
         """Returns if the caller may know of this session; else raises ``SessionNotFound``, as if there were none."""

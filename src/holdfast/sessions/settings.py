@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.callers.ceilings import NO_CEILINGS, Ceilings
-from holdfast.drivers.base import Limits
-from holdfast.sessions.network.policy import NetworkPolicy
-from holdfast.sessions.types import SleepPolicy
+from holdfast.records.limits import Limits
+from holdfast.records.network import NetworkPolicy
+from holdfast.records.spec import SleepPolicy
 
 
 @dataclass(frozen=True, slots=True)

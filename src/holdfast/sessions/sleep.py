@@ -15,7 +15,6 @@ and finishes it, one way or the other.
 
 import asyncio
 import time
-from enum import StrEnum
 
 import structlog
 
@@ -23,13 +22,14 @@ from holdfast.drivers.base import Driver, Handle, SandboxInfo, SandboxState
 from holdfast.errors import Conflict, DriverUnsupported, HoldfastError, SandboxLost, SandboxNotFound, WrongState
 from holdfast.link.hub import LinkHub
 from holdfast.link.link import Link
+from holdfast.records.machine import Event, PausedAs, Status
+from holdfast.records.sessions import SessionChange, SessionRow
+from holdfast.records.spec import SessionSpec
 from holdfast.sessions.copies.saved_shells import SavedShells
 from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.live import Clock, LiveSessions
-from holdfast.sessions.machine import Event, Status
 from holdfast.sessions.row_steps import RowSteps
-from holdfast.sessions.spec import SessionSpec
-from holdfast.store import SessionChange, SessionRow, SessionStore
+from holdfast.store import SessionStore
 
 log = structlog.get_logger(__name__)
 
@@ -40,12 +40,6 @@ UNDER_WAY_SECONDS = 90.0
 _LOOK_SECONDS = 0.05
 _WAY_OUT = 'to go on with its files and shells alone, restore it with {"as": "files"} (`holdfast wake ID --files`)'
 FREEZE_SECONDS = 2.0
-
-
-class PausedAs(StrEnum):
-    FROZEN = "frozen"
-    MEMORY = "memory"
-    FILES = "files"
 
 
 class Sleep:
@@ -161,7 +155,7 @@ class Sleep:
         """From here on it is paused; how long it may sleep is its policy's to say."""
         now = self._clock()
         values: SessionChange = {"paused_at": now, "paused_as": how, "error": trouble}
-        destroy_after = SessionSpec.from_json(row.spec).sleep.destroy_after_seconds
+        destroy_after = row.spec.sleep.destroy_after_seconds
         if destroy_after is not None and how is not PausedAs.FROZEN:
             values["expires_at"] = now + destroy_after
         row = await self._rows.change(row, Event.PAUSED, values)
@@ -276,7 +270,7 @@ class Sleep:
         elif not wants_memory:
             await self._start_mute(handle, link)
         await link.wait_connected(self._connect_seconds)
-        spec = SessionSpec.from_json(row.spec)
+        spec = row.spec
         if not wants_memory:
             await self._load_shells(row, link, spec)
         await self._lifecycle.open_ways_out(link, spec)

@@ -1,64 +1,21 @@
 """A session's own choices, as they are kept in its row: enough to make its sandbox, now or after a crash."""
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 
 from holdfast.callers.ceilings import NO_CEILINGS, Ceilings
-from holdfast.drivers.base import Capabilities, Limits
+from holdfast.drivers.base import Capabilities
 from holdfast.errors import BadInput, UnknownImage
 from holdfast.images.names import canonical
+from holdfast.records.limits import Limits
+from holdfast.records.network import NetworkPolicy
+from holdfast.records.spec import SessionSpec, SleepPolicy
 from holdfast.sessions.create.limits import choose_limits
-from holdfast.sessions.network.policy import NetworkPolicy
 from holdfast.sessions.settings import SessionSettings
-from holdfast.sessions.types import CreateRequest, SleepPolicy, SnapshotKind
+from holdfast.sessions.types import CreateRequest
 
 _MAX_ENV_BYTES = 128 << 10
 KEPT_SECONDS = 50 * 365 * 24 * 3600
 """The time to live of a session that somebody else ends: longer than anything here lasts."""
-
-
-@dataclass(frozen=True, slots=True)
-class SessionSpec:
-    """What the caller chose, with defaults filled in."""
-
-    limits: Limits
-    network: NetworkPolicy
-    writable_root: bool
-    env: Mapping[str, str]
-    sleep: SleepPolicy = field(default_factory=SleepPolicy)
-    layout: str | None = None
-    """The tree of its image that it was made from; set when it is made."""
-    fork_of: str | None = None
-    """The session that it is a copy of."""
-    renewed: tuple[str, ...] = ()
-    """Variables that it has from its own environment, and not from the saved shells that it starts with."""
-    restored: SnapshotKind | None = None
-    """What came back of what it was made from; set when it is made."""
-    workspace: str | None = None
-    """The name of its workspace."""
-    kept: bool = False
-    """It is a thread's: it ends when the thread says so, and has a way to models."""
-
-    def to_json(self) -> str:
-        return json.dumps({**asdict(self), "network": self.network.to_wire()})
-
-    @classmethod
-    def from_json(cls, text: str) -> "SessionSpec":
-        fields = json.loads(text)
-        return cls(
-            limits=Limits(**fields["limits"]),
-            network=NetworkPolicy.from_wire(fields["network"]),
-            writable_root=fields["writable_root"],
-            env=fields["env"],
-            sleep=SleepPolicy(**fields.get("sleep", {})),
-            layout=fields.get("layout"),
-            fork_of=fields.get("fork_of"),
-            renewed=tuple(fields.get("renewed", ())),
-            restored=SnapshotKind(fields["restored"]) if fields.get("restored") else None,
-            workspace=fields.get("workspace"),
-            kept=fields.get("kept", False),
-        )
 
 
 def choose_spec(

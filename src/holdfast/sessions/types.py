@@ -4,21 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from holdfast.drivers.base import Limits
-from holdfast.sessions.machine import Status
-from holdfast.sessions.network.policy import NetworkPolicy
+from holdfast.records.limits import Limits
+from holdfast.records.machine import Status
+from holdfast.records.network import NetworkPolicy
+from holdfast.records.spec import SleepPolicy
 
 DEFAULT_SHELL = "main"
-
-
-@dataclass(frozen=True, slots=True)
-class SleepPolicy:
-    """After how many seconds without use a session is frozen, after how many more it is stopped, and after how many
-    more of that it is destroyed. None: never by itself."""
-
-    pause_after_seconds: float | None = None
-    hibernate_after_seconds: float | None = None
-    destroy_after_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,37 +43,6 @@ class ForkRequest:
 
     metadata: Mapping[str, str] | None = None
     ttl_seconds: int | None = None
-
-
-class SnapshotKind(StrEnum):
-    """What is kept of a session, and what came back of it."""
-
-    FILES = "files"
-    MEMORY = "memory"
-
-
-class SnapshotStatus(StrEnum):
-    WRITING = "writing"
-    READY = "ready"
-    DELETING = "deleting"
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotView:
-    """A snapshot as its owner may see it."""
-
-    id: str
-    name: str
-    owner: str
-    status: SnapshotStatus
-    kind: SnapshotKind
-    session_id: str
-    image: str
-    driver: str
-    limits: Limits
-    writable_root: bool
-    size_bytes: int | None
-    created_at: float
 
 
 @dataclass(frozen=True, slots=True)

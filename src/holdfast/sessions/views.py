@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from holdfast.callers.types import Caller
+from holdfast.records.machine import LIVE, Status
+from holdfast.records.sessions import SessionRow
 from holdfast.sessions.live import LiveSessions
-from holdfast.sessions.machine import LIVE, Status
 from holdfast.sessions.refusals import unusable
-from holdfast.sessions.spec import SessionSpec
 from holdfast.sessions.types import SessionStats, SessionView
 from holdfast.sessions.use.usage import Usage
-from holdfast.store import SessionRow, SessionStore
+from holdfast.store import SessionStore
 
 
 class Views:
@@ -24,7 +24,7 @@ class Views:
 
     def of(self, row: SessionRow) -> SessionView:
         """The row, with what this daemon knows better: the latest activity."""
-        spec = SessionSpec.from_json(row.spec)
+        spec = row.spec
         live = self._live.get(row.id)
         return SessionView(
             id=row.id,

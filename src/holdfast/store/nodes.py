@@ -2,10 +2,10 @@
 
 import sqlalchemy as sa
 
+from holdfast.records.threads import NodeRow
 from holdfast.store.database.database import Database
 from holdfast.store.database.locks import NODE, hold
 from holdfast.store.threads.guard import clock
-from holdfast.store.threads.rows import NodeRow
 from holdfast.store.threads.tables import nodes as table
 
 

@@ -2,13 +2,17 @@
 
 import json
 from collections.abc import Mapping
+from enum import StrEnum
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import TEXT as PG_TEXT
 from sqlalchemy.engine import Dialect
 
-STATUSES = ("creating", "active", "pausing", "paused", "resuming", "destroying", "destroyed", "error")
-LIVE = tuple(status for status in STATUSES if status != "destroyed")
+from holdfast.records.copies import SnapshotStatus
+from holdfast.records.machine import PausedAs, Reason, Status
+from holdfast.records.spec import SessionSpec, SnapshotKind
+
+LIVE = tuple(status for status in Status if status != Status.DESTROYED)
 """Named one by one and not as ``!= 'destroyed'``, so that an index on status can serve the query."""
 
 metadata = sa.MetaData(
@@ -78,6 +82,36 @@ class ForeignText(sa.TypeDecorator[str]):
         return _whole_characters(value).replace("\0", "\ufffd")
 
 
+class Word(sa.TypeDecorator[StrEnum]):
+    """A column that holds one of an enum's words: rows have the enum's member, and never a bare text."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def __init__(self, words: type[StrEnum]) -> None:
+        super().__init__()
+        self.words = words
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return None if value is None else str(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> StrEnum | None:
+        return None if value is None else self.words(value)
+
+
+class SpecText(sa.TypeDecorator[SessionSpec]):
+    """A session's spec, kept as JSON; it is parsed once, when its row is read."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: SessionSpec | None, dialect: Dialect) -> str | None:
+        return None if value is None else value.to_json()
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> SessionSpec | None:
+        return None if value is None else SessionSpec.from_json(value)
+
+
 def _whole_characters(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
@@ -90,18 +124,18 @@ sessions = sa.Table(
     metadata,
     sa.Column("id", ID_TEXT, primary_key=True),
     sa.Column("owner", sa.Text, nullable=False, server_default="root"),
-    sa.Column("status", sa.Text, nullable=False),
-    sa.Column("reason", sa.Text),
+    sa.Column("status", Word(Status), nullable=False),
+    sa.Column("reason", Word(Reason)),
     sa.Column("error", ForeignText),
     sa.Column("image", sa.Text, nullable=False),
     sa.Column("node", sa.Text, nullable=False),
     sa.Column("driver", sa.Text, nullable=False),
     sa.Column("handle", sa.Text),
-    sa.Column("spec", sa.Text, nullable=False),
+    sa.Column("spec", SpecText, nullable=False),
     sa.Column("metadata", JsonText, nullable=False),
     sa.Column("cwd", ForeignText, nullable=False),
     sa.Column("ttl_seconds", sa.BigInteger, nullable=False),
-    sa.Column("paused_as", sa.Text),
+    sa.Column("paused_as", Word(PausedAs)),
     sa.Column("paused_at", sa.Double),
     sa.Column("generation", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("lease_owner", sa.Text),
@@ -114,7 +148,7 @@ sessions = sa.Table(
     sa.Column("expires_at", sa.Double, nullable=False),
     sa.Column("last_activity_at", sa.Double, nullable=False),
     sa.Column("updated_at", sa.Double, nullable=False),
-    sa.CheckConstraint("status IN ({})".format(", ".join(f"'{status}'" for status in STATUSES)), name="status"),
+    sa.CheckConstraint("status IN ({})".format(", ".join(f"'{status}'" for status in Status)), name="status"),
     sa.UniqueConstraint("owner", "idempotency_key"),
     sa.Index(None, "owner", "status", "id"),  # page of an owner, the count of its live rows
     sa.Index(None, "status", "id"),  # page, by_status, the count of live rows
@@ -130,13 +164,13 @@ snapshots = sa.Table(
     sa.Column("id", ID_TEXT, primary_key=True),
     sa.Column("name", ID_TEXT, nullable=False),
     sa.Column("owner", sa.Text, nullable=False),
-    sa.Column("status", sa.Text, nullable=False),
-    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("status", Word(SnapshotStatus), nullable=False),
+    sa.Column("kind", Word(SnapshotKind), nullable=False),
     sa.Column("session_id", sa.Text, nullable=False),
     sa.Column("image", sa.Text, nullable=False),
     sa.Column("node", sa.Text, nullable=False),
     sa.Column("driver", sa.Text, nullable=False),
-    sa.Column("spec", sa.Text, nullable=False),
+    sa.Column("spec", SpecText, nullable=False),
     sa.Column("size_bytes", sa.BigInteger),
     sa.Column("idempotency_key", sa.Text),
     sa.Column("idempotency_hash", sa.Text),

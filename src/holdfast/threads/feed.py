@@ -14,9 +14,9 @@ from itertools import islice
 import structlog
 
 from holdfast.errors import BadInput, HoldfastError, ThreadNotFound
+from holdfast.records.threads import ThreadEventRow
 from holdfast.store import Store
-from holdfast.store.threads.rows import ThreadEventRow
-from holdfast.threads.types import EventsPage, EventView
+from holdfast.threads.types import EventsPage
 from holdfast.vocabulary.turn_events import characters
 
 log = structlog.get_logger(__name__)
@@ -33,7 +33,7 @@ class _Tail:
 
     def __init__(self, end: int) -> None:
         self.start = self.end = end
-        self.events: deque[EventView] = deque()
+        self.events: deque[ThreadEventRow] = deque()
         self.followers = 0
         self.over = False
         self.broken = False
@@ -43,7 +43,7 @@ class _Tail:
         self._news = asyncio.Event()
         self._chars = 0
 
-    def add(self, events: list[EventView]) -> None:
+    def add(self, events: list[ThreadEventRow]) -> None:
         for event in events:
             self.events.append(event)
             self.end = event.seq
@@ -58,7 +58,7 @@ class _Tail:
         self._news.set()
         self._news = asyncio.Event()
 
-    def after(self, seq: int) -> list[EventView]:
+    def after(self, seq: int) -> list[ThreadEventRow]:
         """Numbers have no holes, so the place of each is known."""
         return list(islice(self.events, seq - self.start, seq - self.start + PAGE))
 
@@ -84,11 +84,9 @@ class Feed:
         page = await self._store.thread_events.page(thread_id, after=after, limit=limit)
         if after > page.newest or after < 0:
             raise BadInput(f"after: {after} is beyond the newest event of this thread, which is {page.newest}")
-        return EventsPage(
-            [event_view(row) for row in page.events], page.next if page.events else after, page.newest, page.pruned
-        )
+        return EventsPage(page.events, page.next if page.events else after, page.newest, page.pruned)
 
-    async def follow(self, thread_id: str, after: int) -> AsyncGenerator[EventView, None]:
+    async def follow(self, thread_id: str, after: int) -> AsyncGenerator[ThreadEventRow, None]:
         """In order, each once; ends with the thread, or when the daemon stops."""
         await self.page(thread_id, after, 1)
         async with self._tail(thread_id) as tail:
@@ -153,10 +151,6 @@ class Feed:
         while True:
             page = await self._store.thread_events.page(thread_id, after=tail.end, limit=PAGE)
             if page.events:
-                tail.add([event_view(row) for row in page.events])
+                tail.add(page.events)
             if not page.full:
                 return
-
-
-def event_view(row: ThreadEventRow) -> EventView:
-    return EventView(row.seq, row.turn_id, row.channel, row.kind, row.data, row.at)

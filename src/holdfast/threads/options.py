@@ -5,8 +5,9 @@ from dataclasses import asdict, replace
 
 from holdfast.broker.accounts import Limits
 from holdfast.callers.ceilings import Ceilings
-from holdfast.sessions.network.policy import NetworkPolicy
-from holdfast.sessions.types import CreateRequest, SleepPolicy
+from holdfast.records.network import NetworkPolicy
+from holdfast.records.spec import SleepPolicy
+from holdfast.sessions.types import CreateRequest
 from holdfast.threads.types import IdlePolicy, Repo, ThreadOptions
 
 _PLAIN = (

@@ -12,9 +12,17 @@ from pathlib import Path
 import structlog
 
 from holdfast.errors import BadInput, HoldfastError, ThreadNotFound, TurnNotFound
+from holdfast.records.threads import (
+    Line,
+    MessageRow,
+    MessageStatus,
+    NewMessage,
+    ThreadEventRow,
+    ThreadFileRow,
+    ThreadRow,
+    TurnRow,
+)
 from holdfast.store.database.reserve import spending
-from holdfast.store.threads.rows import MessageStatus, ThreadRow, TurnRow
-from holdfast.store.threads.rows import NewMessage as StoredMessage
 from holdfast.store.usage import UsageBy, UsageLine
 from holdfast.store.usage_rows import UsageSum
 from holdfast.threads import options as kept
@@ -33,20 +41,8 @@ from holdfast.threads.resolve.resolver import Resolver
 from holdfast.threads.resolve.sandboxes import Sandboxes
 from holdfast.threads.resolve.warm import POOL, ThreadWarmer
 from holdfast.threads.tools import Tools, new_id
-from holdfast.threads.types import (
-    EventsPage,
-    EventView,
-    FileView,
-    How,
-    Line,
-    MessageView,
-    NewMessage,
-    Resolved,
-    ThreadOptions,
-    ThreadView,
-    TurnView,
-)
-from holdfast.threads.views import message_view, thread_view, turn_view
+from holdfast.threads.types import EventsPage, How, Resolved, ThreadOptions, ThreadView, TurnView
+from holdfast.threads.views import thread_view, turn_view
 
 log = structlog.get_logger(__name__)
 
@@ -173,27 +169,21 @@ class ThreadService:
             await self._office.ask(row, "options", {"options": kept.to_json(options)})
         return row
 
-    async def send(self, ref: ThreadRef, message: NewMessage, options: ThreadOptions | None = None) -> MessageView:
+    async def send(self, ref: ThreadRef, message: NewMessage, options: ThreadOptions | None = None) -> MessageRow:
         """Store a message, and have it worked on; makes the thread if it is new. Returns at once.
 
         The same message again is answered with what became of it. ``IdempotencyMismatch`` where its id was used
         for another one; ``NotFound`` where an attachment is not a file of this thread; ``BadInput``.
         """
-        stored = StoredMessage(
-            id=check_message_id(message.id),
-            text=_check_text(message.text),
-            channel=check_channel(message.channel),
-            author=message.author,
-            attachments=tuple(message.attachments),
-            model=message.model,
-            mode=message.mode,
-        )
+        check_message_id(message.id)
+        check_channel(message.channel)
+        message = replace(message, text=_check_text(message.text), attachments=tuple(message.attachments))
         row = await self._made(ref, options)
-        put = await self._store.messages.put(row.id, stored)
+        put = await self._store.messages.put(row.id, message)
         if put.new and (self._office.works_on(row.id) or await self._hosts.serves(put.thread)):
             self._office.ring(row.id)
-        view = message_view(put.message)
-        return view if view.after is not None else replace(view, after=row.last_seq)  # it was read before
+        sent = put.message
+        return sent if sent.after is not None else replace(sent, after=row.last_seq)  # it was read before
 
     async def abort(
         self, ref: ThreadRef, *, channel: str = DEFAULT_CHANNEL, queued: bool = False, turn_id: str | None = None
@@ -212,10 +202,10 @@ class ThreadService:
                 return None if found.get("turn_id") is None else await self.turn(ref, turn.id)
         return None
 
-    async def cancel(self, ref: ThreadRef, message_id: str) -> MessageView:
+    async def cancel(self, ref: ThreadRef, message_id: str) -> MessageRow:
         """Take back a message that waits. ``WrongState`` if a turn has it, or had it: abort that; ``NotFound``."""
         row = await self._row(ref)
-        return message_view(await self._store.messages.cancel(row.id, check_message_id(message_id)))
+        return await self._store.messages.cancel(row.id, check_message_id(message_id))
 
     async def answer(self, ref: ThreadRef, question_id: str, answer: str) -> None:
         """Answer a question of a running turn; the first answer counts. ``NotFound`` if it was never asked.
@@ -280,17 +270,17 @@ class ThreadService:
         status: MessageStatus | None = None,
         limit: int = 100,
         cursor: str | None = None,
-    ) -> tuple[Sequence[MessageView], str | None]:
+    ) -> tuple[Sequence[MessageRow], str | None]:
         """Messages of users, oldest first, and where the next page goes on. ``channel`` or ``status`` None: of all."""
         row = await self._row(ref)
         page = await self._store.messages.page(
             row.id, limit=limit, after=_number(cursor), channel=channel, statuses=None if status is None else [status]
         )
-        return [message_view(found) for found in page.rows], str(page.rows[-1].position) if page.more else None
+        return page.rows, str(page.rows[-1].position) if page.more else None
 
-    async def message(self, ref: ThreadRef, message_id: str) -> MessageView:
+    async def message(self, ref: ThreadRef, message_id: str) -> MessageRow:
         """``NotFound`` if there is none."""
-        return message_view(await self._store.messages.get((await self._row(ref)).id, message_id))
+        return await self._store.messages.get((await self._row(ref)).id, message_id)
 
     async def turn(self, ref: ThreadRef, turn_id: str) -> TurnView:
         """``TurnNotFound`` if there is none."""
@@ -333,7 +323,7 @@ class ThreadService:
         """The next events after a number, without waiting. ``BadInput`` for a number that was never given out."""
         return await self._feed.page((await self._row(ref)).id, after, limit)
 
-    async def follow(self, ref: ThreadRef, *, after: int = 0) -> AsyncGenerator[EventView, None]:
+    async def follow(self, ref: ThreadRef, *, after: int = 0) -> AsyncGenerator[ThreadEventRow, None]:
         """All events after a number, then those to come; in order, each once, of all channels.
 
         Ends when the daemon stops or the thread is deleted. Raises as ``events`` does, at the first step.
@@ -345,7 +335,7 @@ class ThreadService:
 
     # -- files -------------------------------------------------------------------------------------------------------
 
-    async def upload(self, ref: ThreadRef, name: str, pieces: AsyncIterable[bytes]) -> FileView:
+    async def upload(self, ref: ThreadRef, name: str, pieces: AsyncIterable[bytes]) -> ThreadFileRow:
         """Keep a file for messages of this thread to name; makes the thread if it is new.
 
         ``TooLarge`` beyond the configured size; ``BadInput`` for a name with a slash. If ``pieces`` raises, nothing
@@ -354,9 +344,9 @@ class ThreadService:
         row = await self._made(ref, None)
         return await self._files.upload(row.id, name, pieces)
 
-    async def files(self, ref: ThreadRef) -> Sequence[FileView]:
+    async def files(self, ref: ThreadRef) -> Sequence[ThreadFileRow]:
         """Uploads and artifacts, oldest first."""
-        return await self._files.views((await self._row(ref)).id)
+        return await self._files.all((await self._row(ref)).id)
 
     @contextlib.asynccontextmanager
     async def download(self, ref: ThreadRef, file_id: str) -> AsyncIterator[Download]:

@@ -5,31 +5,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from holdfast.broker.accounts import Limits
-from holdfast.sessions.network.policy import NetworkPolicy
-from holdfast.store.threads.rows import Line, MessageStatus, Mode, SleepState, TurnState
+from holdfast.records.network import NetworkPolicy
+from holdfast.records.threads import ChannelRow, SleepState, ThreadEventRow, ThreadFileRow, TurnState
 from holdfast.store.usage_rows import UsageSum
-from holdfast.threads.names import DEFAULT_CHANNEL
-
-__all__ = [
-    "ChannelView",
-    "EventView",
-    "EventsPage",
-    "FileView",
-    "How",
-    "IdlePolicy",
-    "Line",
-    "MessageStatus",
-    "MessageView",
-    "Mode",
-    "NewMessage",
-    "Repo",
-    "Resolved",
-    "SleepState",
-    "ThreadOptions",
-    "ThreadView",
-    "TurnState",
-    "TurnView",
-]
 
 
 class How(StrEnum):
@@ -115,17 +93,6 @@ class ThreadOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelView:
-    """One agent session of a thread."""
-
-    channel: str
-    agent_session_id: str | None
-    status: str
-    """An ``AgentStatus``."""
-    title: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class ThreadView:
     """A thread as its owner may see it."""
 
@@ -137,7 +104,7 @@ class ThreadView:
     session_id: str | None
     sleep_state: SleepState
     """``none``: there is no sandbox, not yet or no longer; the next message brings one, with the history."""
-    channels: Sequence[ChannelView]
+    channels: Sequence[ChannelRow]
     options: ThreadOptions
     preview_url: str | None
     resume_failures: int
@@ -171,37 +138,6 @@ class Resolved:
 
 
 @dataclass(frozen=True, slots=True)
-class NewMessage:
-    """A message from a user. ``id`` is the client's own, and names it for ever: sent again, it is the same message."""
-
-    id: str
-    text: str
-    author: str | None = None
-    channel: str = DEFAULT_CHANNEL
-    attachments: Sequence[str] = ()
-    """Ids of files that were uploaded to this thread."""
-    model: str | None = None
-    mode: Mode = Mode.QUEUE
-
-
-@dataclass(frozen=True, slots=True)
-class MessageView:
-    id: str
-    channel: str
-    author: str | None
-    text: str
-    attachments: Sequence[str]
-    model: str | None
-    mode: Mode
-    status: MessageStatus
-    turn_id: str | None
-    """None until it is in a turn."""
-    at: float
-    after: int | None = None
-    """All events that tell of it have greater numbers; None where that is not known."""
-
-
-@dataclass(frozen=True, slots=True)
 class TurnView:
     id: str
     channel: str
@@ -214,7 +150,7 @@ class TurnView:
     """A ``StopReason``, when it has ended."""
     error: Mapping[str, object] | None
     """{code, message}, where the reason is ``error``."""
-    artifacts: Sequence["FileView"]
+    artifacts: Sequence[ThreadFileRow]
     answer: str | None
     """What the agent said, when it has ended."""
     reverted: bool
@@ -227,35 +163,11 @@ class TurnView:
 
 
 @dataclass(frozen=True, slots=True)
-class EventView:
-    """One thing that happened in a thread; ``kind`` and ``data`` as ``protocol.turn_events`` says."""
-
-    seq: int
-    turn_id: str | None
-    channel: str | None
-    kind: str
-    data: Mapping[str, object]
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
 class EventsPage:
     """``next`` is what to ask for after these; ``newest`` is the thread's newest of all."""
 
-    events: Sequence[EventView]
+    events: Sequence[ThreadEventRow]
     next: int
     newest: int
     pruned: int = 0
     """Up to this number they were forgotten, since there were too many."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileView:
-    """A file of a thread: uploaded for the agent, or (with a turn) made by it."""
-
-    id: str
-    name: str
-    size: int
-    sha256: str
-    turn_id: str | None
-    created_at: float

@@ -2,20 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.store.threads.rows import ChannelRow, MessageRow, ThreadFileRow, ThreadRow, TurnRow
+from holdfast.records.threads import (
+    ChannelRow,
+    ThreadFileRow,
+    ThreadRow,
+    TurnRow,
+)
 from holdfast.store.usage_rows import UsageSum
 from holdfast.threads import options
-from holdfast.threads.files.files import view as file_view
-from holdfast.threads.types import (
-    ChannelView,
-    MessageStatus,
-    MessageView,
-    Mode,
-    SleepState,
-    ThreadView,
-    TurnState,
-    TurnView,
-)
+from holdfast.threads.types import ThreadView, TurnView
 
 
 def thread_view(row: ThreadRow, channels: Sequence[ChannelRow], usage: UsageSum | None) -> ThreadView:
@@ -26,8 +21,8 @@ def thread_view(row: ThreadRow, channels: Sequence[ChannelRow], usage: UsageSum 
         platform=row.platform,
         agent=row.agent,
         session_id=row.session_id,
-        sleep_state=SleepState(row.sleep_state),
-        channels=[ChannelView(one.channel, one.agent_session_id, one.agent_status, one.title) for one in channels],
+        sleep_state=row.sleep_state,
+        channels=channels,
         options=options.from_json(row.settings),
         preview_url=row.preview_url,
         resume_failures=row.resume_failures,
@@ -43,33 +38,17 @@ def thread_view(row: ThreadRow, channels: Sequence[ChannelRow], usage: UsageSum 
     )
 
 
-def message_view(row: MessageRow) -> MessageView:
-    return MessageView(
-        id=row.id,
-        channel=row.channel,
-        author=row.author,
-        text=row.text,
-        attachments=tuple(row.attachments),
-        model=row.model,
-        mode=Mode(row.mode),
-        status=MessageStatus(row.status),
-        turn_id=row.turn_id,
-        at=row.at,
-        after=None if row.seq is None else row.seq - 1,
-    )
-
-
 def turn_view(row: TurnRow, files: Mapping[str, ThreadFileRow], usage: UsageSum) -> TurnView:
     return TurnView(
         id=row.id,
         channel=row.channel,
-        state=TurnState(row.state),
+        state=row.state,
         prompt=row.prompt,
         accepted=row.accepted,
         attempts=row.attempts,
         reason=row.stop_reason,
         error=row.error,
-        artifacts=[file_view(files[one]) for one in row.artifacts if one in files],
+        artifacts=[files[one] for one in row.artifacts if one in files],
         answer=row.answer,
         reverted=row.reverted,
         created_at=row.created_at,

@@ -10,8 +10,8 @@ from holdfast.agents.conformance import AgentConformance, Harness
 from holdfast.agents.fake.agent import FakeAgent
 from holdfast.agents.fake.world import FakeAgentWorld
 from holdfast.errors import FileMissing
+from holdfast.records.machine import PausedAs
 from holdfast.sessions.service import SessionService
-from holdfast.sessions.sleep import PausedAs
 from support.house import House, new, open_house
 
 pytestmark = pytest.mark.anyio

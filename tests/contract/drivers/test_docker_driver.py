@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers.base import Network, SandboxState
+from holdfast.drivers.base import SandboxState
 from holdfast.drivers.conformance.harness import (
     PATIENCE_SECONDS,
     Sandbox,
@@ -20,6 +20,7 @@ from holdfast.drivers.conformance.harness import (
 from holdfast.drivers.docker.driver import DockerDriver
 from holdfast.drivers.linux import mounts
 from holdfast.errors import DriverConflict, DriverTransient, DriverUnsupported, HoldfastError, SandboxNotFound
+from holdfast.records.limits import Network
 from support.machine.docker_harness import DockerHarness
 from support.servers.dockerd import Dockerd
 

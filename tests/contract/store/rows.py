@@ -3,7 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
-from holdfast.store import SessionRow
+from holdfast.records.limits import Limits
+from holdfast.records.machine import Status
+from holdfast.records.network import NetworkPolicy
+from holdfast.records.sessions import SessionRow
+from holdfast.records.spec import SessionSpec
 
 NOW = 1_700_000_000.123456
 """With microseconds, which a 32-bit float or an integer column would lose."""
@@ -13,11 +17,11 @@ NODE = "node-a"
 _ROW = SessionRow(
     id="ses_0001",
     owner="root",
-    status="active",
+    status=Status.ACTIVE,
     image="host",
     node=NODE,
     driver="fake",
-    spec='{"cpus": 1}',
+    spec=SessionSpec(Limits(1, 512, 256, 1024), NetworkPolicy.NONE, writable_root=False, env={"A": "b"}),
     metadata={"team": "blue"},
     cwd="/home/user",
     ttl_seconds=600,

@@ -11,7 +11,9 @@ import sqlalchemy as sa
 
 from contract.store.rows import NODE, NOW, a_row
 from holdfast.errors import Conflict, TooManySessions
-from holdfast.store import SessionChange, SessionRow, Store
+from holdfast.records.machine import Reason, Status
+from holdfast.records.sessions import SessionChange, SessionRow
+from holdfast.store import Store
 from holdfast.store.database.engine import parse_url, postgres_engine
 from holdfast.store.tables import LIVE
 from support.waiting import linger, until
@@ -68,17 +70,17 @@ async def test_twenty_changes_from_one_status_and_one_happens(store: Store, othe
     await store.sessions.insert(a_row(), max_live=None)
     calls = [
         (store, other)[n % 2].sessions.change(
-            "ses_0001", statuses=["active"], generation=0, now=NOW, values={"status": "pausing", "reason": f"{n}"}
+            "ses_0001", statuses=["active"], generation=0, now=NOW, values={"status": Status.PAUSING, "error": f"{n}"}
         )
         for n in range(20)
     ]
     winners = [outcome for outcome in await _outcomes(calls) if isinstance(outcome, SessionRow)]
     assert len(winners) == 1
-    assert (await store.sessions.get("ses_0001")).reason == winners[0].reason
+    assert (await store.sessions.get("ses_0001")).error == winners[0].error
 
 
 async def test_a_session_is_either_used_or_reaped_never_both(store: Store, other: Store) -> None:
-    doomed: SessionChange = {"status": "destroying", "reason": "expired"}
+    doomed: SessionChange = {"status": Status.DESTROYING, "reason": Reason.EXPIRED}
     used = reaped = 0
     for n in range(40):
         await store.sessions.insert(a_row(n, expires_at=NOW), max_live=None)

@@ -10,7 +10,9 @@ import sqlalchemy as sa
 
 from contract.store.rows import NOW, a_row
 from holdfast.errors import HoldfastError, StaleRow, TooManySessions
-from holdfast.store import EventPage, EventRow, SessionRow, Store
+from holdfast.records.machine import Reason, Status
+from holdfast.records.sessions import SessionRow
+from holdfast.store import EventPage, EventRow, Store
 from holdfast.store.tables import session_events as table
 from support.waiting import linger
 
@@ -37,7 +39,7 @@ async def record(store: Store, *kinds: str, session_id: str = "ses_0001", at: fl
         await store.events.record(kind, session_id, data={"n": 1}, now=at)
 
 
-async def change(store: Store, status: str, *tell: str) -> SessionRow:
+async def change(store: Store, status: Status, *tell: str) -> SessionRow:
     return await store.sessions.change(
         "ses_0001", statuses=["active"], generation=None, now=NOW + 1, values={"status": status}, tell=tell
     )
@@ -60,7 +62,7 @@ async def test_a_change_and_its_events_are_one(store: Store) -> None:
         statuses=["active"],
         generation=0,
         now=NOW + 1,
-        values={"status": "error", "reason": "crashed", "error": "bad \0 byte"},
+        values={"status": Status.ERROR, "reason": Reason.CRASHED, "error": "bad \0 byte"},
         tell=["error"],
     )
     page = await everything(store)
@@ -82,17 +84,22 @@ async def test_no_change_no_event(store: Store) -> None:
         await store.sessions.insert(a_row(3), max_live=1, tell=["created"])
     with pytest.raises(StaleRow):
         await store.sessions.change(
-            "ses_0001", statuses=["paused"], generation=None, now=NOW, values={"status": "active"}, tell=["resumed"]
+            "ses_0001",
+            statuses=["paused"],
+            generation=None,
+            now=NOW,
+            values={"status": Status.ACTIVE},
+            tell=["resumed"],
         )
     unused = await store.sessions.claim_expired(
-        "ses_0001", statuses=["active"], now=NOW, values={"status": "destroying"}, tell=["expired"]
+        "ses_0001", statuses=["active"], now=NOW, values={"status": Status.DESTROYING}, tell=["expired"]
     )
     assert unused is None
     with pytest.raises(HoldfastError):  # the row is right, but the event cannot be written: neither happens
-        await change(store, "paused", "paused", "broken \udcff")
+        await change(store, Status.PAUSED, "paused", "broken \udcff")
     assert (await store.sessions.get("ses_0001")).status == "active"
     claimed = await store.sessions.claim_expired(
-        "ses_0001", statuses=["active"], now=NOW + 600, values={"status": "destroying"}, tell=["expired"]
+        "ses_0001", statuses=["active"], now=NOW + 600, values={"status": Status.DESTROYING}, tell=["expired"]
     )
     assert claimed is not None
     assert [(event.seq, event.kind) for event in (await everything(store)).events] == [(1, "created"), (2, "expired")]
@@ -100,7 +107,7 @@ async def test_no_change_no_event(store: Store) -> None:
 
 async def test_changes_that_are_not_told_add_nothing(store: Store) -> None:
     await store.sessions.insert(a_row(), max_live=None)
-    await change(store, "pausing")
+    await change(store, Status.PAUSING)
     assert (await everything(store)).newest == 0
 
 
@@ -156,7 +163,7 @@ async def test_appending_is_announced(store: Store) -> None:
     heard: list[int] = []
     store.events.on_append = lambda: heard.append(1)
     await store.sessions.insert(a_row(), max_live=None, tell=["created"])
-    await change(store, "paused", "paused")
+    await change(store, Status.PAUSED, "paused")
     await record(store, "oom")
     assert len(heard) == 3
     await store.sessions.touch([("ses_0001", NOW + 1, NOW + 2, "/")])
@@ -176,13 +183,13 @@ async def test_readers_see_every_event_in_order_while_many_write(store: Store, o
     async def write(n: int) -> None:
         house = (store, other)[n % 2]
         for turn in range(EACH):
-            status = "paused" if turn % 2 == 0 else "active"
+            status = Status.PAUSED if turn % 2 == 0 else Status.ACTIVE
             await house.sessions.change(
                 f"ses_{n:04}",
                 statuses=["active", "paused"],
                 generation=None,
                 now=NOW + turn,
-                values={"status": status, "reason": str(turn)},
+                values={"status": status, "error": str(turn)},
                 tell=[status],
             )
 
@@ -203,7 +210,7 @@ async def test_readers_see_every_event_in_order_while_many_write(store: Store, o
     assert [event.seq for event in mine] == list(range(1, total + 1))
     assert mine == theirs
     for n in range(WRITERS):
-        told = [event.data["reason"] for event in mine if event.session_id == f"ses_{n:04}"]
+        told = [event.data["error"] for event in mine if event.session_id == f"ses_{n:04}"]
         assert told == [str(turn) for turn in range(EACH)], "the events of one session are in the order of its changes"
 
 

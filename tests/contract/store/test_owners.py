@@ -96,14 +96,15 @@ def _alembic(connection: sa.Connection) -> Config:
 _OLD_ROW = sa.text(
     "INSERT INTO sessions (id, status, image, node, driver, spec, metadata, cwd, ttl_seconds, idempotency_key,"
     " created_at, expires_at, last_activity_at, updated_at)"
-    " VALUES (:id, 'active', 'host', 'node-a', 'fake', '{}', '{}', '/', 600, :key, :now, :now, :now, :now)"
+    " VALUES (:id, 'active', 'host', 'node-a', 'fake', :spec, '{}', '/', 600, :key, :now, :now, :now, :now)"
 )
 
 
 async def test_sessions_from_before_there_were_keys_belong_to_root(url: str) -> None:
     database = database_for(parse_url(url))
     await database.write(lambda connection: command.upgrade(_alembic(connection), "0001"))
-    old: list[dict[str, object]] = [{"id": "ses_1", "key": "k", "now": NOW}, {"id": "ses_2", "key": None, "now": NOW}]
+    spec = a_row().spec.to_json()
+    old = [{"id": id, "key": key, "now": NOW, "spec": spec} for id, key in (("ses_1", "k"), ("ses_2", None))]
     await database.write(lambda connection: connection.execute(_OLD_ROW, old))
     await database.close()
     store = await Store.open(url)

@@ -17,8 +17,10 @@ from holdfast.errors import (
     StaleRow,
     TooManySessions,
 )
-from holdfast.store import SessionChange, SessionRow, Store
-from holdfast.store.tables import LIVE, STATUSES
+from holdfast.records.machine import Reason, Status
+from holdfast.records.sessions import SessionChange, SessionRow
+from holdfast.store import Store
+from holdfast.store.tables import LIVE
 from holdfast.store.tables import sessions as table
 
 pytestmark = pytest.mark.anyio
@@ -72,7 +74,7 @@ async def test_an_id_is_taken_once(store: Store) -> None:
     assert (await store.sessions.get("ses_0001")).image == "host"
 
 
-@pytest.mark.parametrize("status", STATUSES)
+@pytest.mark.parametrize("status", tuple(Status))
 async def test_every_status_can_be_stored(store: Store, status: str) -> None:
     await store.sessions.insert(a_row(status=status), max_live=None)
     assert (await store.sessions.get("ses_0001")).status == status
@@ -90,7 +92,7 @@ async def test_a_repeated_key_gives_the_first_row_even_at_the_limit(store: Store
     first = a_row(1, idempotency_key="k", idempotency_hash="h")
     await store.sessions.insert(first, max_live=1)
     assert await store.sessions.insert(replace(first, id="ses_0002"), max_live=1) == (first, False)
-    assert len(await store.sessions.by_status(STATUSES, node=NODE)) == 1
+    assert len(await store.sessions.by_status(tuple(Status), node=NODE)) == 1
 
 
 async def test_a_key_with_another_request_is_a_mismatch(store: Store) -> None:
@@ -100,7 +102,7 @@ async def test_a_key_with_another_request_is_a_mismatch(store: Store) -> None:
 
 
 async def test_only_destroyed_rows_do_not_count_against_the_limit(store: Store) -> None:
-    for number, status in enumerate(STATUSES):
+    for number, status in enumerate(tuple(Status)):
         await store.sessions.insert(a_row(number, status=status), max_live=None)
     await store.sessions.insert(a_row(100), max_live=len(LIVE) + 1)
     with pytest.raises(TooManySessions, match=r"8 live sessions and the daemon's limit \(max_sessions\) is 8"):
@@ -124,8 +126,8 @@ async def test_pages_are_newest_first_and_complete(store: Store) -> None:
 async def test_other_nodes_rows_are_not_ours_to_judge(store: Store) -> None:
     await store.sessions.insert(a_row(1, expires_at=NOW - 1), max_live=None)
     await store.sessions.insert(a_row(2, node="node-b", image="b", expires_at=NOW - 1), max_live=None)
-    assert [row.id for row in await store.sessions.by_status(STATUSES, node=NODE)] == ["ses_0001"]
-    overdue = await store.sessions.expired(statuses=STATUSES, node=NODE, now=NOW, limit=10)
+    assert [row.id for row in await store.sessions.by_status(tuple(Status), node=NODE)] == ["ses_0001"]
+    overdue = await store.sessions.expired(statuses=tuple(Status), node=NODE, now=NOW, limit=10)
     assert [row.id for row in overdue] == ["ses_0001"]
     assert await store.sessions.referenced_images(node="node-b") == {"b"}
 
@@ -149,9 +151,9 @@ async def test_expired_gives_the_longest_overdue_first(store: Store) -> None:
 async def test_change_sets_what_it_is_told_and_returns_the_row(store: Store) -> None:
     before = a_row(status="creating")
     await store.sessions.insert(before, max_live=None)
-    values: SessionChange = {"status": "active", "handle": "h", "metadata": {"a": "b"}}
+    values: SessionChange = {"status": Status.ACTIVE, "handle": "h", "metadata": {"a": "b"}}
     after = await store.sessions.change(before.id, statuses=["creating"], generation=0, now=NOW + 1, values=values)
-    assert after == replace(before, status="active", handle="h", metadata={"a": "b"}, updated_at=NOW + 1)
+    assert after == replace(before, status=Status.ACTIVE, handle="h", metadata={"a": "b"}, updated_at=NOW + 1)
     assert await store.sessions.get(before.id) == after
 
 
@@ -163,7 +165,7 @@ async def test_change_with_a_guard_that_does_not_hold_changes_nothing(
     await store.sessions.insert(row, max_live=None)
     with pytest.raises(StaleRow, match="it is now active, generation 3"):
         await store.sessions.change(
-            row.id, statuses=statuses, generation=generation, now=NOW + 1, values={"status": "error"}
+            row.id, statuses=statuses, generation=generation, now=NOW + 1, values={"status": Status.ERROR}
         )
     assert await store.sessions.get(row.id) == row
 
@@ -177,7 +179,7 @@ async def test_claim_expired_takes_only_what_is_still_overdue(store: Store) -> N
     await store.sessions.insert(a_row(1, expires_at=NOW), max_live=None)
     await store.sessions.insert(a_row(2, expires_at=NOW + 0.001), max_live=None)
     await store.sessions.insert(a_row(3, expires_at=NOW, status="destroying"), max_live=None)
-    values: SessionChange = {"status": "destroying", "reason": "expired"}
+    values: SessionChange = {"status": Status.DESTROYING, "reason": Reason.EXPIRED}
     claims = [
         await store.sessions.claim_expired(f"ses_000{number}", statuses=["active"], now=NOW, values=values)
         for number in (1, 1, 2, 3, 4)
@@ -276,7 +278,7 @@ async def test_touch_never_goes_back(store: Store, batches: list[list[tuple[floa
 
 
 async def _count(store: Store) -> int:
-    return len(await store.sessions.by_status(STATUSES, node=NODE))
+    return len(await store.sessions.by_status(tuple(Status), node=NODE))
 
 
 async def test_prune_deletes_only_old_destroyed_rows(store: Store) -> None:
@@ -284,7 +286,7 @@ async def test_prune_deletes_only_old_destroyed_rows(store: Store) -> None:
     await store.sessions.insert(a_row(2, status="destroyed", updated_at=NOW), max_live=None)
     await store.sessions.insert(a_row(3, status="destroying", updated_at=NOW - 1), max_live=None)
     assert await store.sessions.prune_destroyed(NOW) == 1
-    assert [row.id for row in await store.sessions.by_status(STATUSES, node=NODE)] == ["ses_0002", "ses_0003"]
+    assert [row.id for row in await store.sessions.by_status(tuple(Status), node=NODE)] == ["ses_0002", "ses_0003"]
 
 
 async def test_referenced_images_are_those_of_live_rows(store: Store) -> None:

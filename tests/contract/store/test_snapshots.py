@@ -8,7 +8,10 @@ import pytest
 
 from contract.store.rows import NODE, NOW, a_row
 from holdfast.errors import Conflict, IdempotencyMismatch, SnapshotNotFound, TooManySnapshots
-from holdfast.store import Note, SnapshotRow, Store
+from holdfast.records.copies import SnapshotRow, SnapshotStatus
+from holdfast.records.machine import Status
+from holdfast.records.spec import SnapshotKind
+from holdfast.store import Note, Store
 
 pytestmark = pytest.mark.anyio
 
@@ -16,13 +19,13 @@ _ROW = SnapshotRow(
     id="snp_0001",
     name="base",
     owner="ada",
-    status="writing",
-    kind="files",
+    status=SnapshotStatus.WRITING,
+    kind=SnapshotKind.FILES,
     session_id="ses_0001",
     image="host",
     node=NODE,
     driver="fake",
-    spec="{}",
+    spec=a_row().spec,
     created_at=NOW,
 )
 
@@ -42,7 +45,7 @@ async def test_from_writing_to_gone(store: Store) -> None:
     assert await store.snapshots.insert(row, max_owned=1) == (row, True)
     note = Note("snapshot", "ses_0001", {"name": "base"}, "ada")
     ready = await store.snapshots.finish(row.id, kind="memory", size_bytes=7 << 40, now=NOW, notes=[note])
-    assert ready == replace(row, status="ready", kind="memory", size_bytes=7 << 40)
+    assert ready == replace(row, status=SnapshotStatus.READY, kind=SnapshotKind.MEMORY, size_bytes=7 << 40)
     assert [(one.kind, one.owner) for one in (await store.events.page(after=None, limit=9)).events] == [
         ("snapshot", "ada")
     ]
@@ -98,7 +101,7 @@ async def test_one_that_a_session_is_being_made_from_stays(store: Store) -> None
     with pytest.raises(Conflict, match="session ses_0001 is being made from it"):
         await store.snapshots.begin_removal(row.id)
     await store.sessions.change(
-        "ses_0001", statuses=["creating"], generation=None, now=NOW, values={"status": "active"}
+        "ses_0001", statuses=["creating"], generation=None, now=NOW, values={"status": Status.ACTIVE}
     )
     await store.snapshots.begin_removal(row.id)
     with pytest.raises(SnapshotNotFound):

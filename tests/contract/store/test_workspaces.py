@@ -7,7 +7,9 @@ import pytest
 
 from contract.store.rows import NODE, NOW, a_row
 from holdfast.errors import Conflict, TooManyWorkspaces, WorkspaceNotFound
-from holdfast.store import SessionRow, Store, Wish
+from holdfast.records.machine import Status
+from holdfast.records.sessions import SessionRow
+from holdfast.store import Store, Wish
 
 pytestmark = pytest.mark.anyio
 
@@ -18,7 +20,7 @@ async def take(store: Store, number: int, name: str = "home", **changes: Any) ->
     return row
 
 
-async def end(store: Store, number: int, status: str = "destroyed") -> None:
+async def end(store: Store, number: int, status: Status = Status.DESTROYED) -> None:
     await store.sessions.change(
         f"ses_{number:04}", statuses=["active"], generation=None, now=NOW, values={"status": status}
     )
@@ -37,8 +39,8 @@ async def test_made_by_the_first_and_kept_for_the_next(store: Store) -> None:
     assert (again.session_id, again.created_at, again.last_used_at) == ("ses_0003", NOW, NOW + 9)
 
 
-@pytest.mark.parametrize("status", ["creating", "paused", "error", "destroying"])
-async def test_held_by_whoever_is_not_destroyed(store: Store, status: str) -> None:
+@pytest.mark.parametrize("status", [Status.CREATING, Status.PAUSED, Status.ERROR, Status.DESTROYING])
+async def test_held_by_whoever_is_not_destroyed(store: Store, status: Status) -> None:
     await take(store, 1)
     await end(store, 1, status)
     with pytest.raises(Conflict, match="ses_0001"):

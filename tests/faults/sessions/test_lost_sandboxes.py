@@ -11,10 +11,11 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from holdfast.drivers.base import Limits, Network, SandboxSpec
+from holdfast.drivers.base import SandboxSpec
 from holdfast.drivers.oci.config import ID_BASE
 from holdfast.drivers.oci.driver import OciDriver
 from holdfast.images.store import ImageStore
+from holdfast.records.limits import Limits, Network
 from support.api import Api, body, code, new_key
 from support.daemons.daemon import DaemonProcess, wait_for
 from support.machine.machine import assert_no_trace, containers, delete_container, init_pid, processes_of, state_of

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.sessions.machine import Status
-from holdfast.sessions.sleep import PausedAs
+from holdfast.records.machine import PausedAs, Status
 from holdfast.threads.resolve.warm import POOL
 from holdfast.vocabulary.turn_events import Kind
 from support.daemons.crash_points import CuttingFuse

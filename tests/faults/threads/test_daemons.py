@@ -17,12 +17,13 @@ import sqlalchemy as sa
 import support
 from holdfast.callers.types import ROOT
 from holdfast.errors import Unavailable
+from holdfast.records.threads import Mode
 from holdfast.store import Store
 from holdfast.store.database.engine import parse_url, postgres_engine
 from holdfast.store.tables import sessions
 from holdfast.store.threads.tables import threads
 from holdfast.threads.names import ThreadRef
-from holdfast.threads.types import How, Mode
+from holdfast.threads.types import How
 from holdfast.vocabulary.turn_events import Kind
 from support.servers.postgres import MISSING, Postgres, running_postgres
 from support.threads.hosts import Host, ran, sandboxes

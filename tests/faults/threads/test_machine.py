@@ -18,8 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from holdfast.drivers.fake.faults import Moment
 from holdfast.errors import AgentDown, AgentFailed, HoldfastError, SandboxLost
-from holdfast.sessions.sleep import PausedAs
-from holdfast.store.threads.rows import MessageStatus, Mode
+from holdfast.records.machine import PausedAs
+from holdfast.records.threads import MessageStatus, Mode
 from holdfast.threads.names import ThreadRef
 from support.daemons.crash_points import CuttingFuse
 from support.daemons.doomed import mortal

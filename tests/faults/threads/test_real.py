@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.agents.base import Place
 from holdfast.callers.types import ROOT
-from holdfast.sessions.sleep import PausedAs
+from holdfast.records.machine import PausedAs
 from holdfast.threads.types import How, IdlePolicy
 from support.house import NODE
 from support.threads.real_threads import REAL, RealDesk, Town, forgotten, only, opened, remembers, said, sandbox_of

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import support
-from holdfast.sessions.sleep import PausedAs
+from holdfast.records.machine import PausedAs
 from holdfast.vocabulary.turn_events import Kind
 from support.threads.real_threads import RealDesk, Town, forgotten, opened, sandbox_of
 from support.threads.threads import REF, text_of

@@ -21,9 +21,10 @@ from holdfast.errors import (
     Unavailable,
     UnknownImage,
 )
-from holdfast.sessions.machine import Event, Reason, Status
+from holdfast.records.machine import Event, Reason, Status
+from holdfast.records.sessions import SessionChange, SessionRow
 from holdfast.sessions.types import CreateRequest
-from holdfast.store import Note, SessionChange, SessionRow
+from holdfast.store import Note
 from support.house import DEFAULTS, House, new, run, tick, until
 from support.waiting import linger
 

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.drivers.fake.faults import Moment
 from holdfast.errors import DriverTransient, RuntimeUnavailable, SessionGone, SessionNotFound
-from holdfast.sessions.machine import LIVE, Reason, Status
+from holdfast.records.machine import LIVE, Reason, Status
 from support.house import House, new, run, tick, until
 from support.waiting import linger
 

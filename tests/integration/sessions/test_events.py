@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.callers.types import ROOT
 from holdfast.errors import BadInput, DriverTransient
-from holdfast.sessions.machine import Status
+from holdfast.records.machine import Status
 from holdfast.sessions.telling.event_kinds import Kind
 from holdfast.sessions.telling.events import PAGE, EventFeed, Filter, Gap
 from holdfast.sessions.types import CreateRequest

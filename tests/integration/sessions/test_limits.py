@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.callers.ceilings import Ceilings
 from holdfast.callers.types import ROOT, Caller, Scope
-from holdfast.drivers.base import Limits
 from holdfast.errors import LimitOutOfRange
+from holdfast.records.limits import Limits
 from holdfast.sessions.types import CreateRequest, ForkRequest
 from integration.sessions.copies.test_snapshots import start, take
 from support.house import DEFAULTS, House, new

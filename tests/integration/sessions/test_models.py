@@ -13,8 +13,8 @@ from holdfast.broker.door import LISTENER, ModelBroker
 from holdfast.broker.visit import Visit
 from holdfast.callers.types import ROOT
 from holdfast.drivers.fake.runner import FakeRunner
+from holdfast.records.machine import PausedAs
 from holdfast.sessions.service import SessionService
-from holdfast.sessions.sleep import PausedAs
 from holdfast.sessions.types import CreateRequest, ForkRequest
 from holdfast.vocabulary.models import PORT
 from support.house import DEFAULTS, House, new, open_house, until

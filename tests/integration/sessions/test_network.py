@@ -15,13 +15,15 @@ from holdfast.broker.egress.addresses import PrivateHosts
 from holdfast.broker.egress.egress import LISTENER, PORT, EgressBroker
 from holdfast.broker.egress.metrics import EgressMetrics
 from holdfast.callers.types import ROOT
-from holdfast.drivers.base import Capabilities, Network
+from holdfast.drivers.base import Capabilities
 from holdfast.drivers.fake.runner import FakeRunner
 from holdfast.errors import BadInput
-from holdfast.sessions.network.host_pattern import Address
-from holdfast.sessions.network.policy import NetworkPolicy
+from holdfast.records.host_pattern import Address
+from holdfast.records.limits import Network
+from holdfast.records.network import NetworkPolicy
+from holdfast.records.spec import SessionSpec
 from holdfast.sessions.service import SessionService
-from holdfast.sessions.spec import SessionSpec, choose_spec
+from holdfast.sessions.spec import choose_spec
 from holdfast.sessions.types import CreateRequest
 from support.house import DEFAULTS, House, open_house, run, until
 

@@ -11,11 +11,12 @@ import pytest
 
 from holdfast.callers.types import ROOT
 from holdfast.errors import DriverTransient, IdempotencyMismatch, TooManySessions, Unavailable
-from holdfast.sessions.machine import Status
+from holdfast.records.machine import Status
+from holdfast.records.sessions import SessionRow
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.types import CreateRequest
-from holdfast.store import SessionRow, SessionStore
+from holdfast.store import SessionStore
 from support.house import DEFAULTS, House, new, run, tick, until
 
 pytestmark = pytest.mark.anyio

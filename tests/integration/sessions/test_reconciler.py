@@ -15,7 +15,7 @@ from holdfast.errors import (
     SessionGone,
     WrongState,
 )
-from holdfast.sessions.machine import Reason, Status
+from holdfast.records.machine import Reason, Status
 from holdfast.sessions.service import SessionService
 from support.house import House, new, run, tick, until
 

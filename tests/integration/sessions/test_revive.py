@@ -8,10 +8,9 @@ import pytest
 from holdfast.callers.types import ROOT
 from holdfast.drivers.fake.runner import FakeRunner
 from holdfast.errors import DriverTransient, SandboxLost, WrongState
-from holdfast.sessions.machine import Reason, Status
+from holdfast.records.machine import PausedAs, Reason, Status
+from holdfast.records.sessions import SessionRow
 from holdfast.sessions.service import SessionService
-from holdfast.sessions.sleep import PausedAs
-from holdfast.store import SessionRow
 from integration.sessions.copies.test_snapshots import read, write
 from support.house import DEFAULTS, House, new, run, tick, until
 from support.waiting import linger

@@ -8,11 +8,10 @@ import pytest
 from holdfast.drivers.base import Handle, SandboxInfo, SandboxState
 from holdfast.drivers.fake.driver import FakeDriver
 from holdfast.errors import Conflict, DriverTransient, SessionGone, WrongState
-from holdfast.sessions.machine import Reason, Status
+from holdfast.records.machine import PausedAs, Reason, Status
+from holdfast.records.sessions import SessionChange
 from holdfast.sessions.service import SessionService
-from holdfast.sessions.sleep import PausedAs
 from holdfast.sessions.types import ExecRequest
-from holdfast.store import SessionChange
 from support.house import House, new, until
 
 pytestmark = pytest.mark.anyio

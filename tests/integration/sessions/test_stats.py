@@ -6,10 +6,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast.callers.types import ROOT
-from holdfast.drivers.base import Capabilities, Network, SandboxStats
+from holdfast.drivers.base import Capabilities, SandboxStats
 from holdfast.drivers.fake.driver import FakeDriver
 from holdfast.errors import DriverTransient, SandboxNotFound, SessionGone, SessionNotFound, WrongState
-from holdfast.sessions.machine import Status
+from holdfast.records.limits import Network
+from holdfast.records.machine import Status
 from support.house import House, new, run, tick, until
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ import pytest
 from holdfast.callers.types import ROOT
 from holdfast.drivers.base import SandboxState
 from holdfast.errors import Conflict, DriverTransient, SessionNotFound, StrayNotFound, WrongState
-from holdfast.sessions.machine import Status
+from holdfast.records.machine import Status
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.types import CreateRequest, StrayKind
 from holdfast.store import Store

@@ -16,10 +16,11 @@ from holdfast.errors import (
     TooLarge,
     Unavailable,
 )
-from holdfast.sessions.machine import Reason, Status
+from holdfast.records.machine import Reason, Status
+from holdfast.records.sessions import SessionRow
 from holdfast.sessions.types import ExecRequest
 from holdfast.sessions.use import calls
-from holdfast.store import SessionRow, SessionStore
+from holdfast.store import SessionStore
 from support.house import DEFAULTS, House, new, run, tick, until
 from support.waiting import linger
 

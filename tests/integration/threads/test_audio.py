@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import AgentDown, NotTranscribed
-from holdfast.threads.types import Mode
+from holdfast.records.threads import Mode
 from holdfast.vocabulary.turn_events import Kind
 from support.house import until
 from support.threads.threads import REF, Desk, Street

@@ -17,11 +17,11 @@ from holdfast.errors import (
     TurnNotFound,
     WrongState,
 )
-from holdfast.store.threads.rows import fresh_after
+from holdfast.records.threads import MessageRow, NewMessage, fresh_after
 from holdfast.threads.commands.git_diff import Diff
 from holdfast.threads.desk import command_errands
 from holdfast.threads.names import ThreadRef
-from holdfast.threads.types import IdlePolicy, MessageView, NewMessage, ThreadOptions
+from holdfast.threads.types import IdlePolicy, ThreadOptions
 from holdfast.vocabulary.models import Model, Wire
 from holdfast.vocabulary.turn_events import Kind
 from support.house import until
@@ -41,7 +41,7 @@ async def desk(street: Street) -> AsyncIterator[Desk]:
         yield desk
 
 
-async def said(desk: Desk, message: MessageView) -> str:
+async def said(desk: Desk, message: MessageRow) -> str:
     turn = await desk.ended(message.id)
     return text_of(await desk.events(), turn.id)
 

@@ -28,7 +28,7 @@ async def pieces(*parts: bytes) -> AsyncIterator[bytes]:
 
 async def content(desk: Desk, file_id: str, ref: ThreadRef = REF) -> bytes:
     async with desk.threads.download(ref, file_id) as found:
-        return b"".join([piece async for piece in found.read(0, found.view.size)])
+        return b"".join([piece async for piece in found.read(0, found.row.size)])
 
 
 def inside(street: Street) -> dict[str, bytes]:

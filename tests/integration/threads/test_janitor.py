@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from holdfast.errors import DriverTransient, ThreadNotFound, Unavailable
-from holdfast.sessions.machine import Status
-from holdfast.store.threads.rows import SleepState
+from holdfast.records.machine import Status
+from holdfast.records.threads import NewMessage, SleepState, ThreadEventRow
 from holdfast.threads.janitor import janitor
 from holdfast.threads.names import ThreadRef
-from holdfast.threads.types import EventView, How, IdlePolicy, NewMessage, ThreadOptions
+from holdfast.threads.types import How, IdlePolicy, ThreadOptions
 from holdfast.vocabulary.turn_events import Kind
 from support.house import until
 from support.threads.threads import QUICK, REF, Desk, Street
@@ -38,7 +38,7 @@ async def at_rest(desk: Desk, ref: ThreadRef = REF) -> None:
     await idle_soon(desk, ref)
 
 
-def asleep(events: Sequence[EventView]) -> list[object]:
+def asleep(events: Sequence[ThreadEventRow]) -> list[object]:
     """What is told of its sleep."""
     return [event.data["sleep_state"] for event in events if event.kind == Kind.SLEEP]
 
@@ -256,7 +256,7 @@ async def test_a_follower_of_a_deleted_thread_is_let_go(street: Street) -> None:
     async with street.daemon() as desk:
         await desk.talk("say hello", "m1")
 
-        seen: list[EventView] = []
+        seen: list[ThreadEventRow] = []
 
         async def follow() -> None:
             async for event in desk.threads.follow(REF):

@@ -6,8 +6,9 @@ import pytest
 
 from holdfast.callers.ceilings import Ceilings
 from holdfast.errors import LimitOutOfRange, ThreadNotFound
+from holdfast.records.threads import NewMessage
 from holdfast.threads.names import ThreadRef
-from holdfast.threads.types import NewMessage, ThreadOptions
+from holdfast.threads.types import ThreadOptions
 from support.threads.threads import Street
 
 pytestmark = pytest.mark.anyio

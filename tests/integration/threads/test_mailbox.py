@@ -6,9 +6,9 @@ import pytest
 import structlog
 
 from holdfast.errors import Conflict, HoldfastError, ThreadNotFound, Unavailable, WrongState
+from holdfast.records.threads import Mode
 from holdfast.threads.desk.errands import Errands, raised
 from holdfast.threads.turns.run import TurnRun
-from holdfast.threads.types import Mode
 from holdfast.vocabulary.turn_events import Kind
 from support.house import until
 from support.threads.threads import REF, Desk, Street

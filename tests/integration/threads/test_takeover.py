@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.threads.types import EventView
+from holdfast.records.threads import ThreadEventRow
 from holdfast.vocabulary.turn_events import Kind
 from support.house import until
 from support.threads.threads import REF, Street, text_of
@@ -106,9 +106,9 @@ async def test_a_question_is_still_open_after_a_restart_and_is_closed_at_its_dea
 
 
 async def test_a_follower_goes_from_daemon_to_daemon_and_sees_each_event_once(street: Street) -> None:
-    seen: list[EventView] = []
+    seen: list[ThreadEventRow] = []
 
-    async def follow(events: AsyncIterator[EventView]) -> None:
+    async def follow(events: AsyncIterator[ThreadEventRow]) -> None:
         async for event in events:
             seen.append(event)
             if event.kind == Kind.FINALIZE:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.callers.types import ROOT
-from holdfast.sessions.machine import Status
-from holdfast.sessions.sleep import PausedAs
+from holdfast.records.machine import PausedAs, Status
 from holdfast.threads.names import ThreadRef
 from holdfast.threads.types import How
 from holdfast.vocabulary.turn_events import Kind

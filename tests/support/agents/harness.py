@@ -22,13 +22,13 @@ from holdfast.agents.supervisor import Patience, Supervisor, breaker, supervisor
 from holdfast.broker.door import ModelBroker
 from holdfast.broker.visit import Visit
 from holdfast.callers.types import ROOT
-from holdfast.drivers.base import Limits
 from holdfast.drivers.oci.config import ID_BASE
 from holdfast.drivers.oci.driver import OciDriver
 from holdfast.errors import FileMissing, HoldfastError, RuntimeUnavailable
 from holdfast.images.store import ImageStore
+from holdfast.records.limits import Limits
+from holdfast.records.machine import PausedAs
 from holdfast.sessions.service import SessionService
-from holdfast.sessions.sleep import PausedAs
 from holdfast.sessions.types import CreateRequest
 from holdfast.sessions.use.file_types import Search
 from holdfast.vocabulary.models import Model, Wire

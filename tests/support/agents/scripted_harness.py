@@ -14,18 +14,19 @@ from holdfast.agents.conformance import Harness
 from holdfast.agents.scripted import process
 from holdfast.agents.scripted.adapter import Patience, ScriptedAgent
 from holdfast.agents.supervisor import home
-from holdfast.drivers.base import Driver, Limits
+from holdfast.drivers.base import Driver
 from holdfast.errors import FileMissing, HoldfastError
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
+from holdfast.records.limits import Limits
+from holdfast.records.machine import PausedAs
+from holdfast.records.network import NetworkPolicy
 from holdfast.sessions.copies.locations import Kept
 from holdfast.sessions.copies.saved_shells import SavedShells
-from holdfast.sessions.network.policy import NetworkPolicy
-from holdfast.sessions.network.ways_out import WayOut
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.settings import SessionSettings
-from holdfast.sessions.sleep import PausedAs
 from holdfast.sessions.telling.metrics import SessionMetrics
+from holdfast.sessions.ways_out import WayOut
 from holdfast.store import Store
 from support.house import DEFAULTS, NODE, Images, new
 

@@ -14,8 +14,8 @@ from holdfast.agents.known import KNOWN
 from holdfast.agents.supervisor import Patience, Supervisor
 from holdfast.broker.door import ModelBroker
 from holdfast.broker.visit import Visit
-from holdfast.drivers.base import Limits
-from holdfast.sessions.network.ways_out import WayOut
+from holdfast.records.limits import Limits
+from holdfast.sessions.ways_out import WayOut
 from holdfast.vocabulary.models import Model, Wire
 from support.agents.installed import need_agent
 from support.agents.scripted_harness import PATIENCE as SCRIPTED_PATIENCE

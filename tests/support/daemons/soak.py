@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 from holdfast.errors import HoldfastError
-from holdfast.sessions.sleep import PausedAs
+from holdfast.records.machine import PausedAs
 from holdfast.threads.names import ThreadRef
 from holdfast.vocabulary.turn_events import Kind
 from support.daemons.soak_journal import Journal

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from holdfast.store import SessionRow, Store
+from holdfast.records.sessions import SessionRow
+from holdfast.store import Store
 
 
 def open_and_insert(url: str, row: SessionRow) -> None:

@@ -23,11 +23,11 @@ from holdfast.broker.models.providers.http import HttpUpstream
 from holdfast.broker.models.proxy import ModelProxy
 from holdfast.broker.models.settings import ProxySettings
 from holdfast.broker.secrets import FixedKey
-from holdfast.drivers.base import Limits
 from holdfast.link.link import Link
 from holdfast.network.outside import Outside
-from holdfast.sessions.network.policy import NetworkPolicy
-from holdfast.sessions.spec import SessionSpec
+from holdfast.records.limits import Limits
+from holdfast.records.network import NetworkPolicy
+from holdfast.records.spec import SessionSpec
 from holdfast.vocabulary.models import Model, Wire, placeholder
 from holdfast.vocabulary.turn_events import TurnEvent
 from support.servers.model_server import ModelServer

@@ -13,11 +13,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from holdfast.agents.base import AgentSessionId
-from holdfast.sessions.machine import Status
+from holdfast.records.machine import Status
+from holdfast.records.threads import Line, MessageRow, MessageStatus, Mode, ThreadEventRow, ThreadRow, TurnRow
 from holdfast.store.sessions.rows import row_of
 from holdfast.store.tables import sessions
 from holdfast.store.threads import tables, transcript
-from holdfast.store.threads.rows import Line, MessageRow, MessageStatus, Mode, ThreadEventRow, ThreadRow, TurnRow
 from holdfast.threads.names import ThreadRef
 from holdfast.threads.resolve.sandboxes import made_for
 from holdfast.vocabulary.thread_files import DISPLAY, upload_path

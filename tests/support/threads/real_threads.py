@@ -30,9 +30,9 @@ from holdfast.images.store import ImageStore
 from holdfast.link.hub import SOCKET_NAME, LinkHub
 from holdfast.sessions.copies.locations import Kept
 from holdfast.sessions.copies.saved_shells import SavedShells
-from holdfast.sessions.network.ways_out import WayOut
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.telling.metrics import SessionMetrics
+from holdfast.sessions.ways_out import WayOut
 from holdfast.store import Store
 from holdfast.threads.metrics import ThreadMetrics
 from holdfast.threads.resolve.briefs import Briefs

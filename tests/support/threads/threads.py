@@ -14,6 +14,7 @@ from holdfast.broker.accounts import Account
 from holdfast.callers.types import ROOT
 from holdfast.drivers.fake.driver import FakeDriver
 from holdfast.errors import HoldfastError
+from holdfast.records.threads import MessageRow, Mode, NewMessage, ThreadEventRow
 from holdfast.sessions.service import SessionService
 from holdfast.store import Store
 from holdfast.threads.billing.books import ThreadBooks
@@ -25,7 +26,7 @@ from holdfast.threads.resolve.preview import Previews
 from holdfast.threads.service import ThreadService
 from holdfast.threads.settings import ThreadSettings
 from holdfast.threads.tools import Tools
-from holdfast.threads.types import EventView, MessageView, Mode, NewMessage, TurnView
+from holdfast.threads.types import TurnView
 from holdfast.vocabulary.models import Model
 from holdfast.vocabulary.turn_events import Kind
 from support.house import DEFAULTS, NODE, House
@@ -84,7 +85,7 @@ class Desk:
         mode: Mode = Mode.QUEUE,
         channel: str = "default",
         attachments: Sequence[str] = (),
-    ) -> MessageView:
+    ) -> MessageRow:
         name = id or f"m{abs(hash((text, mode, channel)))}"
         message = NewMessage(name, text, mode=mode, channel=channel, author="ann", attachments=attachments)
         return await self.threads.send(ref, message)
@@ -107,13 +108,13 @@ class Desk:
     ) -> TurnView:
         return await self.ended((await self.say(text, id, ref)).id, ref, seconds=seconds)
 
-    async def events(self, ref: ThreadRef = REF) -> list[EventView]:
-        found: list[EventView] = []
+    async def events(self, ref: ThreadRef = REF) -> list[ThreadEventRow]:
+        found: list[ThreadEventRow] = []
         while (page := await self.threads.events(ref, after=len(found), limit=10_000)).events:
             found += page.events
         return found
 
-    async def wait_for(self, kind: Kind, ref: ThreadRef = REF, after: int = 0) -> EventView:
+    async def wait_for(self, kind: Kind, ref: ThreadRef = REF, after: int = 0) -> ThreadEventRow:
         """The first event of this kind."""
         async with asyncio.timeout(PATIENCE), contextlib.aclosing(self.threads.follow(ref, after=after)) as events:
             async for event in events:
@@ -199,7 +200,7 @@ class Street:
         return self.house.registry.get_sample_value(name, labels) or 0.0
 
 
-def text_of(events: Sequence[EventView], turn_id: str | None = None) -> str:
+def text_of(events: Sequence[ThreadEventRow], turn_id: str | None = None) -> str:
     """What the agent said, from its deltas."""
     return "".join(
         str(event.data["text"])

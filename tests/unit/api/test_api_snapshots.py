@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from fakes.session_service import FakeSessions
-from holdfast.sessions.machine import Status
+from holdfast.records.machine import Status
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from holdfast.errors import WrongState
-from holdfast.sessions.machine import LIVE, TABLE, Event, Status, next_status, sources
+from holdfast.records.machine import LIVE, TABLE, Event, Status, next_status, sources
 
 PAIRS = list(product(Status, Event))
 

@@ -1,13 +1,15 @@
 """How much of a thread's newest events is held in memory."""
 
+from holdfast.records.threads import ThreadEventRow
 from holdfast.threads.feed import _KEPT, _KEPT_CHARS, _Tail
-from holdfast.threads.types import EventView
 from holdfast.vocabulary.turn_events import Kind
 
 
-def event(seq: int, size: int) -> EventView:
+def event(seq: int, size: int) -> ThreadEventRow:
     data = {"message_id": "m", "tool_id": "t", "name": "sh", "state": "running", "input": {"lines": ["x" * size]}}
-    return EventView(seq, None, "default", Kind.TOOL_UPDATE, data, 0.0)
+    return ThreadEventRow(
+        thread_id="thr_1", seq=seq, turn_id=None, channel="default", kind=Kind.TOOL_UPDATE, data=data, at=0.0
+    )
 
 
 def test_big_events_are_not_kept_by_number() -> None:

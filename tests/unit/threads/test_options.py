@@ -1,7 +1,7 @@
 import json
 
 from holdfast.broker.accounts import Limits
-from holdfast.sessions.network.policy import NetworkPolicy
+from holdfast.records.network import NetworkPolicy
 from holdfast.threads import options
 from holdfast.threads.types import IdlePolicy, Repo, ThreadOptions
 

@@ -1,11 +1,12 @@
 """Events as they look on the wire."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel
 
+from holdfast.api.wire.output import From, Output
 from holdfast.api.wire.sse import Event
-from holdfast.api.wire.text import Timestamp, timestamp
+from holdfast.api.wire.text import Timestamp
 from holdfast.sessions.telling.events import Gap
 from holdfast.store import EventPage, EventRow
 
@@ -16,43 +17,30 @@ THREAD = "thread"
 GAP = "gap"
 
 
-class EventOut(BaseModel):
+def _or_none(session_id: str) -> str | None:
+    return session_id or None
+
+
+class EventOut(Output, record=EventRow):
     """``data`` is the session right after it: status, reason, error, image and metadata. Of a thread, whose kinds begin
     with ``thread.``, it is what happened; its ``session_id`` is null while it has no sandbox."""
 
     seq: int
     kind: str
-    session_id: str | None
+    session_id: Annotated[str | None, From(by=_or_none)]
     thread_id: str | None = None
     thread_key: str | None = None
     at: Timestamp
     data: dict[str, Any]
 
-    @classmethod
-    def of(cls, row: EventRow) -> "EventOut":
-        return cls.model_construct(
-            seq=row.seq,
-            kind=row.kind,
-            session_id=row.session_id or None,
-            thread_id=row.thread_id,
-            thread_key=row.thread_key,
-            at=timestamp(row.at),
-            data=dict(row.data),
-        )
 
-
-class EventList(BaseModel):
+class EventList(Output, record=EventPage):
     """``next`` is the ``after`` of the next request. If ``after + 1`` is below ``oldest``, events were missed."""
 
     events: list[EventOut]
     next: int
     oldest: int
     newest: int
-
-    @classmethod
-    def of(cls, page: EventPage) -> "EventList":
-        events = [EventOut.of(row) for row in page.events]
-        return cls.model_construct(events=events, next=page.next, oldest=page.oldest, newest=page.newest)
 
 
 class GapOut(BaseModel):

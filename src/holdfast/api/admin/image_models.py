@@ -3,8 +3,9 @@
 from pydantic import BaseModel, Field, StrictBool
 
 from holdfast.api.protocols import ImageInfo
+from holdfast.api.wire.output import Output
 from holdfast.api.wire.request_model import Request
-from holdfast.api.wire.text import ImageSource, Name, Timestamp, timestamp
+from holdfast.api.wire.text import ImageSource, Name, Timestamp
 
 
 class ImageImport(Request):
@@ -15,24 +16,13 @@ class ImageImport(Request):
     replace: StrictBool = False
 
 
-class ImageOut(BaseModel):
+class ImageOut(Output, record=ImageInfo):
     name: str
     kind: str
     size_bytes: int | None
     created_at: Timestamp
     digest: str | None
     recipe: str | None = None
-
-    @classmethod
-    def of(cls, info: ImageInfo) -> "ImageOut":
-        return cls(
-            name=info.name,
-            kind=info.kind,
-            size_bytes=info.size_bytes,
-            created_at=timestamp(info.created_at),
-            digest=info.digest,
-            recipe=info.recipe,
-        )
 
 
 class ImageList(BaseModel):

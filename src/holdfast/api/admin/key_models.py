@@ -4,9 +4,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
+from holdfast.api.wire.output import From, Output
 from holdfast.api.wire.patterns import KEY_NAME
 from holdfast.api.wire.request_model import Request
-from holdfast.api.wire.text import Timestamp, timestamp
+from holdfast.api.wire.text import Timestamp
 from holdfast.callers.ceilings import Ceilings
 from holdfast.callers.types import KeyView, Scope
 
@@ -33,7 +34,7 @@ class KeyAdd(Request):
         return Ceilings(self.max_cpus, self.max_memory_mb, self.max_pids, self.max_disk_mb)
 
 
-class KeyOut(BaseModel):
+class KeyOut(Output, record=KeyView):
     id: str
     name: str
     scope: Scope
@@ -41,26 +42,10 @@ class KeyOut(BaseModel):
     max_sessions: int | None
     created_at: Timestamp
     last_used_at: Timestamp | None
-    max_cpus: float | None
-    max_memory_mb: int | None
-    max_pids: int | None
-    max_disk_mb: int | None
-
-    @classmethod
-    def of(cls, view: KeyView) -> "KeyOut":
-        return cls(
-            id=view.id,
-            name=view.name,
-            scope=view.scope,
-            owner=view.owner,
-            max_sessions=view.max_sessions,
-            created_at=timestamp(view.created_at),
-            last_used_at=None if view.last_used_at is None else timestamp(view.last_used_at),
-            max_cpus=view.ceilings.max_cpus,
-            max_memory_mb=view.ceilings.max_memory_mb,
-            max_pids=view.ceilings.max_pids,
-            max_disk_mb=view.ceilings.max_disk_mb,
-        )
+    max_cpus: Annotated[float | None, From("ceilings.max_cpus")]
+    max_memory_mb: Annotated[int | None, From("ceilings.max_memory_mb")]
+    max_pids: Annotated[int | None, From("ceilings.max_pids")]
+    max_disk_mb: Annotated[int | None, From("ceilings.max_disk_mb")]
 
 
 class KeyAdded(KeyOut):

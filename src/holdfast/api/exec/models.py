@@ -6,6 +6,7 @@ from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
 from holdfast.api.sessions.models import Count
+from holdfast.api.wire.output import Output
 from holdfast.api.wire.patterns import SHELL_NAME
 from holdfast.api.wire.pieces import PIECE, object_pieces
 from holdfast.api.wire.request_model import Request
@@ -75,7 +76,7 @@ class ExecOut(BaseModel):
         return [to_json(plain | {name: text.decode(errors="replace") for name, text in texts.items()})]
 
 
-class ExecEnd(BaseModel):
+class ExecEnd(Output, record=ExecResult):
     """How a followed command ended; its output came before."""
 
     exec_id: str
@@ -87,17 +88,3 @@ class ExecEnd(BaseModel):
     duration_ms: int
     shell_restarted: bool
     oom_killed: bool
-
-    @classmethod
-    def of(cls, result: ExecResult) -> "ExecEnd":
-        return cls.model_construct(
-            exec_id=result.exec_id,
-            exit_code=result.exit_code,
-            cwd=result.cwd,
-            truncated=result.truncated,
-            timed_out=result.timed_out,
-            cancelled=result.cancelled,
-            duration_ms=result.duration_ms,
-            shell_restarted=result.shell_restarted,
-            oom_killed=result.oom_killed,
-        )

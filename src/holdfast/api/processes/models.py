@@ -5,9 +5,10 @@ from typing import Annotated
 from pydantic import BaseModel, Field, StrictBool, model_validator
 
 from holdfast.api.wire.chunks import ChunkOut
+from holdfast.api.wire.output import From, Output
 from holdfast.api.wire.patterns import SIGNAL
 from holdfast.api.wire.request_model import Request
-from holdfast.api.wire.text import AbsolutePath, Env, Input, Name, Text, Timestamp, from_base64, timestamp
+from holdfast.api.wire.text import AbsolutePath, Env, Input, Name, Text, Timestamp, from_base64
 from holdfast.sessions.use.processes import ProcessRequest, ProcessView, TerminalSize
 
 Cells = Annotated[int, Field(strict=True, ge=1, le=9999)]
@@ -59,34 +60,21 @@ class ProcessStart(Request):
         )
 
 
-class ProcessOut(BaseModel):
+class ProcessOut(Output, record=ProcessView):
     """``exit_code`` is 128 + N for a process that signal N has ended."""
 
     process_id: str
     pid: int
     cmd: str
-    pty: bool
+    pty: Annotated[bool, From("terminal")]
     running: bool
     exit_code: int | None
     started_at: Timestamp
     ended_at: Timestamp | None
-    output_bytes: int = Field(description="All output so far")
-    output_kept_from: int = Field(description="The offset of the oldest output that can still be read")
-
-    @classmethod
-    def of(cls, view: ProcessView) -> "ProcessOut":
-        return cls.model_construct(
-            process_id=view.process_id,
-            pid=view.pid,
-            cmd=view.cmd,
-            pty=view.terminal,
-            running=view.running,
-            exit_code=view.exit_code,
-            started_at=timestamp(view.started_at),
-            ended_at=None if view.ended_at is None else timestamp(view.ended_at),
-            output_bytes=view.written,
-            output_kept_from=view.kept_from,
-        )
+    output_bytes: Annotated[int, From("written")] = Field(description="All output so far")
+    output_kept_from: Annotated[int, From("kept_from")] = Field(
+        description="The offset of the oldest output that can still be read"
+    )
 
 
 class ProcessList(BaseModel):

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from holdfast.api.wire.common import SessionId, checked_session_id, failures, reply
+from holdfast.api.wire.output import Output
 from holdfast.api.wire.websockets import accepted
 from holdfast.concurrency import seen
 from holdfast.errors import BadInput
@@ -23,15 +24,11 @@ MOST_TEXT = 100
 EOF = json.dumps({"eof": True})
 
 
-class PortOut(BaseModel):
+class PortOut(Output, record=Listening):
     port: int
     address: str
     pid: int | None
     program: str | None
-
-    @classmethod
-    def of(cls, one: Listening) -> "PortOut":
-        return cls(port=one.port, address=one.address, pid=one.pid, program=one.program)
 
 
 class PortList(BaseModel):

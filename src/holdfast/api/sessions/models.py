@@ -13,18 +13,15 @@ from pydantic import (
     model_validator,
 )
 
+from holdfast.api.wire.output import From, Output
 from holdfast.api.wire.patterns import FILE_MODE, KEPT_NAME
 from holdfast.api.wire.request_model import Request
-from holdfast.api.wire.text import AbsolutePath, Env, Metadata, Name, Timestamp, timestamp
-from holdfast.sessions.machine import Status
-from holdfast.sessions.network.policy import MAX_PATTERN, MAX_PATTERNS, NetworkPolicy, Wire
-from holdfast.sessions.sleep import PausedAs
-from holdfast.sessions.types import (
-    CreateRequest,
-    SessionStats,
-    SessionView,
-    SleepPolicy,
-)
+from holdfast.api.wire.text import AbsolutePath, Env, Metadata, Name, Timestamp
+from holdfast.records.limits import Limits
+from holdfast.records.machine import PausedAs, Status
+from holdfast.records.network import MAX_PATTERN, MAX_PATTERNS, NetworkPolicy
+from holdfast.records.spec import SleepPolicy
+from holdfast.sessions.types import CreateRequest, SessionStats, SessionView
 
 TEN_YEARS = 10 * 366 * 24 * 3600
 
@@ -127,7 +124,7 @@ class SessionCreate(Request):
         )
 
 
-class LimitsOut(BaseModel):
+class LimitsOut(Output, record=Limits):
     cpus: float
     memory_mb: int
     pids: int
@@ -138,7 +135,16 @@ class AllowOut(BaseModel):
     allow: list[str]
 
 
-class SessionOut(BaseModel):
+def _network_out(policy: NetworkPolicy) -> str | AllowOut:
+    wire = policy.to_wire()
+    return wire if isinstance(wire, str) else AllowOut.model_construct(allow=wire["allow"])
+
+
+def _sleep_out(policy: SleepPolicy) -> SleepModel:
+    return SleepModel.model_construct(**asdict(policy))
+
+
+class SessionOut(Output, record=SessionView):
     id: str
     owner: str
     status: Status
@@ -149,9 +155,9 @@ class SessionOut(BaseModel):
     driver: str
     cwd: str
     limits: LimitsOut
-    network: Literal["none", "full"] | AllowOut
+    network: Annotated[Literal["none", "full"] | AllowOut, From(by=_network_out)]
     writable_root: bool
-    sleep: SleepModel
+    sleep: Annotated[SleepModel, From(by=_sleep_out)]
     metadata: dict[str, str]
     ttl_seconds: int
     created_at: Timestamp
@@ -160,39 +166,6 @@ class SessionOut(BaseModel):
     snapshot_id: str | None = Field(description="The snapshot that it was made from")
     forked_from: str | None = Field(description="The session that it is a copy of")
     workspace: str | None
-
-    @classmethod
-    def of(cls, view: SessionView) -> "SessionOut":
-        limits = view.limits
-        return cls.model_construct(
-            id=view.id,
-            owner=view.owner,
-            status=view.status,
-            reason=view.reason,
-            error=view.error,
-            paused_as=view.paused_as,
-            image=view.image,
-            driver=view.driver,
-            cwd=view.cwd,
-            limits=LimitsOut.model_construct(
-                cpus=limits.cpus, memory_mb=limits.memory_mb, pids=limits.pids, disk_mb=limits.disk_mb
-            ),
-            network=_network_out(view.network.to_wire()),
-            writable_root=view.writable_root,
-            sleep=SleepModel.model_construct(**asdict(view.sleep)),
-            metadata=dict(view.metadata),
-            ttl_seconds=view.ttl_seconds,
-            created_at=timestamp(view.created_at),
-            expires_at=timestamp(view.expires_at),
-            last_activity_at=timestamp(view.last_activity_at),
-            snapshot_id=view.snapshot_id,
-            forked_from=view.forked_from,
-            workspace=view.workspace,
-        )
-
-
-def _network_out(wire: Wire) -> str | AllowOut:
-    return wire if isinstance(wire, str) else AllowOut.model_construct(allow=wire["allow"])
 
 
 class SessionWoken(SessionOut):
@@ -206,7 +179,7 @@ class SessionWoken(SessionOut):
         return cls.model_construct(**dict(SessionOut.of(view)), restored=restored)
 
 
-class StatsOut(BaseModel):
+class StatsOut(Output, record=SessionStats):
     """What a session uses, and may use; null is what cannot be known here, or a limit that is not enforced here."""
 
     cpu_seconds: float | None
@@ -221,20 +194,11 @@ class StatsOut(BaseModel):
     oom_kills: int | None
     uptime_seconds: float
 
-    @classmethod
-    def of(cls, stats: SessionStats) -> "StatsOut":
-        return cls.model_construct(**asdict(stats))
 
-
-class SessionListed(SessionOut):
+class SessionListed(SessionOut, record=SessionView):
     """A session in a list; ``stats`` only when asked for, and of an active one."""
 
     stats: StatsOut | None = None
-
-    @classmethod
-    def of(cls, view: SessionView) -> "SessionListed":
-        stats = None if view.stats is None else StatsOut.of(view.stats)
-        return cls.model_construct(**dict(SessionOut.of(view)), stats=stats)
 
 
 class SessionPage(BaseModel):

@@ -24,8 +24,7 @@ from holdfast.api.wire.common import IdempotencyKey, SessionId, failures, reply
 from holdfast.api.wire.pieces import list_reply
 from holdfast.api.wire.text import Name
 from holdfast.errors import BadInput
-from holdfast.sessions.machine import Status
-from holdfast.sessions.sleep import PausedAs
+from holdfast.records.machine import PausedAs, Status
 
 
 def router(service: SessionService, settings: ApiSettings) -> APIRouter:

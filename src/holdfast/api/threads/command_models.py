@@ -6,15 +6,16 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from holdfast.api.threads.models import Channel, MessageId, TurnId
+from holdfast.api.wire.output import From, Output
 from holdfast.api.wire.patterns import COMMAND_NAME
 from holdfast.api.wire.request_model import Request
 from holdfast.api.wire.text import Name, Text
+from holdfast.records.threads import NewMessage
 from holdfast.threads.commands.commands import Commands
 from holdfast.threads.commands.git_diff import Diff
 from holdfast.threads.commands.offers import Offers
 from holdfast.threads.names import DEFAULT_CHANNEL
 from holdfast.threads.service import MAX_TEXT
-from holdfast.threads.types import NewMessage
 
 DEMO = "demo"
 """The provider that is no model: see docs/agents.md."""
@@ -60,14 +61,10 @@ class ModelIn(Request):
     model: Name | None = Field(description="An id as GET …/models has it; null: the default")
 
 
-class DiffOut(BaseModel):
-    diff: str = Field(description="Unified; empty if nothing has changed")
+class DiffOut(Output, record=Diff):
+    diff: Annotated[str, From("text")] = Field(description="Unified; empty if nothing has changed")
     source: str = Field(description="agent: what the turn has changed; git: what differs from the last commit")
     truncated: bool
-
-    @classmethod
-    def of(cls, diff: Diff) -> "DiffOut":
-        return cls.model_construct(diff=diff.text, source=diff.source, truncated=diff.truncated)
 
 
 class CommandOut(BaseModel):

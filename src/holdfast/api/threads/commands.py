@@ -19,9 +19,9 @@ from holdfast.api.threads.command_models import (
 from holdfast.api.threads.common import BASE, Thread
 from holdfast.api.threads.models import Channel, MessageOut, SentOut, TurnId, TurnOut
 from holdfast.api.wire.common import failures, reply
+from holdfast.records.threads import MessageRow
 from holdfast.threads.names import DEFAULT_CHANNEL, ThreadRef
 from holdfast.threads.service import ThreadService
-from holdfast.threads.types import MessageView
 
 _LOOK = failures(404, 422, 503)
 _WORK = failures(404, 409, 410, 413, 422, 429, 502, 503)
@@ -93,6 +93,6 @@ def _models(routes: APIRouter, threads: ThreadService) -> None:
         return reply(ModelsOut.of(await commands.use_model(thread, body.model)))
 
 
-async def sent(threads: ThreadService, thread: ThreadRef, message: MessageView) -> Response:
+async def sent(threads: ThreadService, thread: ThreadRef, message: MessageRow) -> Response:
     turn = None if message.turn_id is None else TurnOut.of(await threads.turn(thread, message.turn_id))
     return reply(SentOut.model_construct(message=MessageOut.of(message), turn=turn), 202)

@@ -57,9 +57,9 @@ from holdfast.api.wire.text import Name
 from holdfast.api.wire.websockets import accepted
 from holdfast.concurrency import seen
 from holdfast.errors import BadInput, Conflict, HoldfastError, ThreadNotFound
+from holdfast.records.threads import MessageRow
 from holdfast.threads.names import ThreadRef
 from holdfast.threads.service import ThreadService
-from holdfast.threads.types import MessageView
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger("holdfast.api")
 
@@ -300,7 +300,7 @@ class Conversation:
         turn = await threads.abort(thread, channel=abort.channel, queued=abort.queued, turn_id=abort.turn_id)
         return None if turn is None else TurnOut.of(turn)
 
-    async def _sent(self, sending: Awaitable[MessageView]) -> BaseModel:
+    async def _sent(self, sending: Awaitable[MessageRow]) -> BaseModel:
         return MessageOut.of(await self._making(sending))
 
     async def _making(self, work: Awaitable[T]) -> T:

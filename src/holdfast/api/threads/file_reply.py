@@ -18,5 +18,5 @@ class ThreadFileReply(FilePartReply):
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[OpenFile]:
         async with self._threads.download(self._thread, self._file_id) as download:
-            file = download.view
+            file = download.row
             yield OpenFile(file.name, file.size, f'"{file.sha256[:32]}"', download.read)

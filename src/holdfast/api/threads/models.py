@@ -1,6 +1,5 @@
 """Threads as they look on the wire: messages, turns, events and files."""
 
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, StrictBool
@@ -8,28 +7,26 @@ from pydantic_core import to_json
 
 from holdfast.api.threads.option_models import OptionsIn, OptionsOut
 from holdfast.api.threads.usage_models import UsageOut
+from holdfast.api.wire.output import From, Output
 from holdfast.api.wire.patterns import GIVEN_ID, MESSAGE_ID, THREAD_KEY
 from holdfast.api.wire.request_model import Request
 from holdfast.api.wire.sse import Event
 from holdfast.api.wire.text import Name, Text, Timestamp, timestamp
-from holdfast.threads.names import DEFAULT_CHANNEL, MAX_CHANNEL, MAX_MESSAGE_ID
-from holdfast.threads.service import MAX_TEXT
-from holdfast.threads.types import (
-    ChannelView,
-    EventView,
-    FileView,
-    How,
+from holdfast.records.threads import (
+    ChannelRow,
     Line,
+    MessageRow,
     MessageStatus,
-    MessageView,
     Mode,
     NewMessage,
-    Resolved,
     SleepState,
-    ThreadView,
+    ThreadEventRow,
+    ThreadFileRow,
     TurnState,
-    TurnView,
 )
+from holdfast.threads.names import DEFAULT_CHANNEL, MAX_CHANNEL, MAX_MESSAGE_ID
+from holdfast.threads.service import MAX_TEXT
+from holdfast.threads.types import How, Resolved, ThreadView, TurnView
 from holdfast.vocabulary.turn_events import StopReason
 
 IN_STREAM = "thread"
@@ -101,15 +98,11 @@ class PauseIn(Request):
 # -- replies -------------------------------------------------------------------------------------------------------
 
 
-class ChannelOut(BaseModel):
+class ChannelOut(Output, record=ChannelRow):
     channel: str
     agent_session_id: str | None
-    status: str = Field(description="idle, thinking, tool_calling, streaming or error")
+    status: Annotated[str, From("agent_status")] = Field(description="idle, thinking, tool_calling, streaming or error")
     title: str | None
-
-    @classmethod
-    def of(cls, view: ChannelView) -> "ChannelOut":
-        return cls.model_construct(**asdict(view))
 
 
 class ThreadOut(BaseModel):
@@ -187,7 +180,7 @@ class ResolvedOut(BaseModel):
         )
 
 
-class MessageOut(BaseModel):
+class MessageOut(Output, record=MessageRow):
     id: str
     channel: str
     author: str | None
@@ -200,28 +193,19 @@ class MessageOut(BaseModel):
     after: int | None = Field(description="All events of it have greater numbers; null where that is not known")
     at: Timestamp
 
-    @classmethod
-    def of(cls, view: MessageView) -> "MessageOut":
-        values = asdict(view) | {"attachments": list(view.attachments), "at": timestamp(view.at)}
-        return cls.model_construct(**values)
-
 
 class MessagePage(BaseModel):
     messages: list[MessageOut]
     next_cursor: str | None
 
 
-class FileOut(BaseModel):
+class FileOut(Output, record=ThreadFileRow):
     id: str
     name: str
     size: int
     sha256: str
     turn_id: str | None = Field(description="The turn that made it; null for what was uploaded")
     created_at: Timestamp
-
-    @classmethod
-    def of(cls, view: FileView) -> "FileOut":
-        return cls.model_construct(**asdict(view) | {"created_at": timestamp(view.created_at)})
 
 
 class FileList(BaseModel):
@@ -283,7 +267,7 @@ class AbortedOut(BaseModel):
     turn: TurnOut | None = Field(description="What is being ended; null if nothing was running")
 
 
-class LineOut(BaseModel):
+class LineOut(Output, record=Line):
     role: str = Field(description="user or agent")
     text: str
     channel: str
@@ -291,16 +275,12 @@ class LineOut(BaseModel):
     author: str | None
     at: Timestamp
 
-    @classmethod
-    def of(cls, line: Line) -> "LineOut":
-        return cls.model_construct(**asdict(line) | {"at": timestamp(line.at)})
-
 
 class TranscriptOut(BaseModel):
     lines: list[LineOut]
 
 
-class ThreadEventOut(BaseModel):
+class ThreadEventOut(Output, record=ThreadEventRow):
     """``kind`` says which fields ``data`` has."""
 
     seq: int
@@ -309,10 +289,6 @@ class ThreadEventOut(BaseModel):
     channel: str | None
     at: Timestamp
     data: dict[str, Any]
-
-    @classmethod
-    def of(cls, view: EventView) -> "ThreadEventOut":
-        return cls.model_construct(**event_fields(view))
 
 
 class ThreadEventList(BaseModel):
@@ -324,7 +300,7 @@ class ThreadEventList(BaseModel):
     pruned: int = 0
 
 
-def event_fields(view: EventView) -> dict[str, Any]:
+def event_fields(view: ThreadEventRow) -> dict[str, Any]:
     return {
         "seq": view.seq,
         "kind": view.kind,
@@ -335,7 +311,7 @@ def event_fields(view: EventView) -> dict[str, Any]:
     }
 
 
-def in_stream(view: EventView) -> Event:
+def in_stream(view: ThreadEventRow) -> Event:
     """Its id is its number: where a client that was cut off goes on."""
     return Event(IN_STREAM, to_json(event_fields(view)), str(view.seq))
 

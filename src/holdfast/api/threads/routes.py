@@ -33,9 +33,9 @@ from holdfast.api.wire.common import failures, reply
 from holdfast.api.wire.patterns import KEY_PREFIX, MESSAGE_CURSOR, THREAD_CURSOR
 from holdfast.api.wire.pieces import list_reply
 from holdfast.errors import Forbidden
+from holdfast.records.threads import MessageRow, MessageStatus
 from holdfast.threads.names import DEFAULT_CHANNEL, ThreadRef
 from holdfast.threads.service import ThreadService
-from holdfast.threads.types import MessageStatus, MessageView
 from holdfast.vocabulary.turn_events import Kind
 
 MAX_WAIT_SECONDS = 600.0
@@ -174,7 +174,7 @@ def _look(routes: APIRouter, threads: ThreadService, settings: ApiSettings) -> N
         return await list_reply("lines", map(LineOut.of, await threads.transcript(thread, channel=channel)))
 
 
-async def _ended(threads: ThreadService, thread: ThreadRef, message: MessageView, wait: float) -> MessageView:
+async def _ended(threads: ThreadService, thread: ThreadRef, message: MessageRow, wait: float) -> MessageRow:
     """The message, when its turn has ended or the time is up."""
     turn_id = message.turn_id
     with contextlib.suppress(TimeoutError):

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, Field
 
+from holdfast.api.wire.output import Output
 from holdfast.store.usage import UsageBy, UsageLine
 from holdfast.store.usage_rows import UsageSum
 
 
-class UsageOut(BaseModel):
+class UsageOut(Output, record=UsageSum):
     """Calls to models, summed up. Those without a known price cost nothing here."""
 
     calls: int
@@ -16,10 +17,6 @@ class UsageOut(BaseModel):
     output_tokens: int
     cached_tokens: int
     cost_usd: float
-
-    @classmethod
-    def of(cls, sum: UsageSum) -> "UsageOut":
-        return cls.model_construct(**sum.to_json())  # type: ignore[arg-type]  # its own fields, by name
 
 
 class UsageLineOut(UsageOut):

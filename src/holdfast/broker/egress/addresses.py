@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from holdfast.network.addresses import METADATA_NAMES, is_metadata, is_never, is_public
 from holdfast.network.surroundings import Surroundings, is_own
-from holdfast.sessions.network.host_pattern import Address, HostPattern
+from holdfast.records.host_pattern import Address, HostPattern
 
 SETTING = "egress_private_hosts"
 

@@ -18,9 +18,9 @@ from holdfast.errors import BadInput
 from holdfast.link.link import Link
 from holdfast.network.names import Names, Share
 from holdfast.network.proxies import Proxies
-from holdfast.sessions.network.host_pattern import as_address
-from holdfast.sessions.network.policy import NetworkPolicy
-from holdfast.sessions.spec import SessionSpec
+from holdfast.records.host_pattern import as_address
+from holdfast.records.network import NetworkPolicy
+from holdfast.records.spec import SessionSpec
 
 log = structlog.get_logger(__name__)
 

@@ -21,8 +21,8 @@ from holdfast.broker.egress.metrics import EgressMetrics
 from holdfast.broker.egress.peer import Headers, HttpPeer
 from holdfast.broker.egress.relay import Deadline, relay
 from holdfast.broker.egress.upstream import Refused, Stream, Unreachable, Upstream, hang_up
-from holdfast.sessions.network.host_pattern import normalised_host, split_port
-from holdfast.sessions.network.policy import NetworkPolicy
+from holdfast.records.host_pattern import normalised_host, split_port
+from holdfast.records.network import NetworkPolicy
 
 log = structlog.get_logger(__name__)
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from holdfast.broker.egress import addresses
 from holdfast.broker.egress.addresses import PrivateHosts
 from holdfast.network.proxies import Proxies, Proxy
-from holdfast.sessions.network.host_pattern import Address, as_address
-from holdfast.sessions.network.policy import NetworkPolicy
+from holdfast.records.host_pattern import Address, as_address
+from holdfast.records.network import NetworkPolicy
 
 RESOLVE_SECONDS = 10.0
 CONNECT_SECONDS = 10.0

@@ -50,7 +50,7 @@ from holdfast.daemon.config.types import AbsolutePath, Float, Int, Name, split
 from holdfast.daemon.config.webhooks import MIN_KEY_LENGTH, WebhookConfig, from_json
 from holdfast.errors import BadInput, ConfigError
 from holdfast.images.names import canonical
-from holdfast.sessions.network.policy import NetworkPolicy
+from holdfast.records.network import NetworkPolicy
 from holdfast.vocabulary.places import find_config_file
 
 ENV_PREFIX = "HOLDFAST_"

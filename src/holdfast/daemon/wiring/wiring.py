@@ -26,7 +26,7 @@ from holdfast.daemon.config.pool import THREADS
 from holdfast.daemon.root_key import load_or_create_key
 from holdfast.daemon.wiring.models import make_catalogue, running_broker
 from holdfast.daemon.wiring.threads import make_books, make_threads
-from holdfast.drivers.base import Driver, Limits
+from holdfast.drivers.base import Driver
 from holdfast.drivers.linux.machine import machine_limits
 from holdfast.errors import BadInput, ConfigError
 from holdfast.images.store import ImageInfo, ImageStore
@@ -34,17 +34,18 @@ from holdfast.images.unpack.layers import REGISTRY
 from holdfast.link.hub import LinkHub
 from holdfast.network.outside import Outside
 from holdfast.network.proxies import Proxies
+from holdfast.records.limits import Limits
+from holdfast.records.spec import SleepPolicy
 from holdfast.sessions.copies.locations import Kept
 from holdfast.sessions.copies.saved_shells import SavedShells
-from holdfast.sessions.network.ways_out import WaysOut
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.telling.events import EventFeed
 from holdfast.sessions.telling.metrics import SessionMetrics
 from holdfast.sessions.telling.webhook import Webhook
 from holdfast.sessions.telling.webhooks import WebhookMetrics, Webhooks, WebhookSettings
-from holdfast.sessions.types import SleepPolicy
 from holdfast.sessions.watch.room import Room
+from holdfast.sessions.ways_out import WaysOut
 from holdfast.store import Store, reserve_for
 from holdfast.threads.resolve.warm import POOL
 from holdfast.threads.service import ThreadService

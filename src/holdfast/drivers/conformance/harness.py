@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import SkipTest
 
-from holdfast.drivers.base import Driver, Handle, ImageRoot, Limits, Network, SandboxSpec
+from holdfast.drivers.base import Driver, Handle, ImageRoot, SandboxSpec
 from holdfast.errors import DriverUnsupported, FileMissing, SandboxLost
 from holdfast.protocol.messages import STDERR, STDOUT, unpack_segments
+from holdfast.records.limits import Limits, Network
 
 if TYPE_CHECKING:
     from holdfast.link.hub import LinkHub

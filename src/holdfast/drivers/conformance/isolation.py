@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.drivers.base import ImageRoot, Network
+from holdfast.drivers.base import ImageRoot
 from holdfast.drivers.conformance.harness import (
     Harness,
     Sandbox,
@@ -24,6 +24,7 @@ from holdfast.drivers.conformance.harness import (
 from holdfast.drivers.inside import SANDBOX_USER
 from holdfast.drivers.linux.withheld import OF_THIS_HOST
 from holdfast.errors import DriverUnsupported
+from holdfast.records.limits import Network
 
 NOTHING = "0000000000000000"
 _NOBODY = 2**32 - 1

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 
-from holdfast.drivers.base import Limits
 from holdfast.drivers.conformance.harness import LIMITS, Harness, Sandbox, need, need_shell, sandbox
+from holdfast.records.limits import Limits
 
 PIDS = 64
 MEMORY_MB = 96

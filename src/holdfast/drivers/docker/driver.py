@@ -20,7 +20,6 @@ from holdfast.drivers.base import (
     Capabilities,
     Check,
     Handle,
-    Network,
     OomCounter,
     SandboxInfo,
     SandboxSpec,
@@ -52,6 +51,7 @@ from holdfast.errors import (
     SandboxNotFound,
 )
 from holdfast.network.addresses import Block
+from holdfast.records.limits import Network
 
 _END_SECONDS = 20.0
 _ROUND_SECONDS = 0.05

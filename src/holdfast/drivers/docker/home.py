@@ -16,7 +16,7 @@ from pathlib import Path
 
 import structlog
 
-from holdfast.drivers.base import ImageRoot, Network, SandboxSpec
+from holdfast.drivers.base import ImageRoot, SandboxSpec
 from holdfast.drivers.disk.space import Space
 from holdfast.drivers.disk.tree_removal import remove_tree
 from holdfast.drivers.docker.config import DockerHost, Places
@@ -25,6 +25,7 @@ from holdfast.drivers.linux import mounts, user_namespaces
 from holdfast.drivers.linux.ids import of_host_files
 from holdfast.drivers.linux.slirp import Slirp
 from holdfast.drivers.linux.withheld import hide
+from holdfast.records.limits import Network
 
 log = structlog.get_logger(__name__)
 

@@ -18,7 +18,6 @@ from holdfast.drivers.base import (
     Check,
     Driver,
     Handle,
-    Network,
     OomCounter,
     SandboxInfo,
     SandboxSpec,
@@ -32,6 +31,7 @@ from holdfast.drivers.fake import files as fake_files
 from holdfast.drivers.fake.faults import Faulty
 from holdfast.drivers.fake.runner import FakeRunner
 from holdfast.errors import DriverConflict, DriverUnsupported, SandboxNotFound
+from holdfast.records.limits import Network
 
 _HANDLE_PREFIX = "fake:"
 _NOTHING_USED = SandboxStats(cpu_seconds=0.0, memory_bytes=0, processes=0, oom_kills=0)

@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from holdfast.drivers.base import Limits
 from holdfast.drivers.linux import cgroups
+from holdfast.records.limits import Limits
 
 _MIB = 1 << 20
 _PROC = Path("/proc")

@@ -15,15 +15,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 from holdfast.drivers import runtime_bundle
-from holdfast.drivers.base import (
-    Capabilities,
-    Check,
-    Handle,
-    Network,
-    SandboxSpec,
-    SandboxState,
-    check_environment,
-)
+from holdfast.drivers.base import Capabilities, Check, Handle, SandboxSpec, SandboxState, check_environment
 from holdfast.drivers.commands import run, uninterrupted
 from holdfast.drivers.disk.file_copy import no_room
 from holdfast.drivers.disk.space_driver import FillSpace
@@ -49,6 +41,7 @@ from holdfast.errors import (
     SandboxNotFound,
 )
 from holdfast.network.addresses import Block
+from holdfast.records.limits import Network
 
 log = structlog.get_logger(__name__)
 

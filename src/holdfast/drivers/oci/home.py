@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.drivers.base import ImageRoot, Network, SandboxSpec
+from holdfast.drivers.base import ImageRoot, SandboxSpec
 from holdfast.drivers.disk.space import Space
 from holdfast.drivers.disk.tree_removal import remove_tree
 from holdfast.drivers.linux import mounts
@@ -22,6 +22,7 @@ from holdfast.drivers.linux.withheld import hide
 from holdfast.drivers.oci import config as oci_config
 from holdfast.drivers.oci.config import Host, Places
 from holdfast.drivers.oci.views import source_of
+from holdfast.records.limits import Network
 
 _LOCAL_DEPTH = 4
 

@@ -24,15 +24,15 @@ from holdfast.drivers.disk.snapshot_facts import SnapshotFacts
 from holdfast.errors import DriverUnsupported, Unavailable, WrongState
 from holdfast.link.hub import LinkHub
 from holdfast.protocol import frames
+from holdfast.records.machine import Status
+from holdfast.records.sessions import SessionRow
+from holdfast.records.spec import SnapshotKind
 from holdfast.sessions.copies import saved_shells
 from holdfast.sessions.copies.saved_shells import SavedShells
 from holdfast.sessions.lifecycle import Lifecycle
-from holdfast.sessions.machine import Status
 from holdfast.sessions.refusals import unusable
 from holdfast.sessions.row_steps import RowSteps
 from holdfast.sessions.sleep import SHELL_SECONDS
-from holdfast.sessions.types import SnapshotKind
-from holdfast.store import SessionRow
 
 T = TypeVar("T")
 

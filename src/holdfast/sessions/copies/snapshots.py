@@ -14,23 +14,24 @@ import structlog
 from holdfast.callers.types import Caller
 from holdfast.drivers.base import Driver
 from holdfast.errors import HoldfastError, SnapshotNotFound, Unavailable
+from holdfast.records.copies import SnapshotRow, SnapshotStatus
+from holdfast.records.machine import Status
+from holdfast.records.sessions import SessionRow
+from holdfast.records.spec import SnapshotKind
 from holdfast.sessions.copies.captures import USABLE, Captures
 from holdfast.sessions.copies.names import check_name
 from holdfast.sessions.create.origins import FORGET
 from holdfast.sessions.ids import fork_id_for, new_snapshot_id, session_of_fork
 from holdfast.sessions.lifecycle import told_of
 from holdfast.sessions.live import Clock
-from holdfast.sessions.machine import Status
 from holdfast.sessions.operations import Operations, reporting
 from holdfast.sessions.refusals import unusable
 from holdfast.sessions.settings import SessionSettings
-from holdfast.sessions.spec import SessionSpec
 from holdfast.sessions.telling.event_kinds import Kind
-from holdfast.sessions.types import SnapshotKind, SnapshotStatus, SnapshotView
 from holdfast.sessions.watch.marks import Marks
 from holdfast.sessions.watch.room import Room
 from holdfast.sessions.watch.strays import Strays, mark_of_snapshot
-from holdfast.store import Note, SessionRow, SessionStore, SnapshotRow, SnapshotStore, spending
+from holdfast.store import Note, SessionStore, SnapshotStore, spending
 
 log = structlog.get_logger(__name__)
 
@@ -72,7 +73,7 @@ class Snapshots:
 
     async def create(
         self, session_id: str, name: str | None, /, *, idempotency_key: str | None, caller: Caller
-    ) -> SnapshotView:
+    ) -> SnapshotRow:
         """Keep what this session is now, under a name. It goes on as before, and may go away."""
         self._captures.check_ability()
         if name is not None:
@@ -86,7 +87,7 @@ class Snapshots:
         await self._room.check("snapshots")
         planned = self._row(session, name, idempotency_key, caller.owner)
         row, is_new = await self._operations.share(planned.id, lambda: self._make(planned))
-        return _view(row) if is_new else await self._made_before(row)
+        return row if is_new else await self._made_before(row)
 
     async def _make(self, planned: SnapshotRow) -> tuple[SnapshotRow, bool]:
         """One operation from before there is a row: the tick takes a row that nobody works on for a dead daemon's."""
@@ -126,7 +127,7 @@ class Snapshots:
         log.info("snapshot.created", snapshot_id=row.id, session_id=row.session_id, size_bytes=row.size_bytes)
         return row
 
-    async def _made_before(self, row: SnapshotRow) -> SnapshotView:
+    async def _made_before(self, row: SnapshotRow) -> SnapshotRow:
         """The same request again: wait for the first one if it is still under way."""
         await self._operations.wait(row.id)
         try:
@@ -135,14 +136,14 @@ class Snapshots:
             raise Unavailable("the snapshot could not be taken; try again") from None
         if row.status != SnapshotStatus.READY:
             raise Unavailable(f"snapshot {row.name} is {row.status}; try again")
-        return _view(row)
+        return row
 
-    async def list(self, *, caller: Caller) -> Sequence[SnapshotView]:
+    async def list(self, *, caller: Caller) -> Sequence[SnapshotRow]:
         """What the caller may see, newest first."""
-        return [_view(row) for row in await self._store.all(owner=None if caller.sees_all else caller.owner)]
+        return await self._store.all(owner=None if caller.sees_all else caller.owner)
 
-    async def get(self, reference: str, /, *, caller: Caller) -> SnapshotView:
-        return _view(await self._store.get(reference, owner=caller.owner, everybodys=caller.sees_all))
+    async def get(self, reference: str, /, *, caller: Caller) -> SnapshotRow:
+        return await self._store.get(reference, owner=caller.owner, everybodys=caller.sees_all)
 
     async def within_reach(self, session_id: str, *, owner: str) -> Sequence[str]:
         """Those of a session that another can be made from on this node, newest first."""
@@ -200,24 +201,6 @@ class Snapshots:
 
     def _spawn(self, key: str, id: str, work: Callable[[], Coroutine[object, object, None]]) -> None:
         self._operations.spawn(key, reporting("snapshot.remove", work, snapshot_id=id))
-
-
-def _view(row: SnapshotRow) -> SnapshotView:
-    spec = SessionSpec.from_json(row.spec)
-    return SnapshotView(
-        id=row.id,
-        name=row.name,
-        owner=row.owner,
-        status=SnapshotStatus(row.status),
-        kind=SnapshotKind(row.kind),
-        session_id=row.session_id,
-        image=row.image,
-        driver=row.driver,
-        limits=spec.limits,
-        writable_root=spec.writable_root,
-        size_bytes=row.size_bytes,
-        created_at=row.created_at,
-    )
 
 
 def _hash(session_id: str, name: str | None) -> str:

@@ -8,11 +8,12 @@ import structlog
 
 from holdfast.callers.types import Caller
 from holdfast.drivers.base import Driver
+from holdfast.records.copies import WorkspaceRow
 from holdfast.sessions.operations import Operations, reporting
 from holdfast.sessions.types import WorkspaceView
 from holdfast.sessions.watch.marks import Marks
 from holdfast.sessions.watch.strays import Strays, mark_of_workspace
-from holdfast.store import WorkspaceRow, WorkspaceStore, spending
+from holdfast.store import WorkspaceStore, spending
 
 log = structlog.get_logger(__name__)
 

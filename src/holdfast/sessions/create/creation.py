@@ -2,10 +2,11 @@
 
 from holdfast.callers.types import Caller
 from holdfast.errors import CreateFailed
+from holdfast.records.machine import Reason, Status
+from holdfast.records.sessions import SessionRow
 from holdfast.sessions.copies.captures import USABLE, Captures
 from holdfast.sessions.create.planning import Planning
 from holdfast.sessions.lifecycle import Lifecycle
-from holdfast.sessions.machine import Reason, Status
 from holdfast.sessions.operations import Operations
 from holdfast.sessions.pool.keeper import PoolKeeper
 from holdfast.sessions.refusals import unusable
@@ -14,7 +15,7 @@ from holdfast.sessions.telling.event_kinds import Kind
 from holdfast.sessions.telling.metrics import SessionMetrics
 from holdfast.sessions.types import CreateRequest, ForkRequest
 from holdfast.sessions.watch.reconciler import Reconciler
-from holdfast.store import SessionRow, SessionStore, SnapshotStore
+from holdfast.store import SessionStore, SnapshotStore
 
 _ON_THE_WAY = (Status.CREATING, Status.PAUSING, Status.RESUMING)
 

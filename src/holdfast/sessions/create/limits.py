@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 from holdfast.callers.ceilings import NO_CEILINGS, Ceilings
-from holdfast.drivers.base import Limits
 from holdfast.errors import LimitOutOfRange
+from holdfast.records.limits import Limits
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.types import CreateRequest
 

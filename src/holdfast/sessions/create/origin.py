@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.link.link import Link
-from holdfast.sessions.types import SnapshotKind
-from holdfast.store import SessionRow
+from holdfast.records.sessions import SessionRow
+from holdfast.records.spec import SnapshotKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,14 @@ import structlog
 from holdfast.errors import HoldfastError
 from holdfast.link.link import Link
 from holdfast.protocol import frames
+from holdfast.records.sessions import SessionRow
+from holdfast.records.spec import SnapshotKind
 from holdfast.sessions.copies.captures import Captures
 from holdfast.sessions.create.origin import Origin, Restored
 from holdfast.sessions.ids import fork_id_for
 from holdfast.sessions.operations import Operations, reporting
 from holdfast.sessions.sleep import SHELL_SECONDS, Sleep
-from holdfast.sessions.spec import SessionSpec
-from holdfast.sessions.types import DEFAULT_SHELL, SnapshotKind
-from holdfast.store import SessionRow
+from holdfast.sessions.types import DEFAULT_SHELL
 
 log = structlog.get_logger(__name__)
 
@@ -47,7 +47,7 @@ class KeptOrigins:
         self._copies_memory = copies_memory
 
     async def prepare(self, row: SessionRow, /) -> Origin | None:
-        fork_of = SessionSpec.from_json(row.spec).fork_of
+        fork_of = row.spec.fork_of
         if fork_of is not None:
             id = fork_id_for(row.id)
             await self._forks.forget(id)
@@ -84,7 +84,7 @@ class KeptOrigins:
             log.warning("fork.wake.failed", session_id=session_id, error=error.message, next="its next use wakes it")
 
     async def complete(self, row: SessionRow, link: Link, /) -> Restored | None:
-        if SessionSpec.from_json(row.spec).fork_of is not None:
+        if row.spec.fork_of is not None:
             kind, (header, body) = await self._forks.beside(fork_id_for(row.id))
         elif row.snapshot_id is not None:
             kind, (header, body) = await self._snapshots.beside(row.snapshot_id)
@@ -95,12 +95,12 @@ class KeptOrigins:
             return Restored(kind, _directory(header) or link.home)
         if "shells" not in header:
             return Restored(kind, _directory(header) or link.home)
-        renew = [*OWN_VARIABLES, *SessionSpec.from_json(row.spec).renewed]
+        renew = [*OWN_VARIABLES, *row.spec.renewed]
         await link.call("shells.load", {**header, "renew": renew}, body, timeout=SHELL_SECONDS)
         return Restored(kind, _directory(header) or link.home)
 
     def done(self, row: SessionRow, /) -> None:
-        if SessionSpec.from_json(row.spec).fork_of is not None:
+        if row.spec.fork_of is not None:
             id = fork_id_for(row.id)
             self._operations.spawn(
                 FORGET + id, reporting("fork.forget", lambda: self._forks.forget(id), snapshot_id=id)

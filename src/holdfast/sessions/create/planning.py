@@ -7,22 +7,26 @@ from dataclasses import asdict, replace
 
 from holdfast.callers.ceilings import NO_CEILINGS, Ceilings
 from holdfast.callers.types import ROOT
-from holdfast.drivers.base import Driver, Limits
+from holdfast.drivers.base import Driver
 from holdfast.errors import BadInput, DriverUnsupported
 from holdfast.images.store import ImageStore
+from holdfast.records.copies import SnapshotRow
+from holdfast.records.limits import Limits
+from holdfast.records.machine import Status
+from holdfast.records.network import NetworkPolicy
+from holdfast.records.sessions import SessionRow
+from holdfast.records.spec import SessionSpec
 from holdfast.sessions.copies.captures import Captures
 from holdfast.sessions.copies.names import check_name
 from holdfast.sessions.create.limits import choose_limits
 from holdfast.sessions.ids import new_session_id, new_workspace_id
 from holdfast.sessions.live import Clock
-from holdfast.sessions.machine import Status
-from holdfast.sessions.network.policy import NetworkPolicy
-from holdfast.sessions.network.ways_out import WayOut
 from holdfast.sessions.settings import SessionSettings
-from holdfast.sessions.spec import KEPT_SECONDS, SessionSpec, choose_image, choose_spec, choose_ttl, continued
+from holdfast.sessions.spec import KEPT_SECONDS, choose_image, choose_spec, choose_ttl, continued
 from holdfast.sessions.types import CreateRequest, ForkRequest
 from holdfast.sessions.watch.room import Room
-from holdfast.store import SessionRow, SnapshotRow, Wish
+from holdfast.sessions.ways_out import WayOut
+from holdfast.store import Wish
 
 _HOME = "/workspace"
 _ALWAYS = object()
@@ -72,7 +76,7 @@ class Planning:
         limits: Limits | None = None
         if snapshot is not None:
             await self._check_place(snapshot)
-            base = SessionSpec.from_json(snapshot.spec)
+            base = snapshot.spec
             renewed = [*req.env, *self._proxies(base.network, req.network)]
             req, limits = continued(req, base, snapshot.image), base.limits
         spec = choose_spec(req, self._settings, self._driver.capabilities, ceilings, limits)
@@ -100,7 +104,7 @@ class Planning:
         ceilings: Ceilings = NO_CEILINGS,
     ) -> SessionRow:
         """A copy of ``original``, as it is when the copy is made. Its workspace is copied, and not shared."""
-        spec = SessionSpec.from_json(original.spec)
+        spec = original.spec
         limits = choose_limits(CreateRequest(), self._settings, ceilings, spec.limits)
         spec = replace(spec, limits=limits, fork_of=original.id, workspace=None, renewed=(), kept=False)
         ttl = original.ttl_seconds if req.ttl_seconds is None else choose_ttl(req.ttl_seconds, self._settings)
@@ -115,7 +119,7 @@ class Planning:
 
     def wish(self, row: SessionRow) -> Wish | None:
         """The workspace that this row is to have."""
-        spec = SessionSpec.from_json(row.spec)
+        spec = row.spec
         if spec.workspace is None:
             return None
         return Wish(spec.workspace, new_workspace_id(), spec.limits.disk_mb, self._settings.max_workspaces)
@@ -132,7 +136,7 @@ class Planning:
             image=image,
             node=self._node,
             driver=self._driver.name,
-            spec=replace(spec, layout=str(root.layout), restored=None).to_json(),
+            spec=replace(spec, layout=str(root.layout), restored=None),
             cwd=_HOME,
             ttl_seconds=ttl,
             created_at=now,

@@ -13,14 +13,13 @@ from functools import partial
 import structlog
 
 from holdfast.errors import HoldfastError, IdempotencyMismatch, TooManySessions, UnknownImage
+from holdfast.records.sessions import SessionRow
 from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.operations import Operations
 from holdfast.sessions.pool.pool import Pool, Ready
 from holdfast.sessions.pool.warmth import Borrowed, Warmer
-from holdfast.sessions.spec import SessionSpec
 from holdfast.sessions.telling.metrics import SessionMetrics
 from holdfast.sessions.types import CreateRequest
-from holdfast.store import SessionRow
 
 log = structlog.get_logger(__name__)
 
@@ -94,7 +93,7 @@ class PoolKeeper:
         None if the sandbox turns out to be of no use, which costs the caller a cold create and nothing else. The
         environment comes before the row: no crash can leave a session that lacks it. So do a thread's ways out.
         """
-        spec = SessionSpec.from_json(row.spec)
+        spec = row.spec
         opened = not spec.kept or ready.spec.kept
         clean = not spec.env and opened
         wanted = replace(row, id=ready.id, handle=ready.row.handle, cwd=ready.row.cwd)
@@ -264,7 +263,7 @@ class PoolKeeper:
         """The trees that pooled sandboxes stand on: not to be removed."""
         everything = [ready.spec for kind in self._pool.kinds for ready in self._pool.ready(kind)]
         if self._making is not None:
-            everything.append(SessionSpec.from_json(self._making.spec))
+            everything.append(self._making.spec)
         return [spec.layout for spec in everything if spec.layout]
 
     async def close(self) -> None:
@@ -278,4 +277,4 @@ class PoolKeeper:
 
 
 def _is_current(ready: Ready, row: SessionRow, fingerprint: str) -> bool:
-    return ready.fingerprint == fingerprint and ready.fits(row, SessionSpec.from_json(row.spec), ready.purpose)
+    return ready.fingerprint == fingerprint and ready.fits(row, row.spec, ready.purpose)

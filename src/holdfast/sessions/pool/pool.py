@@ -17,8 +17,8 @@ reconciler removes) or an ordinary session. So no pooled sandbox outlives its da
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from holdfast.sessions.spec import SessionSpec
-from holdfast.store import SessionRow
+from holdfast.records.sessions import SessionRow
+from holdfast.records.spec import SessionSpec
 
 _DRIVERS_OWN = frozenset({"SANDBOX_ID"})
 """Variables that a driver may set for itself when it makes a sandbox; who wants another value gets a new sandbox."""
@@ -40,7 +40,7 @@ class Ready:
     def of(
         cls, row: SessionRow, *, kind: str | None = None, purpose: str | None = None, fingerprint: str = ""
     ) -> "Ready":
-        spec = replace(SessionSpec.from_json(row.spec), env={})
+        spec = replace(row.spec, env={})
         return cls(row, spec, kind or row.image, purpose, fingerprint)
 
     @property
@@ -123,7 +123,7 @@ class Pool:
 
     def take(self, row: SessionRow, purpose: str | None = None) -> Ready | None:
         """One that fits, the most prepared first; None when none is ready, or when the row asks for something else."""
-        spec = SessionSpec.from_json(row.spec)
+        spec = row.spec
         if _DRIVERS_OWN & spec.env.keys():
             return None
         for shelf in self._shelves.values() if purpose is not None else ():

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.errors import SandboxLost
+from holdfast.records.sessions import SessionRow
 from holdfast.sessions.live import Clock, LiveSession
 from holdfast.sessions.types import CreateRequest
 from holdfast.sessions.use.files import SessionFiles
 from holdfast.sessions.use.ports import Ports
 from holdfast.sessions.use.processes import Processes
 from holdfast.sessions.watch.room import Room
-from holdfast.store import SessionRow
 
 Lend = Callable[[SessionRow], contextlib.AbstractContextManager[LiveSession]]
 

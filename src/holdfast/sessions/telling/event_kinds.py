@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from holdfast.sessions.machine import Event
+from holdfast.records.machine import Event
 
 
 class Kind(StrEnum):

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 
 from holdfast.drivers.base import Driver, SandboxStats
 from holdfast.errors import HoldfastError, Unavailable
+from holdfast.records.sessions import SessionRow
 from holdfast.sessions.live import Clock
-from holdfast.sessions.spec import SessionSpec
 from holdfast.sessions.types import SessionStats
-from holdfast.store import SessionRow
 
 _SECONDS = 10.0
 """Facts come from memory; whoever takes longer has a disk that hangs."""
@@ -45,7 +44,7 @@ class Usage:
             return None
 
     def _with_limits(self, row: SessionRow, facts: SandboxStats) -> SessionStats:
-        limits, enforced = SessionSpec.from_json(row.spec).limits, self._driver.capabilities
+        limits, enforced = row.spec.limits, self._driver.capabilities
         return SessionStats(
             cpu_seconds=facts.cpu_seconds,
             cpu_limit=limits.cpus if enforced.cpu_limit else None,

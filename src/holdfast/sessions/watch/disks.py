@@ -11,10 +11,10 @@ import structlog
 
 from holdfast.drivers.base import Driver
 from holdfast.errors import Conflict, HoldfastError, StaleRow
+from holdfast.records.machine import PausedAs, Status
 from holdfast.sessions.live import Clock
-from holdfast.sessions.machine import Status
 from holdfast.sessions.operations import Operations, reporting
-from holdfast.sessions.sleep import PausedAs, Sleep
+from holdfast.sessions.sleep import Sleep
 from holdfast.sessions.telling.event_kinds import Kind
 from holdfast.sessions.watch.room import Room
 from holdfast.store import SessionStore, spending

@@ -6,14 +6,14 @@ from collections.abc import Callable, Coroutine
 import structlog
 
 from holdfast.errors import DiskFull, HoldfastError
+from holdfast.records.machine import PausedAs, Reason, Status
+from holdfast.records.sessions import SessionRow
 from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.live import Clock, LiveSessions
-from holdfast.sessions.machine import Reason, Status
 from holdfast.sessions.operations import Operations
-from holdfast.sessions.sleep import PausedAs, Sleep
-from holdfast.sessions.spec import SessionSpec
+from holdfast.sessions.sleep import Sleep
 from holdfast.sessions.watch.marks import Marks
-from holdfast.store import SessionRow, SessionStore
+from holdfast.store import SessionStore
 
 log = structlog.get_logger(__name__)
 
@@ -77,7 +77,7 @@ class Reaper:
                 self._operations.spawn(row.id, self._sleeper(row.id, how))
 
     def _due(self, row: SessionRow) -> PausedAs | None:
-        policy, now, live = SessionSpec.from_json(row.spec).sleep, self._clock(), self._live.get(row.id)
+        policy, now, live = row.spec.sleep, self._clock(), self._live.get(row.id)
         if row.status == Status.PAUSED:
             after, since = policy.hibernate_after_seconds, row.paused_at
             frozen = row.paused_as == PausedAs.FROZEN

@@ -25,13 +25,14 @@ import structlog
 
 from holdfast.drivers.base import Driver, SandboxInfo, SandboxState
 from holdfast.errors import DriverError, HoldfastError, SandboxNotFound, SessionNotFound
+from holdfast.records.machine import LIVE, Reason, Status
+from holdfast.records.sessions import SessionRow
 from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.live import LiveSessions
-from holdfast.sessions.machine import LIVE, Reason, Status
 from holdfast.sessions.operations import Operations
 from holdfast.sessions.sleep import Sleep
 from holdfast.sessions.watch.strays import Strays
-from holdfast.store import SessionRow, SessionStore
+from holdfast.store import SessionStore
 
 log = structlog.get_logger(__name__)
 

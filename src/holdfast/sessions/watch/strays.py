@@ -11,25 +11,28 @@ for it, with its id and its owner. If the right database comes back before that,
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import structlog
 
 from holdfast.drivers.base import Driver, SandboxInfo, SandboxState
 from holdfast.errors import Conflict, SandboxNotFound, SessionNotFound, StrayNotFound, WrongState
+from holdfast.records.columns import columns
+from holdfast.records.copies import SnapshotRow, SnapshotStatus, WorkspaceRow
+from holdfast.records.machine import LIVE, Reason, Status
+from holdfast.records.sessions import SessionRow
+from holdfast.records.spec import SessionSpec, SnapshotKind
 from holdfast.sessions.copies.captures import Captures
 from holdfast.sessions.lifecycle import Lifecycle, mark_of
 from holdfast.sessions.live import Clock
-from holdfast.sessions.machine import LIVE, Reason, Status
 from holdfast.sessions.operations import Operations
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.sleep import Sleep
-from holdfast.sessions.spec import SessionSpec
 from holdfast.sessions.telling.event_kinds import Kind
 from holdfast.sessions.telling.metrics import SessionMetrics
-from holdfast.sessions.types import SnapshotStatus, StrayKind, StrayView
+from holdfast.sessions.types import StrayKind, StrayView
 from holdfast.sessions.watch.marks import Mark, Marks
-from holdfast.store import SessionRow, SessionStore, SnapshotRow, SnapshotStore, Wish, WorkspaceRow, WorkspaceStore
+from holdfast.store import SessionStore, SnapshotStore, Wish, WorkspaceStore
 
 log = structlog.get_logger(__name__)
 
@@ -42,11 +45,11 @@ _SOONER_SECONDS = 1.0
 
 
 def mark_of_snapshot(row: SnapshotRow) -> Mark:
-    return Mark(row.id, asdict(row), row.created_at)
+    return Mark(row.id, {**columns(row), "spec": row.spec.to_json()}, row.created_at)
 
 
 def mark_of_workspace(row: WorkspaceRow) -> Mark:
-    return Mark(row.id, asdict(replace(row, session_id=None)), row.last_used_at)
+    return Mark(row.id, columns(replace(row, session_id=None)), row.last_used_at)
 
 
 class Strays:
@@ -277,7 +280,7 @@ class Strays:
         except SandboxNotFound:
             raise StrayNotFound(f"of {mark.id} nothing is left to adopt") from None
         runs = info.state in (SandboxState.RUNNING, SandboxState.PAUSED)
-        now, facts = self._clock(), {**mark.row, "snapshot_id": None}
+        now, facts = self._clock(), {**mark.row, "snapshot_id": None, "spec": SessionSpec.from_json(mark.row["spec"])}
         row = SessionRow(
             **facts,
             status=Status.ACTIVE if runs else Status.ERROR,
@@ -295,7 +298,7 @@ class Strays:
 
     async def _workspace_of(self, row: SessionRow) -> Wish | None:
         """The named workspace that it had comes with it."""
-        spec = SessionSpec.from_json(row.spec)
+        spec = row.spec
         if row.workspace_id is None or spec.workspace is None:
             return None
         wish = Wish(spec.workspace, row.workspace_id, spec.limits.disk_mb, None)
@@ -310,8 +313,15 @@ class Strays:
     async def _adopt_snapshot(self, mark: Mark) -> None:
         if not await self._captures.reaches(mark.id):
             raise StrayNotFound(f"of {mark.id} nothing is left to adopt")
-        facts = {"idempotency_key": None, "idempotency_hash": None, "node": self._node}
-        row = SnapshotRow(**{**mark.row, **facts, "status": SnapshotStatus.READY})
+        facts = {
+            "idempotency_key": None,
+            "idempotency_hash": None,
+            "node": self._node,
+            "spec": SessionSpec.from_json(mark.row["spec"]),
+        }
+        row = SnapshotRow(
+            **{**mark.row, **facts, "kind": SnapshotKind(mark.row["kind"]), "status": SnapshotStatus.READY}
+        )
         await self._snapshots.insert(row, max_owned=None)
         await self._marks.put(mark_of_snapshot(row))
 

@@ -1,68 +1,14 @@
-"""A row of the sessions table, and the small queries about rows that share a transaction with others."""
+"""Small queries about rows of sessions that share a transaction with others."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import NoReturn, TypedDict
+from typing import NoReturn
 
 import sqlalchemy as sa
 
 from holdfast.errors import Conflict, IdempotencyMismatch, SessionNotFound, StaleRow, TooManySessions
+from holdfast.records.sessions import SessionRow
 from holdfast.store.tables import LIVE
 from holdfast.store.tables import sessions as table
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRow:
-    """One row, column by column. ``spec`` is JSON that only the session service understands.
-
-    ``node`` is the host whose daemon made the sandbox; only that one can look at it. ``owner`` is for whom it was made.
-    """
-
-    id: str
-    owner: str
-    status: str
-    reason: str | None = None
-    error: str | None = None
-    image: str
-    node: str
-    driver: str
-    handle: str | None = None
-    spec: str
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    cwd: str
-    ttl_seconds: int
-    paused_as: str | None = None
-    paused_at: float | None = None
-    generation: int = 0
-    lease_owner: str | None = None
-    lease_expires_at: float | None = None
-    idempotency_key: str | None = None
-    idempotency_hash: str | None = None
-    snapshot_id: str | None = None
-    workspace_id: str | None = None
-    created_at: float
-    expires_at: float
-    last_activity_at: float
-    updated_at: float
-
-
-class SessionChange(TypedDict, total=False):
-    """The columns that ``change`` may set. Leases have their own methods; the rest is fixed at insert."""
-
-    status: str
-    reason: str | None
-    error: str | None
-    handle: str | None
-    spec: str
-    metadata: Mapping[str, str]
-    cwd: str
-    ttl_seconds: int
-    paused_as: str | None
-    paused_at: float | None
-    expires_at: float
-    last_activity_at: float
-
 
 SELECT = sa.select(table)
 

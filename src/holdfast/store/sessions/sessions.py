@@ -10,14 +10,15 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
+from holdfast.records.machine import Status
+from holdfast.records.sessions import SessionChange, SessionRow
+from holdfast.records.spec import SessionSpec
 from holdfast.store.database.database import Database, Work
 from holdfast.store.database.locks import INSERT, LEASE, hold
 from holdfast.store.events import EventStore, Note, append
 from holdfast.store.sessions import snapshots, workspaces
 from holdfast.store.sessions.rows import (
     SELECT,
-    SessionChange,
-    SessionRow,
     by_key,
     get,
     no_session,
@@ -167,10 +168,10 @@ class SessionStore:
         guards = [table.c.status.in_(statuses), table.c.expires_at <= now]
         return await self._write(lambda connection: _update(connection, id, guards, values, now, tell), tell)
 
-    async def start_over(self, id: str, *, snapshot_id: str, spec: str, now: float) -> None:
+    async def start_over(self, id: str, *, snapshot_id: str, spec: SessionSpec, now: float) -> None:
         """For a restored database: the sandbox of a live row is gone, and is to be made anew from this snapshot."""
         values = {
-            "status": "creating",
+            "status": Status.CREATING,
             "snapshot_id": snapshot_id,
             "spec": spec,
             "last_activity_at": now,

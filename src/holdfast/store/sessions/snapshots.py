@@ -5,36 +5,17 @@ writing ──finish──► ready ──begin_removal──► deleting ──
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 
 import sqlalchemy as sa
 
 from holdfast.errors import Conflict, IdempotencyMismatch, SnapshotNotFound, TooManySnapshots
+from holdfast.records.columns import columns
+from holdfast.records.copies import SnapshotRow
 from holdfast.store.database.database import Database
 from holdfast.store.database.locks import INSERT, hold
 from holdfast.store.events import EventStore, Note, append
 from holdfast.store.tables import sessions
 from holdfast.store.tables import snapshots as table
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotRow:
-    """One row, column by column. ``spec`` is that of the session it came from; without a name its id is its name."""
-
-    id: str
-    name: str
-    owner: str
-    status: str
-    kind: str
-    session_id: str
-    image: str
-    node: str
-    driver: str
-    spec: str
-    size_bytes: int | None = None
-    idempotency_key: str | None = None
-    idempotency_hash: str | None = None
-    created_at: float
 
 
 class SnapshotStore:
@@ -58,7 +39,7 @@ class SnapshotStore:
             _refuse_taken(connection, row)
             if max_owned is not None:
                 _refuse_over(connection, row.owner, max_owned)
-            connection.execute(sa.insert(table).values(asdict(row)))
+            connection.execute(sa.insert(table).values(columns(row)))
             return row, True
 
         return await self._database.write(work)

@@ -3,31 +3,18 @@
 So a workspace is given back by the very change that makes its session ``destroyed``, and cannot be held by nobody.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 
 from holdfast.errors import Conflict, TooManyWorkspaces, WorkspaceNotFound
+from holdfast.records.columns import columns
+from holdfast.records.copies import WorkspaceRow
+from holdfast.records.sessions import SessionRow
 from holdfast.store.database.database import Database
 from holdfast.store.database.locks import INSERT, hold
-from holdfast.store.sessions.rows import SessionRow
 from holdfast.store.tables import LIVE, sessions
 from holdfast.store.tables import workspaces as table
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkspaceRow:
-    """One row, column by column, and the live session that holds it, if any."""
-
-    id: str
-    name: str
-    owner: str
-    status: str
-    node: str
-    disk_mb: int
-    created_at: float
-    last_used_at: float
-    session_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +80,7 @@ class WorkspaceStore:
             hold(connection, INSERT)
             if connection.scalar(sa.select(table.c.id).where(taken)) is not None:
                 raise Conflict(f"{row.owner} has a workspace {row.name} already; remove that one first")
-            values = {name: value for name, value in asdict(row).items() if name != "session_id"}
+            values = {name: value for name, value in columns(row).items() if name != "session_id"}
             connection.execute(sa.insert(table).values(values))
 
         await self._database.write(work)

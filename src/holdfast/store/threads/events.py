@@ -10,10 +10,10 @@ from typing import Final
 
 import sqlalchemy as sa
 
+from holdfast.records.threads import DEFAULT_CHANNEL, Lease, ThreadEventPage, ThreadEventRow
 from holdfast.store.database.database import Database
 from holdfast.store.pages import PAGE_BYTES, stored_bytes, weighed
 from holdfast.store.threads.guard import EVENT_BYTES, append, enter, enter_any, no_thread, written
-from holdfast.store.threads.rows import DEFAULT_CHANNEL, Lease, ThreadEventPage, ThreadEventRow
 from holdfast.store.threads.tables import NOT_DELETED, UNENDED, threads, turns
 from holdfast.store.threads.tables import thread_events as table
 from holdfast.store.threads.watch import ThreadWatch

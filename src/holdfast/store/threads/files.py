@@ -6,9 +6,9 @@ from dataclasses import replace
 import sqlalchemy as sa
 
 from holdfast.errors import FileMissing
+from holdfast.records.threads import FileKind, ThreadFileRow, TurnState
 from holdfast.store.database.database import Database
 from holdfast.store.threads.guard import clock, enter_any
-from holdfast.store.threads.rows import FileKind, ThreadFileRow, TurnState
 from holdfast.store.threads.tables import UNUSED, turns
 from holdfast.store.threads.tables import thread_files as table
 

@@ -13,10 +13,10 @@ from typing import Final, NoReturn, TypeVar
 import sqlalchemy as sa
 
 from holdfast.errors import StaleRow, ThreadNotFound
+from holdfast.records.threads import ChannelRow, Lease, ThreadRow
 from holdfast.store.database.database import Database, Work
 from holdfast.store.tables import sessions
 from holdfast.store.threads import news
-from holdfast.store.threads.rows import ChannelRow, Lease, ThreadRow
 from holdfast.store.threads.tables import OPEN, QUEUED, UNENDED, messages, thread_requests, turns
 from holdfast.store.threads.tables import thread_channels as channels
 from holdfast.store.threads.tables import thread_events as log

@@ -12,9 +12,9 @@ import sqlalchemy as sa
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from holdfast.errors import Conflict
+from holdfast.records.threads import Lease, ThreadRow
 from holdfast.store.database.database import Database
 from holdfast.store.threads.guard import at_home, clock, enter, has_work, lease_free, lock, no_thread, thread_row
-from holdfast.store.threads.rows import Lease, ThreadRow
 from holdfast.store.threads.tables import NOT_DELETED, OPEN, QUEUED, UNENDED, messages, thread_requests, turns
 from holdfast.store.threads.tables import threads as table
 from holdfast.store.threads.watch import ThreadWatch

@@ -4,14 +4,15 @@ import hashlib
 import json
 from collections.abc import Collection
 from itertools import groupby
+from typing import Any
 
 import sqlalchemy as sa
 
 from holdfast.errors import FileMissing, IdempotencyMismatch, NotFound, WrongState
+from holdfast.records.threads import FileKind, MessageRow, MessageStatus, NewMessage, Put, ThreadRow
 from holdfast.store.database.database import Database
 from holdfast.store.pages import Page, read_page
 from holdfast.store.threads.guard import Entered, append, clock, ensure_channel, enter_any, thread_row, written
-from holdfast.store.threads.rows import FileKind, MessageRow, MessageStatus, NewMessage, Put, ThreadRow
 from holdfast.store.threads.tables import NOT_DELETED, QUEUED, thread_files, threads
 from holdfast.store.threads.tables import messages as table
 from holdfast.store.threads.watch import ThreadWatch
@@ -101,7 +102,7 @@ class MessageStore:
             query = query.where(table.c.status.in_(statuses))
         return await self._database.read(
             lambda connection: read_page(
-                connection, query, table.c.text, lambda c: [c.position], limit=limit, make=MessageRow
+                connection, query, table.c.text, lambda c: [c.position], limit=limit, make=_message
             )
         )
 
@@ -150,7 +151,12 @@ class MessageStore:
 
 
 def _row(found: sa.Row[tuple[object, ...]]) -> MessageRow:
-    return MessageRow(**found._mapping)
+    return _message(**found._mapping)
+
+
+def _message(**columns: Any) -> MessageRow:
+    seq = columns["seq"]
+    return MessageRow(**columns, after=None if seq is None else seq - 1)
 
 
 def _one(thread_id: str, id: str) -> sa.Select[tuple[object, ...]]:

@@ -9,9 +9,9 @@ from typing import Final
 
 import sqlalchemy as sa
 
+from holdfast.records.threads import ThreadRow
 from holdfast.store import events as log
 from holdfast.store.tables import session_events as table
-from holdfast.store.threads.rows import ThreadRow
 from holdfast.store.threads.tables import messages
 from holdfast.vocabulary.turn_events import Kind as Told
 from holdfast.vocabulary.turn_events import TurnEvent

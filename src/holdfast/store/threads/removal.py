@@ -2,10 +2,10 @@
 
 import sqlalchemy as sa
 
+from holdfast.records.threads import Lease, MessageStatus, ThreadRow
 from holdfast.store.threads import news
 from holdfast.store.threads.guard import at_home, clock, enter, lease_free, thread_row
 from holdfast.store.threads.news import ThreadKind
-from holdfast.store.threads.rows import Lease, MessageStatus, ThreadRow
 from holdfast.store.threads.tables import (
     OPEN,
     QUEUED,

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 import sqlalchemy as sa
 
 from holdfast.errors import NotFound
+from holdfast.records.threads import Lease, RequestRow, ThreadRow
 from holdfast.store.database.database import Database
 from holdfast.store.threads.guard import clock, enter, enter_any, written
-from holdfast.store.threads.rows import Lease, RequestRow, ThreadRow
 from holdfast.store.threads.tables import OPEN, threads
 from holdfast.store.threads.tables import thread_requests as table
 from holdfast.store.threads.watch import ThreadWatch

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
-from holdfast.store.tables import ID_TEXT, ForeignText, JsonObject, metadata
-from holdfast.store.threads.rows import FileKind, MessageStatus, Mode, SleepState, TurnState
+from holdfast.records.threads import FileKind, MessageStatus, Mode, SleepState, TurnState
+from holdfast.store.tables import ID_TEXT, ForeignText, JsonObject, Word, metadata
 
 
 class JsonList(sa.TypeDecorator[Sequence[str]]):
@@ -52,7 +52,7 @@ threads = sa.Table(
     sa.Column("settings", JsonObject, nullable=False),
     sa.Column("session_id", ID_TEXT),
     sa.Column("incarnation", sa.BigInteger, nullable=False),
-    sa.Column("sleep_state", sa.Text, nullable=False),
+    sa.Column("sleep_state", Word(SleepState), nullable=False),
     sa.Column("preview_url", sa.Text),
     sa.Column("preview_token", sa.Text),
     sa.Column("preview_expires_at", sa.Double),
@@ -106,8 +106,8 @@ messages = sa.Table(
     sa.Column("text", ForeignText, nullable=False),
     sa.Column("attachments", JsonList, nullable=False),
     sa.Column("model", sa.Text),
-    sa.Column("mode", sa.Text, nullable=False),
-    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("mode", Word(Mode), nullable=False),
+    sa.Column("status", Word(MessageStatus), nullable=False),
     sa.Column("turn_id", ID_TEXT),
     sa.Column("seq", sa.BigInteger),
     sa.Column("hash", sa.Text, nullable=False),
@@ -129,7 +129,7 @@ turns = sa.Table(
     sa.Column("prompt", ForeignText, nullable=False),
     sa.Column("attachments", JsonList, nullable=False),
     sa.Column("model", sa.Text),
-    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("state", Word(TurnState), nullable=False),
     sa.Column("accepted", sa.Boolean, nullable=False),
     sa.Column("agent_session_id", sa.Text),
     sa.Column("cursor", sa.Text, nullable=False),
@@ -180,7 +180,7 @@ thread_files = sa.Table(
     metadata,
     sa.Column("id", ID_TEXT, primary_key=True),
     sa.Column("thread_id", ID_TEXT, nullable=False),
-    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("kind", Word(FileKind), nullable=False),
     sa.Column("name", ForeignText, nullable=False),
     sa.Column("size", sa.BigInteger, nullable=False),
     sa.Column("sha256", sa.Text, nullable=False),

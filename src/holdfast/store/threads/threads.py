@@ -6,15 +6,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from holdfast.store.database.database import Database
-from holdfast.store.database.locks import THREAD, hold
-from holdfast.store.pages import Page, read_page
-from holdfast.store.sessions.rows import SessionRow
-from holdfast.store.tables import sessions
-from holdfast.store.threads import news, removal
-from holdfast.store.threads.guard import append, change_channel, clock, enter, enter_any, no_thread, thread_row, written
-from holdfast.store.threads.news import ThreadKind
-from holdfast.store.threads.rows import (
+from holdfast.records.sessions import SessionRow
+from holdfast.records.threads import (
     DEFAULT_CHANNEL,
     ChannelChange,
     ChannelRow,
@@ -25,6 +18,13 @@ from holdfast.store.threads.rows import (
     ThreadRow,
     with_fresh_after,
 )
+from holdfast.store.database.database import Database
+from holdfast.store.database.locks import THREAD, hold
+from holdfast.store.pages import Page, read_page
+from holdfast.store.tables import sessions
+from holdfast.store.threads import news, removal
+from holdfast.store.threads.guard import append, change_channel, clock, enter, enter_any, no_thread, thread_row, written
+from holdfast.store.threads.news import ThreadKind
 from holdfast.store.threads.tables import NOT_DELETED, UNENDED, turns
 from holdfast.store.threads.tables import thread_channels as channels
 from holdfast.store.threads.tables import threads as table

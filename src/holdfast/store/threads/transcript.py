@@ -6,7 +6,7 @@ after those are joined or forgotten.
 
 import sqlalchemy as sa
 
-from holdfast.store.threads.rows import Line, TurnRow
+from holdfast.records.threads import Line, TurnRow
 from holdfast.store.threads.tables import messages, turns
 from holdfast.store.threads.turn_end import answer_of
 

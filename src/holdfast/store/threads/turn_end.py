@@ -6,8 +6,8 @@ from typing import Final
 import sqlalchemy as sa
 
 from holdfast.errors import TurnNotFound
+from holdfast.records.threads import MessageStatus, TurnRow, TurnState
 from holdfast.store.threads.guard import Entered, append, change_channel
-from holdfast.store.threads.rows import MessageStatus, TurnRow, TurnState
 from holdfast.store.threads.tables import messages
 from holdfast.store.threads.tables import thread_channels as channels
 from holdfast.store.threads.tables import thread_events as log

@@ -11,10 +11,10 @@ from typing import TypeVar
 import sqlalchemy as sa
 
 from holdfast.errors import BadInput, StaleRow, WrongState
+from holdfast.records.threads import Lease, Line, MessageRow, MessageStatus, Mode, TurnRow, TurnState
 from holdfast.store.database.database import Database, Work
 from holdfast.store.threads import transcript
 from holdfast.store.threads.guard import Entered, append, change_channel, clock, enter, give_back, written
-from holdfast.store.threads.rows import Lease, Line, MessageRow, MessageStatus, Mode, TurnRow, TurnState
 from holdfast.store.threads.tables import QUEUED, UNENDED, messages, thread_files
 from holdfast.store.threads.tables import turns as table
 from holdfast.store.threads.turn_end import change_turn, end_turn, kept_of, no_turn, turn_of

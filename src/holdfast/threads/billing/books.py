@@ -11,9 +11,9 @@ import structlog
 
 from holdfast.broker.accounts import Account, Call, Spent
 from holdfast.errors import HoldfastError, StaleRow, TurnNotFound, WrongState
+from holdfast.records.threads import Lease
 from holdfast.sessions.live import Clock
 from holdfast.store import Store
-from holdfast.store.threads.rows import Lease
 from holdfast.store.usage import day_of
 from holdfast.store.usage_rows import UsageRow
 from holdfast.threads.billing.policy import account_of

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from holdfast.broker.accounts import Account, Limits
-from holdfast.store.threads.rows import ThreadRow
+from holdfast.records.threads import ThreadRow
 from holdfast.threads import options as kept
 from holdfast.threads.settings import EVERYBODY, AgentDefaults
 from holdfast.threads.types import ThreadOptions

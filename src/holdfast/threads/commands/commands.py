@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from holdfast.agents.base import Command
 from holdfast.errors import BadInput, NotFound, WrongState
-from holdfast.store.threads.rows import ThreadRow
+from holdfast.records.threads import MessageRow, NewMessage, ThreadRow
 from holdfast.threads.commands import review
 from holdfast.threads.commands.git_diff import Diff
 from holdfast.threads.commands.offers import Offers, check, new_thread, offers_of
@@ -16,8 +16,6 @@ from holdfast.threads.desk.office import Office
 from holdfast.threads.names import DEFAULT_CHANNEL, ThreadRef, check_channel, check_message_id
 from holdfast.threads.resolve.briefs import Briefs
 from holdfast.threads.tools import Tools
-from holdfast.threads.types import MessageView, NewMessage
-from holdfast.threads.views import message_view
 
 REVIEW = "review"
 """The agents' own name for it."""
@@ -40,7 +38,7 @@ class ThreadCommands:
         office: Office,
         briefs: Briefs,
         made: Callable[[ThreadRef], Awaitable[ThreadRow]],
-        send: Callable[[ThreadRef, NewMessage], Awaitable[MessageView]],
+        send: Callable[[ThreadRef, NewMessage], Awaitable[MessageRow]],
     ) -> None:
         self._tools = tools
         self._office = office
@@ -66,7 +64,7 @@ class ThreadCommands:
         commands = [Command(str(one["name"]), str(one["description"])) for one in rows]
         return Commands(str(found["agent"]), commands)
 
-    async def command(self, ref: ThreadRef, message: NewMessage, name: str) -> MessageView:
+    async def command(self, ref: ThreadRef, message: NewMessage, name: str) -> MessageRow:
         """A turn of a slash command; ``message.text`` are its arguments. ``BadInput`` where the agent has no such."""
         known = await self._sent_before(ref, message)
         if known is not None:
@@ -78,7 +76,7 @@ class ThreadCommands:
             raise BadInput(f"command: the agent {offered.agent} has no /{name}; it has {names}")
         return await self._send(ref, replace(message, text=_line(name, message.text)))
 
-    async def review(self, ref: ThreadRef, message: NewMessage) -> MessageView:
+    async def review(self, ref: ThreadRef, message: NewMessage) -> MessageRow:
         """A turn in which the agent looks at what was changed; ``message.text`` says at what in particular.
 
         By the agent's own command where it has one, else by a prompt of ours with the diff in it.
@@ -126,11 +124,11 @@ class ThreadCommands:
     async def _row(self, ref: ThreadRef) -> ThreadRow:
         return await self._tools.store.threads.by_key(ref.owner, ref.key)
 
-    async def _sent_before(self, ref: ThreadRef, message: NewMessage) -> MessageView | None:
+    async def _sent_before(self, ref: ThreadRef, message: NewMessage) -> MessageRow | None:
         """The same message again: what it was made of may have changed meanwhile."""
         row = await self._made(ref)
         try:
-            return message_view(await self._tools.store.messages.get(row.id, check_message_id(message.id)))
+            return await self._tools.store.messages.get(row.id, check_message_id(message.id))
         except NotFound:
             return None
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from holdfast.agents.registry import AgentRegistry
 from holdfast.errors import BadInput
-from holdfast.store.threads.rows import ThreadRow
+from holdfast.records.threads import ThreadRow
 from holdfast.threads import options
 from holdfast.threads.resolve.briefs import Briefs
 from holdfast.vocabulary.models import Model

@@ -8,8 +8,8 @@ import structlog
 
 from holdfast.agents.base import Brief, Place
 from holdfast.errors import AgentFailed, AgentUnsupported, BadInput, TurnNotFound, WrongState
-from holdfast.sessions.machine import Status
-from holdfast.store.threads.rows import SleepState, ThreadChange, ThreadRow, TurnRow
+from holdfast.records.machine import Status
+from holdfast.records.threads import SleepState, ThreadChange, ThreadRow, TurnRow
 from holdfast.threads.commands.git_diff import Diff, cut, git_diff
 from holdfast.threads.resolve.sandboxes import GONE
 from holdfast.threads.resolve.workspaces import workdir_of

@@ -29,9 +29,9 @@ from holdfast.errors import (
     WrongState,
     by_code,
 )
-from holdfast.sessions.sleep import PausedAs
+from holdfast.records.machine import PausedAs
+from holdfast.records.threads import RequestRow, SleepState, ThreadChange, ThreadRow, TurnRow, TurnState
 from holdfast.store.database.reserve import spending
-from holdfast.store.threads.rows import RequestRow, SleepState, ThreadChange, ThreadRow, TurnRow, TurnState
 from holdfast.threads import options
 from holdfast.threads.desk.command_errands import CommandErrands, refuse_running
 from holdfast.threads.janitor.sleeps import slept

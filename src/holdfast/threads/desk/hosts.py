@@ -6,7 +6,7 @@ import time
 import structlog
 
 from holdfast.errors import HoldfastError, SessionNotFound
-from holdfast.store.threads.rows import ThreadRow
+from holdfast.records.threads import ThreadRow
 from holdfast.threads.tools import Tools
 
 log = structlog.get_logger(__name__)

@@ -9,8 +9,8 @@ import asyncio
 import structlog
 
 from holdfast.errors import HoldfastError, StaleRow, ThreadNotFound
+from holdfast.records.threads import Lease
 from holdfast.store.threads.leases import ThreadLeases
-from holdfast.store.threads.rows import Lease
 
 log = structlog.get_logger(__name__)
 

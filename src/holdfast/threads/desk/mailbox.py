@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 
 from holdfast.errors import Conflict, DiskFull, HoldfastError, StaleRow, ThreadNotFound, Unavailable, WrongState
-from holdfast.store.threads.rows import Lease, MessageRow, Mode, RequestRow, ThreadRow, TurnRow
+from holdfast.records.threads import Lease, MessageRow, Mode, RequestRow, ThreadRow, TurnRow
 from holdfast.threads.desk.errands import Errands
 from holdfast.threads.desk.hosts import Hosts
 from holdfast.threads.desk.leases import LeaseKeeper

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import structlog
 
 from holdfast.errors import HoldfastError, Unavailable
-from holdfast.store.threads.rows import Lease, ThreadRow
+from holdfast.records.threads import Lease, ThreadRow
 from holdfast.threads.desk.errands import Errands, raised
 from holdfast.threads.desk.hosts import Hosts
 from holdfast.threads.desk.mailbox import Elsewhere, Errand, Left, Mailbox

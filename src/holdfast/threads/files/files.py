@@ -31,10 +31,9 @@ from holdfast.errors import (
     TooLarge,
     Unavailable,
 )
+from holdfast.records.threads import FileKind, ThreadFileRow, TurnRow
 from holdfast.sessions.use.file_types import Entry, Kind, Search
-from holdfast.store.threads.rows import FileKind, ThreadFileRow, TurnRow
 from holdfast.threads.tools import Tools, new_id
-from holdfast.threads.types import FileView
 from holdfast.vocabulary.thread_files import DISPLAY, upload_path
 
 log = structlog.get_logger(__name__)
@@ -60,8 +59,8 @@ _OLD_SECONDS = 86400.0
 class Download:
     """A file that is open: what it is, and any part of it."""
 
-    def __init__(self, view: FileView, descriptor: int) -> None:
-        self.view = view
+    def __init__(self, row: ThreadFileRow, descriptor: int) -> None:
+        self.row = row
         self._descriptor = descriptor
 
     async def read(self, start: int, count: int) -> AsyncIterator[bytes]:
@@ -86,12 +85,12 @@ class ThreadFileService:
 
     # -- in and out of the host --------------------------------------------------------------------------------------
 
-    async def upload(self, thread_id: str, name: str, pieces: AsyncIterable[bytes]) -> FileView:
+    async def upload(self, thread_id: str, name: str, pieces: AsyncIterable[bytes]) -> ThreadFileRow:
         name = check_name(name)
         await self._refuse_full(thread_id)
         await self._tools.sessions.room.check("uploads")
         async with self._written(thread_id, pieces) as written:
-            return view(await self._keep(written, new_id("fil"), thread_id, name, FileKind.UPLOAD, None))
+            return await self._keep(written, new_id("fil"), thread_id, name, FileKind.UPLOAD, None)
 
     # -- how much there is ---------------------------------------------------------------------------------------------
 
@@ -167,7 +166,7 @@ class ThreadFileService:
         row = await self._rows.get(thread_id, file_id)
         descriptor = await self._open(row)
         try:
-            yield Download(view(row), descriptor)
+            yield Download(row, descriptor)
         finally:
             os.close(descriptor)
 
@@ -187,8 +186,8 @@ class ThreadFileService:
         row = await self._rows.get(thread_id, file_id)
         return row.name, self._root / row.path
 
-    async def views(self, thread_id: str) -> Sequence[FileView]:
-        return [view(row) for row in await self._rows.of_thread(thread_id)]
+    async def all(self, thread_id: str) -> Sequence[ThreadFileRow]:
+        return await self._rows.of_thread(thread_id)
 
     async def remove(self, paths: Sequence[str]) -> None:
         """What no row names any more."""
@@ -221,9 +220,9 @@ class ThreadFileService:
         files, paths = self._tools.sessions.files, []
         for file_id in ids:
             async with self.download(thread_id, file_id) as source:
-                path = upload_path(file_id, source.view.name)
+                path = upload_path(file_id, source.row.name)
                 await files.mkdir(session_id, path.rpartition("/")[0], parents=True, mode=None)
-                await files.upload(session_id, path, source.read(0, source.view.size), mode=0o644)
+                await files.upload(session_id, path, source.read(0, source.row.size), mode=0o644)
                 paths.append(path)
         return paths
 
@@ -330,10 +329,6 @@ class _Written:
     path: Path
     size: int
     sha256: str
-
-
-def view(row: ThreadFileRow) -> FileView:
-    return FileView(row.id, row.name, row.size, row.sha256, row.turn_id, row.created_at)
 
 
 def check_name(name: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import structlog
 
 from holdfast.errors import HoldfastError
-from holdfast.store.threads.rows import SleepState, ThreadRow
+from holdfast.records.threads import SleepState, ThreadRow
 from holdfast.threads.tools import Tools
 
 log = structlog.get_logger(__name__)

@@ -11,11 +11,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import structlog
 
 from holdfast.errors import Conflict, DriverUnsupported, HoldfastError, SessionNotFound, ThreadNotFound, WrongState
-from holdfast.sessions.machine import LIVE, Status
-from holdfast.sessions.sleep import PausedAs
-from holdfast.store import SessionRow
+from holdfast.records.machine import LIVE, PausedAs, Status
+from holdfast.records.sessions import SessionRow
+from holdfast.records.threads import SleepState, ThreadRow
 from holdfast.store.threads.leases import Idle
-from holdfast.store.threads.rows import SleepState, ThreadRow
 from holdfast.threads import options
 from holdfast.threads.desk.errands import destroy, put_to_sleep
 from holdfast.threads.desk.hosts import Hosts

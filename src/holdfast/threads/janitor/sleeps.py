@@ -1,6 +1,6 @@
 """How it is told that a thread's sandbox sleeps, or wakes: an event, in the transaction of the change."""
 
-from holdfast.store.threads.rows import SleepState
+from holdfast.records.threads import SleepState
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 

@@ -20,7 +20,7 @@ from holdfast.broker.accounts import Account
 from holdfast.errors import BadInput, ConfigError
 from holdfast.images.layout import PATH
 from holdfast.images.names import canonical
-from holdfast.store.threads.rows import ThreadRow
+from holdfast.records.threads import ThreadRow
 from holdfast.threads import options as kept
 from holdfast.threads.billing.policy import account_of, is_allowed
 from holdfast.threads.names import DEFAULT_CHANNEL

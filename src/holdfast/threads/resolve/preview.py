@@ -14,7 +14,7 @@ import structlog
 
 from holdfast.errors import HoldfastError
 from holdfast.network.outside import Outside
-from holdfast.store.threads.rows import Lease, ThreadRow
+from holdfast.records.threads import Lease, ThreadRow
 from holdfast.threads.tools import Tools
 
 log = structlog.get_logger(__name__)

@@ -33,7 +33,7 @@ from holdfast.errors import (
     StaleRow,
     ThreadNotFound,
 )
-from holdfast.store.threads.rows import ChannelChange, ChannelRow, Lease, SleepState, ThreadChange, ThreadRow
+from holdfast.records.threads import ChannelChange, ChannelRow, Lease, SleepState, ThreadChange, ThreadRow
 from holdfast.threads.janitor.sleeps import slept
 from holdfast.threads.resolve.briefs import Briefs
 from holdfast.threads.resolve.deadline import ResolveTime

@@ -29,11 +29,11 @@ from holdfast.errors import (
     Unavailable,
     WrongState,
 )
-from holdfast.sessions.machine import Status
+from holdfast.records.machine import Status
+from holdfast.records.sessions import SessionRow
+from holdfast.records.threads import Lease, ThreadRow
 from holdfast.sessions.spec import KEPT_SECONDS
 from holdfast.sessions.types import SessionView
-from holdfast.store import SessionRow
-from holdfast.store.threads.rows import Lease, ThreadRow
 from holdfast.threads import options
 from holdfast.threads.desk.hosts import Hosts
 from holdfast.threads.names import DEFAULT_CHANNEL

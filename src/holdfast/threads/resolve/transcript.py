@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from holdfast.agents.base import Said
+from holdfast.records.threads import fresh_after
 from holdfast.store import Store
-from holdfast.store.threads.rows import fresh_after
 
 MOST_BYTES = 1_000_000
 """Of all lines; the newest are kept."""

@@ -11,7 +11,7 @@ import structlog
 
 from holdfast.agents.base import Place
 from holdfast.errors import FileMissing, RepoFailed
-from holdfast.store.threads.rows import Lease, ThreadRow
+from holdfast.records.threads import Lease, ThreadRow
 from holdfast.threads import options as kept
 from holdfast.threads.resolve import repos
 from holdfast.threads.resolve.sandboxes import Ready

@@ -8,7 +8,7 @@ from pathlib import Path
 import structlog
 
 from holdfast.errors import FileMissing, NotTranscribed
-from holdfast.store.threads.rows import Lease
+from holdfast.records.threads import Lease
 from holdfast.threads.files.files import ThreadFileService
 from holdfast.threads.files.voice import is_audio, spoken, unheard
 from holdfast.threads.patience import patiently

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from holdfast.errors import HoldfastError
-from holdfast.store.threads.rows import Lease, TurnRow
+from holdfast.records.threads import Lease, TurnRow
 from holdfast.threads.patience import patiently
 from holdfast.threads.tools import Tools
 from holdfast.vocabulary.turn_events import Kind, StopReason, TurnEvent

@@ -28,7 +28,7 @@ from holdfast.errors import (
     StaleRow,
     ThreadNotFound,
 )
-from holdfast.store.threads.rows import Lease, MessageRow, TurnRow, TurnState
+from holdfast.records.threads import Lease, MessageRow, TurnRow, TurnState
 from holdfast.threads import options
 from holdfast.threads.files.files import ThreadFileService
 from holdfast.threads.patience import patiently

@@ -15,7 +15,7 @@ import structlog
 
 from holdfast.agents.base import Prompt
 from holdfast.errors import AgentFailed, BadInput, FileMissing, HoldfastError, IdempotencyMismatch
-from holdfast.store.threads.rows import MessageRow, Mode, NewMessage, TurnRow
+from holdfast.records.threads import MessageRow, Mode, NewMessage, TurnRow
 from holdfast.threads.names import MAX_MESSAGE_ID
 from holdfast.threads.patience import patiently
 from holdfast.threads.resolve.resolver import Attached

@@ -11,7 +11,7 @@ import structlog
 
 from holdfast.agents.base import Cursor
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, HoldfastError
-from holdfast.store.threads.rows import TurnRow, TurnState
+from holdfast.records.threads import TurnRow, TurnState
 from holdfast.threads.patience import patiently
 from holdfast.threads.resolve.resolver import Attached
 from holdfast.threads.tools import Tools

@@ -1,7 +1,7 @@
 """Threads to test with: made, leased, spoken to."""
 
+from holdfast.records.threads import Lease, NewMessage, ThreadRow, TurnRow
 from holdfast.store import Store
-from holdfast.store.threads.rows import Lease, NewMessage, ThreadRow, TurnRow
 from holdfast.vocabulary.turn_events import Kind, StopReason, TurnEvent
 
 THREAD = "thr_0001"

@@ -4,9 +4,9 @@ import pytest
 
 from contract.store.threads.talk import THREAD, a_thread, a_turn, finalize, leased, say
 from holdfast.errors import FileMissing, IdempotencyMismatch, NotFound, WrongState
+from holdfast.records.threads import FileKind, MessageStatus, Mode, NewMessage, ThreadFileRow
 from holdfast.store import Store
 from holdfast.store.pages import PAGE_BYTES
-from holdfast.store.threads.rows import FileKind, MessageStatus, NewMessage, ThreadFileRow
 from holdfast.vocabulary.turn_events import Kind, StopReason
 
 pytestmark = pytest.mark.anyio
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_what_is_stored_is_what_was_said(store: Store) -> None:
     made = await a_thread(store)
-    message = NewMessage(id="1.5", text="grüße 🐙", channel="side", author="ada", model="big", mode="collect")
+    message = NewMessage(id="1.5", text="grüße 🐙", channel="side", author="ada", model="big", mode=Mode.COLLECT)
     put = await store.messages.put(THREAD, message)
     assert put.new
     row = await store.messages.get(THREAD, "1.5")
@@ -43,7 +43,7 @@ async def test_the_same_id_is_the_same_message_whatever_became_of_it(store: Stor
         NewMessage(id="m", text="a", channel="side"),
         NewMessage(id="m", text="a", author="eve"),
         NewMessage(id="m", text="a", model="x"),
-        NewMessage(id="m", text="a", mode="steer"),
+        NewMessage(id="m", text="a", mode=Mode.STEER),
         NewMessage(id="m", text="a", attachments=["f1"]),
     ],
     ids=["text", "channel", "author", "model", "mode", "attachments"],

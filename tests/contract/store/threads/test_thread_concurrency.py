@@ -11,9 +11,9 @@ from sqlalchemy.util import await_only
 
 from contract.store.threads.talk import THREAD, a_lease, a_thread, a_turn, delta, finalize, kinds, leased, say
 from holdfast.errors import Conflict, IdempotencyMismatch, StaleRow
+from holdfast.records.threads import Lease, MessageStatus, NewMessage, Put, SleepState, ThreadRow
 from holdfast.store import Store
 from holdfast.store.threads.leases import Idle
-from holdfast.store.threads.rows import Lease, MessageStatus, NewMessage, Put, SleepState, ThreadRow
 from holdfast.vocabulary.turn_events import Kind
 from support.waiting import until
 

@@ -4,13 +4,13 @@ import pytest
 
 from contract.store.threads.talk import THREAD, a_thread, leased
 from holdfast.errors import FileMissing, NotFound, ThreadNotFound
+from holdfast.records.threads import FileKind, ThreadFileRow
 from holdfast.store import Store
-from holdfast.store.threads.rows import FileKind, ThreadFileRow
 
 pytestmark = pytest.mark.anyio
 
 
-def _file(id: str, kind: str = FileKind.ARTIFACT, turn_id: str | None = "trn_1") -> ThreadFileRow:
+def _file(id: str, kind: FileKind = FileKind.ARTIFACT, turn_id: str | None = "trn_1") -> ThreadFileRow:
     return ThreadFileRow(
         id=id, thread_id=THREAD, kind=kind, name="plot \0.png", size=2**40, sha256="ab", path=f"p/{id}", turn_id=turn_id
     )

@@ -6,9 +6,9 @@ import pytest
 
 from contract.store.threads.talk import THREAD, a_lease, a_thread, a_turn, delta, finalize, leased, say
 from holdfast.errors import Conflict, StaleRow
+from holdfast.records.threads import Lease, SleepState
 from holdfast.store import Store
 from holdfast.store.threads.leases import Idle
-from holdfast.store.threads.rows import Lease, SleepState
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 pytestmark = pytest.mark.anyio
@@ -56,7 +56,7 @@ Write = Callable[[Store, Lease], Awaitable[object]]
 EVERY_WRITE: dict[str, Write] = {
     "renew": lambda store, lease: store.leases.renew(lease, ttl=60),
     "set_session": lambda store, lease: store.threads.set_session(lease, "ses_1", events=[TITLE]),
-    "change": lambda store, lease: store.threads.change(lease, {"sleep_state": "paused"}, events=[TITLE]),
+    "change": lambda store, lease: store.threads.change(lease, {"sleep_state": SleepState.PAUSED}, events=[TITLE]),
     "change_channel": lambda store, lease: store.threads.change_channel(lease, "c", {"title": "x"}, events=[TITLE]),
     "note_error": lambda store, lease: store.threads.note_error(lease, "no", events=[TITLE]),
     "clear_error": lambda store, lease: store.threads.clear_error(lease),

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from contract.store.threads.talk import a_thread, delta, finalize, kinds
 from holdfast.errors import Conflict, HoldfastError, NotFound, StaleRow, TurnNotFound, WrongState
+from holdfast.records.threads import Lease, MessageStatus, Mode, NewMessage
 from holdfast.store import Store
-from holdfast.store.threads.rows import Lease, MessageStatus, NewMessage
 from holdfast.vocabulary.turn_events import Kind
 
 pytestmark = pytest.mark.anyio
@@ -68,9 +68,9 @@ class Model:
     async def step(self, name: str, first: object, second: object) -> None:
         await getattr(self, name)(first, second)
 
-    async def put(self, which: int, mode: str) -> None:
+    async def put(self, which: int, mode: Mode) -> None:
         id = f"m{which}"
-        mode = self.messages.get(id, (mode, ""))[0]
+        mode = Mode(self.messages.get(id, (mode, ""))[0])
         put = await self.store.messages.put(self.thread, NewMessage(id=id, text=id, mode=mode))
         assert put.new == (id not in self.messages)
         self.messages.setdefault(id, (mode, MessageStatus.QUEUED))

@@ -6,9 +6,9 @@ import pytest
 
 from contract.store.threads.talk import THREAD, a_lease, a_thread, a_turn, delta, finalize, leased
 from holdfast.errors import StaleRow
+from holdfast.records.threads import Lease
 from holdfast.store import EventRow, Store, ThreadKind
 from holdfast.store.threads.news import MOST_PER_HOUR
-from holdfast.store.threads.rows import Lease
 from holdfast.vocabulary.turn_events import Kind, StopReason, TurnEvent
 
 pytestmark = pytest.mark.anyio

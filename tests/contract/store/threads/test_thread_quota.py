@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from contract.store.threads.talk import THREAD, a_turn, delta, finalize, leased
+from holdfast.records.threads import FileKind, Lease, ThreadFileRow
 from holdfast.store import Store
-from holdfast.store.threads.rows import FileKind, Lease, ThreadFileRow
 
 pytestmark = pytest.mark.anyio
 

@@ -4,8 +4,8 @@ import pytest
 
 from contract.store.threads.talk import THREAD, a_thread, a_turn, delta, finalize, kinds, leased, say
 from holdfast.errors import BadInput, StaleRow, TurnNotFound, WrongState
+from holdfast.records.threads import MessageStatus, TurnState
 from holdfast.store import Store
-from holdfast.store.threads.rows import MessageStatus, TurnState
 from holdfast.vocabulary.turn_events import Kind, StopReason, TurnEvent
 
 pytestmark = pytest.mark.anyio

@@ -15,13 +15,12 @@ from holdfast.errors import (
     TooManySessions,
     WrongState,
 )
+from holdfast.records.machine import PausedAs, Status
+from holdfast.records.network import NetworkPolicy
+from holdfast.records.spec import SnapshotKind
 from holdfast.sessions.ids import fork_id_for
-from holdfast.sessions.machine import Status
-from holdfast.sessions.network.policy import NetworkPolicy
 from holdfast.sessions.service import SessionService
-from holdfast.sessions.sleep import PausedAs
-from holdfast.sessions.spec import SessionSpec
-from holdfast.sessions.types import CreateRequest, ForkRequest, SessionView, SnapshotKind
+from holdfast.sessions.types import CreateRequest, ForkRequest, SessionView
 from integration.sessions.copies.test_snapshots import on_disk, read, write
 from support.house import House, new, run, tick, until
 
@@ -135,7 +134,7 @@ async def test_one_that_was_cut_off_is_finished(house: House, left: str) -> None
 
 async def _sandbox_spec(service: SessionService, house: House, session_id: str) -> SandboxSpec:
     row = await house.row(session_id)
-    spec = SessionSpec.from_json(row.spec)
+    spec = row.spec
     return SandboxSpec(
         session_id=row.id,
         image=await house.images.resolve("empty"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.callers.types import ROOT, Caller, Scope
-from holdfast.drivers.base import Capabilities, Limits
+from holdfast.drivers.base import Capabilities
 from holdfast.errors import (
     BadInput,
     Conflict,
@@ -22,12 +22,13 @@ from holdfast.errors import (
     Unavailable,
     WrongState,
 )
-from holdfast.sessions.machine import Status
-from holdfast.sessions.network.policy import NetworkPolicy
+from holdfast.records.copies import SnapshotRow, SnapshotStatus
+from holdfast.records.limits import Limits
+from holdfast.records.machine import PausedAs, Status
+from holdfast.records.network import NetworkPolicy
+from holdfast.records.spec import SnapshotKind
 from holdfast.sessions.service import SessionService
-from holdfast.sessions.sleep import PausedAs
-from holdfast.sessions.types import CreateRequest, ForkRequest, SnapshotKind, SnapshotStatus, SnapshotView
-from holdfast.store import SnapshotRow
+from holdfast.sessions.types import CreateRequest, ForkRequest
 from support.house import DEFAULTS, House, new, run, tick, until
 
 pytestmark = pytest.mark.anyio
@@ -38,7 +39,7 @@ BOB = Caller("key_bob", "bob", Scope.USE, "bob", None)
 
 async def take(
     service: SessionService, session_id: str, name: str | None = None, key: str | None = None, caller: Caller = ROOT
-) -> SnapshotView:
+) -> SnapshotRow:
     return await service.snapshots.create(session_id, name, idempotency_key=key, caller=caller)
 
 
@@ -202,7 +203,7 @@ async def test_what_a_dead_daemon_left_is_removed(house: House) -> None:
         session_id = await new(service)
         ready = await take(service, session_id, "ready")
         row = await house.whole.snapshots.get(ready.id, owner="root")
-    for number, status in enumerate(("writing", "deleting")):
+    for number, status in enumerate((SnapshotStatus.WRITING, SnapshotStatus.DELETING)):
         left = replace(row, id=f"snp_{number}", name=status, status=status)
         await house.whole.snapshots.insert(SnapshotRow(**{n: getattr(left, n) for n in left.__slots__}), max_owned=None)
     directory = house.root / "snapshots"

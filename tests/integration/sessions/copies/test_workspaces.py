@@ -6,9 +6,8 @@ import pytest
 
 from holdfast.callers.types import ROOT, Caller, Scope
 from holdfast.errors import BadInput, Conflict, DriverTransient, WorkspaceNotFound
-from holdfast.sessions.machine import Status
+from holdfast.records.machine import PausedAs, Status
 from holdfast.sessions.service import SessionService
-from holdfast.sessions.sleep import PausedAs
 from holdfast.sessions.types import CreateRequest
 from integration.sessions.copies.test_fork import fork
 from integration.sessions.copies.test_snapshots import read, write

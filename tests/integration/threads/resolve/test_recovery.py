@@ -20,8 +20,7 @@ from holdfast.errors import (
     SnapshotBroken,
     Unavailable,
 )
-from holdfast.sessions.machine import Status
-from holdfast.sessions.sleep import PausedAs
+from holdfast.records.machine import PausedAs, Status
 from holdfast.threads.resolve import repos
 from holdfast.threads.types import How, Repo, ThreadOptions
 from holdfast.vocabulary.turn_events import Kind

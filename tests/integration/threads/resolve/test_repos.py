@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from holdfast.errors import RepoFailed
+from holdfast.records.threads import ThreadEventRow
 from holdfast.sessions.types import ExecRequest
 from holdfast.sessions.use.processes import ProcessRequest
 from holdfast.threads.names import ThreadRef
 from holdfast.threads.resolve import repos
-from holdfast.threads.types import EventView, How, Repo, ThreadOptions
+from holdfast.threads.types import How, Repo, ThreadOptions
 from holdfast.vocabulary.turn_events import Kind
 from support.daemons.daemon import unusable_driver
 from support.threads.real_threads import REAL, RealDesk, Town, open_town
@@ -52,7 +53,7 @@ async def sh(desk: RealDesk, session_id: str, command: str) -> str:
     return done.output.decode()
 
 
-async def _events(desk: RealDesk, text: str) -> list[EventView]:
+async def _events(desk: RealDesk, text: str) -> list[ThreadEventRow]:
     turn = await desk.talk(text)
     return [event for event in await desk.events() if event.turn_id == turn.id and event.kind == Kind.TOOL_UPDATE]
 

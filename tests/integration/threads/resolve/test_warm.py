@@ -13,7 +13,7 @@ from holdfast.agents.fake.agent import FakeAgent
 from holdfast.callers.ceilings import Ceilings
 from holdfast.callers.types import ROOT
 from holdfast.errors import AgentDown, HoldfastError, TooManySessions
-from holdfast.sessions.network.policy import NetworkPolicy
+from holdfast.records.network import NetworkPolicy
 from holdfast.sessions.types import CreateRequest
 from holdfast.threads.names import ThreadRef
 from holdfast.threads.resolve.warm import POOL

@@ -19,10 +19,9 @@ from holdfast.errors import (
     Unavailable,
     WrongState,
 )
-from holdfast.store.threads.rows import MessageRow
+from holdfast.records.threads import MessageRow, MessageStatus, Mode
 from holdfast.threads.names import MAX_MESSAGE_ID, check_message_id
 from holdfast.threads.turns.steering import id_again
-from holdfast.threads.types import MessageStatus, Mode
 from holdfast.vocabulary.turn_events import Kind
 from support.house import until
 from support.threads.threads import REF, Desk, Street, text_of

@@ -3,7 +3,8 @@
 import pytest
 
 from holdfast.agents.base import Abilities
-from holdfast.threads.types import NewMessage, ThreadOptions
+from holdfast.records.threads import NewMessage
+from holdfast.threads.types import ThreadOptions
 from support.threads.threads import REF, Street
 
 pytestmark = pytest.mark.anyio

@@ -17,8 +17,8 @@ from holdfast.errors import (
     SessionGone,
     WrongState,
 )
+from holdfast.records.machine import PausedAs
 from holdfast.sessions.service import SessionService
-from holdfast.sessions.sleep import PausedAs
 from holdfast.vocabulary.turn_events import Kind
 from support.house import House, new, open_house, until
 

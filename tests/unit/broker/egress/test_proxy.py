@@ -17,8 +17,8 @@ from holdfast.broker.egress.metrics import EgressMetrics
 from holdfast.broker.egress.proxy import Deadlines, EgressProxy
 from holdfast.broker.egress.upstream import Stream, Upstream
 from holdfast.network.proxies import Proxies
-from holdfast.sessions.network.host_pattern import Address
-from holdfast.sessions.network.policy import NetworkPolicy
+from holdfast.records.host_pattern import Address
+from holdfast.records.network import NetworkPolicy
 from support.servers.forward_proxy import ForwardProxy, forward_proxy
 from support.waiting import until
 

@@ -10,8 +10,8 @@ import pytest
 from holdfast.broker.egress import upstream as upstreams
 from holdfast.broker.egress.addresses import PrivateHosts
 from holdfast.broker.egress.upstream import Refused, Unreachable, Upstream
-from holdfast.sessions.network.host_pattern import Address, normalised_host
-from holdfast.sessions.network.policy import NetworkPolicy
+from holdfast.records.host_pattern import Address, normalised_host
+from holdfast.records.network import NetworkPolicy
 
 pytestmark = pytest.mark.anyio
 LOOPBACK = PrivateHosts.parse(["127.0.0.0/8"])

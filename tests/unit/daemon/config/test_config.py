@@ -12,7 +12,7 @@ from holdfast.callers.ceilings import Ceilings
 from holdfast.daemon.config.config import Config, default_state_dir, env_name, load_config
 from holdfast.daemon.wiring.wiring import session_ceilings, session_settings
 from holdfast.errors import ConfigError
-from holdfast.sessions.network.policy import NetworkPolicy
+from holdfast.records.network import NetworkPolicy
 from holdfast.threads.resolve.warm import POOL
 
 DOC = Path(__file__).parents[4] / "docs" / "configuration.md"

@@ -10,8 +10,9 @@ from holdfast.daemon.wiring.wiring import running
 from holdfast.drivers.fake.driver import FakeDriver
 from holdfast.drivers.process import ProcessDriver
 from holdfast.errors import BadInput, ConfigError
+from holdfast.records.threads import NewMessage
 from holdfast.threads.names import ThreadRef
-from holdfast.threads.types import How, IdlePolicy, NewMessage
+from holdfast.threads.types import How, IdlePolicy
 
 pytestmark = pytest.mark.anyio
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers.base import Capabilities, ImageRoot, Limits, Network, SandboxSpec
+from holdfast.drivers.base import Capabilities, ImageRoot, SandboxSpec
 from holdfast.drivers.disk.snapshot_facts import SnapshotFacts
 from holdfast.drivers.fake.driver import FakeDriver
 from holdfast.errors import BadInput, DriverUnsupported, HoldfastError, SnapshotBroken
+from holdfast.records.limits import Limits, Network
 
 FACTS = SnapshotFacts("fake", "host", 64, writable_root=False)
 IMAGE = ImageRoot("host", Path("/nonexistent"))

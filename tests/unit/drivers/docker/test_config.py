@@ -7,11 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.drivers.base import ImageRoot, Limits, Network, SandboxSpec
+from holdfast.drivers.base import ImageRoot, SandboxSpec
 from holdfast.drivers.docker import config as docker_config
 from holdfast.drivers.docker.config import DockerHost, Places
 from holdfast.drivers.docker.skeleton import Skeleton
 from holdfast.drivers.runtime_bundle import RuntimeBundle
+from holdfast.records.limits import Limits, Network
 
 SPEC = SandboxSpec(
     session_id="ses_0123456789abcdef",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers.base import Handle, ImageRoot, Limits, Network, SandboxSpec, SandboxState
+from holdfast.drivers.base import Handle, ImageRoot, SandboxSpec, SandboxState
 from holdfast.drivers.conformance.harness import get_result, run_command
 from holdfast.drivers.fake.driver import FakeDriver, FakeWorld
 from holdfast.errors import (
@@ -20,6 +20,7 @@ from holdfast.errors import (
 )
 from holdfast.link.hub import LinkHub
 from holdfast.link.link import Link
+from holdfast.records.limits import Limits, Network
 
 pytestmark = pytest.mark.anyio
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from holdfast.callers.ceilings import NO_CEILINGS, Ceilings
-from holdfast.drivers.base import Limits
 from holdfast.errors import LimitOutOfRange
+from holdfast.records.limits import Limits
 from holdfast.sessions.create.limits import choose_limits
 from holdfast.sessions.types import CreateRequest
 from support.house import DEFAULTS

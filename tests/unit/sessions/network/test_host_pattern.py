@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.drivers.base import Network
 from holdfast.errors import BadInput
-from holdfast.sessions.network.host_pattern import DEFAULT_PORTS, HostPattern, as_address, normalised_host, split_port
-from holdfast.sessions.network.policy import MAX_PATTERNS, NetworkPolicy
+from holdfast.records.host_pattern import DEFAULT_PORTS, HostPattern, as_address, normalised_host, split_port
+from holdfast.records.limits import Network
+from holdfast.records.network import MAX_PATTERNS, NetworkPolicy
 
 LABEL = st.from_regex(r"[a-z]([a-z0-9-]{0,10}[a-z0-9])?", fullmatch=True)
 NAME = st.lists(LABEL, min_size=1, max_size=5).map(".".join)

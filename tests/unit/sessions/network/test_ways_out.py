@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from holdfast.drivers.base import Limits
 from holdfast.errors import BadInput
 from holdfast.link.link import Link
-from holdfast.sessions.network.policy import NetworkPolicy
-from holdfast.sessions.network.ways_out import NoWayOut, WaysOut
-from holdfast.sessions.spec import SessionSpec
+from holdfast.records.limits import Limits
+from holdfast.records.network import NetworkPolicy
+from holdfast.records.spec import SessionSpec
+from holdfast.sessions.ways_out import NoWayOut, WaysOut
 
 pytestmark = pytest.mark.anyio
 

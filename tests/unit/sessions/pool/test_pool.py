@@ -8,11 +8,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
-from holdfast.drivers.base import Limits
-from holdfast.sessions.network.policy import NetworkPolicy
+from holdfast.records.limits import Limits
+from holdfast.records.machine import Status
+from holdfast.records.network import NetworkPolicy
+from holdfast.records.sessions import SessionRow
+from holdfast.records.spec import SessionSpec
 from holdfast.sessions.pool.pool import Pool, Ready
-from holdfast.sessions.spec import SessionSpec
-from holdfast.store import SessionRow
 
 SPEC = SessionSpec(Limits(1.0, 64, 64, 64), NetworkPolicy.NONE, False, {}, layout="/images/a/tree")
 IMAGES = {"a": 3, "b": 1}
@@ -22,12 +23,12 @@ def a_row(session_id: str = "ses_request", image: str = "a", **changes: Any) -> 
     spec = replace(SPEC, **changes)
     return SessionRow(
         id=session_id,
-        status="creating",
+        status=Status.CREATING,
         image=image,
         owner="root",
         node="n",
         driver="fake",
-        spec=spec.to_json(),
+        spec=spec,
         cwd="/",
         ttl_seconds=1,
         created_at=0,

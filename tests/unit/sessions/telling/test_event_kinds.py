@@ -1,6 +1,6 @@
 """What is told of a session's life."""
 
-from holdfast.sessions.machine import TABLE, Event, Status
+from holdfast.records.machine import TABLE, Event, Status
 from holdfast.sessions.telling.event_kinds import TOLD, Kind
 
 

@@ -9,7 +9,7 @@ from holdfast.agents.permissions import parse
 from holdfast.broker.accounts import Account
 from holdfast.errors import BadInput, ConfigError
 from holdfast.images.layout import PATH
-from holdfast.store.threads.rows import ThreadRow
+from holdfast.records.threads import ThreadRow
 from holdfast.threads import options
 from holdfast.threads.resolve import briefs
 from holdfast.threads.resolve.briefs import Briefs

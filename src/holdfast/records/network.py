@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from holdfast.drivers.base import Network
 from holdfast.errors import BadInput
-from holdfast.sessions.network.host_pattern import HostPattern
+from holdfast.records.host_pattern import HostPattern
+from holdfast.records.limits import Network
 
 MAX_PATTERNS = 256
 MAX_PATTERN = 300

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from holdfast.errors import BadInput
 from holdfast.link.link import Link
-from holdfast.sessions.network.policy import NetworkPolicy
-from holdfast.sessions.spec import SessionSpec
+from holdfast.records.network import NetworkPolicy
+from holdfast.records.spec import SessionSpec
 
 
 class WayOut(Protocol):

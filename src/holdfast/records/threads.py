@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypedDict
 
-from holdfast.store.sessions.rows import SessionRow
+from holdfast.records.sessions import SessionRow
 
 DEFAULT_CHANNEL = "default"
 
@@ -80,7 +80,7 @@ class ThreadRow:
     session_id: str | None = None
     incarnation: int = 0
     """How many sandboxes it has had. ``<id>:<incarnation + 1>`` is a good idempotency key for making the next one."""
-    sleep_state: str = SleepState.NONE
+    sleep_state: SleepState = SleepState.NONE
     preview_url: str | None = None
     preview_token: str | None = None
     preview_expires_at: float | None = None
@@ -138,7 +138,7 @@ class ThreadChange(TypedDict, total=False):
 
     agent: str
     settings: Mapping[str, object]
-    sleep_state: str
+    sleep_state: SleepState
     preview_url: str | None
     preview_token: str | None
     preview_expires_at: float | None
@@ -173,18 +173,18 @@ class ChannelChange(TypedDict, total=False):
     title: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A message as the client sends it. ``id`` is the client's; the same one is never stored twice."""
+    """A message from a user. ``id`` is the client's own, and names it for ever: sent again, it is the same message."""
 
     id: str
     text: str
-    channel: str = DEFAULT_CHANNEL
     author: str | None = None
+    channel: str = DEFAULT_CHANNEL
     attachments: Sequence[str] = ()
-    """Ids of uploads."""
+    """Ids of files that were uploaded to this thread."""
     model: str | None = None
-    mode: str = Mode.QUEUE
+    mode: Mode = Mode.QUEUE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,14 +198,16 @@ class MessageRow:
     text: str
     attachments: Sequence[str]
     model: str | None
-    mode: str
-    status: str
+    mode: Mode
+    status: MessageStatus
     turn_id: str | None
     seq: int | None
     """The number of its ``message.create`` event, once it is in a turn."""
     hash: str
     at: float
     updated_at: float
+    after: int | None = None
+    """All events that tell of it have greater numbers; None where that is not known. In no column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +229,7 @@ class TurnRow:
     prompt: str
     attachments: Sequence[str]
     model: str | None
-    state: str
+    state: TurnState
     accepted: bool
     agent_session_id: str | None
     cursor: str
@@ -300,7 +302,7 @@ class ThreadFileRow:
 
     id: str
     thread_id: str
-    kind: str
+    kind: FileKind
     name: str
     size: int
     sha256: str

@@ -55,6 +55,12 @@ class Reason(StrEnum):
     CREATE_FAILED = "create_failed"
 
 
+class PausedAs(StrEnum):
+    FROZEN = "frozen"
+    MEMORY = "memory"
+    FILES = "files"
+
+
 LIVE = frozenset(Status) - {Status.DESTROYED}
 """Statuses that count against ``max_sessions`` and may own a sandbox."""
 
