@@ -252,7 +252,7 @@ class TurnRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadEventRow:
-    """One event, numbered per thread from 1 without holes. ``kind`` and ``data`` as in ``protocol.turn_events``."""
+    """One event, numbered per thread from 1 without holes. ``kind`` and ``data`` as in ``vocabulary.turn_events``."""
 
     thread_id: str
     seq: int

@@ -1,6 +1,6 @@
 """Leases on threads: who may work on one, who takes over from the dead, and who is idle enough to be put to sleep.
 
-A lease lasts ``ttl`` seconds from now by the one clock (see ``thread_rows``); no daemon's own clock comes into it.
+A lease lasts ``ttl`` seconds from now by the one clock (see ``records.threads``); no daemon's own clock comes into it.
 """
 
 from collections.abc import Collection

@@ -308,7 +308,7 @@ class ThreadStore:
     async def start_over(self, lease: Lease, channel: str, *, events: Sequence[TurnEvent] = ()) -> ThreadRow:
         """The channel has no agent session any more, and its next one is told nothing of what came before ``events``.
 
-        The boundary is kept in the thread's settings, as ``thread_rows.fresh_after`` reads it.
+        The boundary is kept in the thread's settings, as ``records.threads.fresh_after`` reads it.
         """
 
         def work(connection: sa.Connection) -> ThreadRow:
