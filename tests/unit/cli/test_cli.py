@@ -59,7 +59,7 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_no_verb_has_an_option_twice() -> None:
     """Click warns of it on the user's screen, and one of the two is not heard."""
-    looked = [(click.Context(cli_group), cli_group)]
+    looked: list[tuple[click.Context, click.Command]] = [(click.Context(cli_group), cli_group)]
     for context, command in looked:
         options = [name for param in command.get_params(context) for name in (*param.opts, *param.secondary_opts)]
         assert len(options) == len(set(options)), (context.command_path, options)
