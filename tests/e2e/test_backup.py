@@ -27,12 +27,24 @@ def daemon() -> Iterator[DaemonProcess]:
         yield process
 
 
-def holdfast(daemon: DaemonProcess, *args: str) -> subprocess.CompletedProcess[str]:
+def holdfast(daemon: DaemonProcess, *args: str, key: str | None = None) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-    env |= {"HOLDFAST_URL": daemon.url or "http://127.0.0.1:1", "HOLDFAST_API_KEY": daemon.key}
+    env |= {"HOLDFAST_URL": daemon.url or "http://127.0.0.1:1", "HOLDFAST_API_KEY": key or daemon.key}
     command = [sys.executable, "-c", "from holdfast.cli.main import main; main()", *args]
     config = ["--config", str(daemon.state_dir / "holdfast.yaml")]
     return subprocess.run([*command, *config], env=env, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_key_that_does_not_see_all_sessions_makes_no_backup(daemon: DaemonProcess, tmp_path: Path) -> None:
+    """It would hold the rows of all sessions, the files of its own, and be called complete."""
+    with Api(daemon) as api, SyncClient(daemon.url, daemon.key) as client:
+        session_id = str(api.create()["id"])
+        key = client.keys.add("ada", scope="use").key
+        refused = holdfast(daemon, "backup", str(tmp_path / "backup"), key=key)
+        assert (refused.returncode, "needs a key with scope admin" in refused.stderr) == (1, True), refused
+        assert list(tmp_path.iterdir()) == []
+        client.keys.remove("ada")
+        api.destroy(session_id)
 
 
 def test_everything_is_there_again_under_the_same_ids(daemon: DaemonProcess, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ Only light imports at the top: this file is loaded for ``--help`` too.
 import json
 import shlex
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from holdfast.errors import HoldfastError
     from holdfast.sdk import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -152,6 +153,12 @@ def report(code: str, message: str, *, as_json: bool, request_id: str | None = N
     else:
         shown = f" (request id {request_id})" if request_id else ""
         click.echo(f"holdfast: {harmless(message)}{shown}", err=True)
+
+
+def report_all(failed: "Iterable[HoldfastError]") -> None:
+    """Of a verb that does the same to several things: each error by itself."""
+    for error in failed:
+        report(error.code, error.message, as_json=wants_json(), request_id=getattr(error, "request_id", None))
 
 
 def pairs(values: Sequence[str], option: str) -> dict[str, str]:

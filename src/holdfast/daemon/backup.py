@@ -114,6 +114,7 @@ class Backup:
         return self._state / "snapshots" if shared is None else shared / self._manifest.node
 
     async def make(self) -> Manifest:
+        await self._client.keys.list()  # for admins only: another key would miss the sessions of others
         await asyncio.to_thread(self._begin)
         for session in await self._client.list_sessions():
             await self._keep_session(session.id)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.daemons.daemon import DaemonProcess
+from support.waiting import wait_for
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 KEY = "cli:names.1"
@@ -72,6 +73,16 @@ def test_a_thread_is_not_destroyed_by_the_way(cli: Cli, thread_session: str) -> 
     assert ok(cli("exec", thread_session, "--", "echo here")) == "here"
 
 
+def test_a_thread_that_is_not_there_is_not_said_to_be_deleted(cli: Cli) -> None:
+    ok(cli("thread", "resolve", "cli:gone.1", "--agent", "scripted"))
+    done = cli("thread", "rm", "cli:typo", "no key", "cli:gone.1")
+    assert (done.returncode, done.stdout) == (1, "cli:gone.1\n")
+    assert "there is no thread cli:typo" in done.stderr and "key: 1 to 512" in done.stderr
+    again = cli("--json", "thread", "rm", "cli:gone.1")
+    assert (again.returncode, json.loads(again.stdout)) == (1, {"deleted": []})
+    assert json.loads(again.stderr)["error"]["code"] == "thread_not_found"
+
+
 def test_an_id_may_be_shortened_from_both_ends(cli: Cli, thread_session: str) -> None:
     one, two = ok(cli("new")), ok(cli("new"))
     assert ok(cli("exec", one[-6:], "--", "echo $HOSTNAME; true")) == one[-12:]
@@ -97,7 +108,12 @@ def test_background_processes(cli: Cli, daemon: DaemonProcess) -> None:
     shown = cli("logs", session, process[:8])
     assert (shown.stdout, shown.stderr) == ("/tmp\n", "oops\n")
     assert "ended (143)" in ok(cli("ps", session))
-    assert cli("kill", session, "nothing").returncode == 1
+    other = ok(cli("exec", "-d", session, "--", "sleep", "600"))
+    mixed = cli("kill", "-s", "9", session, "nothing", other)
+    assert (mixed.returncode, mixed.stdout.strip()) == (1, other), "one that is not there does not spare the others"
+    assert "there is no process nothing" in mixed.stderr
+    wait_for(lambda: "ended (137)" in ok(cli("ps", session)), "it is killed")
+    assert "there is no SIGFOO" in cli("kill", "-s", "foo", session, other).stderr
     ok(cli("rm", session))
 
 

@@ -13,11 +13,13 @@ from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from types import ModuleType
 
+import click
 import pytest
 
 from fakes.api_server import RunningApi, running_api
 from holdfast.cli import common
 from holdfast.cli.main import VERBS, run
+from holdfast.cli.main import cli as cli_group
 from holdfast.cli.sessions import ls
 from holdfast.drivers.base import Check
 from holdfast.errors import ConfigError, RuntimeUnavailable
@@ -53,6 +55,18 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
         return Ran(code, seen.out, seen.err)
 
     return go
+
+
+def test_no_verb_has_an_option_twice() -> None:
+    """Click warns of it on the user's screen, and one of the two is not heard."""
+    looked: list[tuple[click.Context, click.Command]] = [(click.Context(cli_group), cli_group)]
+    for context, command in looked:
+        options = [name for param in command.get_params(context) for name in (*param.opts, *param.secondary_opts)]
+        assert len(options) == len(set(options)), (context.command_path, options)
+        if isinstance(command, click.Group):
+            verbs = [command.get_command(context, name) for name in command.list_commands(context)]
+            looked += [(click.Context(verb, context, verb.name), verb) for verb in verbs if verb is not None]
+    assert len(looked) > 40
 
 
 def test_help_is_fast_and_names_every_verb() -> None:

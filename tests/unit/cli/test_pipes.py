@@ -60,6 +60,17 @@ def test_a_command_whose_output_nobody_reads_is_ended(api: RunningApi) -> None:
     assert run(api, "exec", one, "--", "echo hi") == (BROKEN_PIPE, b"")
 
 
+def test_a_full_disk_is_told_in_one_line_and_ends_the_command(api: RunningApi) -> None:
+    """Where the output cannot be written: a traceback of generators that were left open told nobody anything."""
+    account = ["--url", api.url, "--key", api.key]
+    program = [sys.executable, "-c", PROGRAM, *account]
+    one = subprocess.run([*program, "new"], capture_output=True, text=True).stdout.strip()
+    for words in (("ls",), ("version",), ("exec", one, "--", "echo hi")):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([*program, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        assert (done.returncode, done.stderr) == (1, "holdfast: [Errno 28] No space left on device\n"), words
+
+
 def test_closed_streams_are_no_traceback(api: RunningApi) -> None:
     status, said = run(api, "ls", close=(0, 1))
     assert (status, said) in ((0, b""), (0, b"no sessions; `holdfast new` makes one\n"))

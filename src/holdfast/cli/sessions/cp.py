@@ -82,7 +82,9 @@ def command(source: str, target: str) -> None:
     """
     src, dst = Place.of(source), Place.of(target)
     if src.session is None and dst.session is None:
-        raise click.UsageError("one of the two must be in a session, written ID:/path")
+        raise click.UsageError(
+            "one of the two must be in a session, written ID:/path or KEY:/path, with the whole path from / on"
+        )
     if dst.is_standard and wants_json():
         raise click.UsageError("--json and - would both write to standard output")
     path, size = ask(lambda client: copy(client, src, dst))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import ask, connection, report, show_json, wants_json
+from holdfast.cli.common import ask, connection, report_all, show_json, wants_json
 from holdfast.cli.lookup import find_session, thread_keys
 from holdfast.errors import HoldfastError
 
@@ -34,8 +34,7 @@ def command(sessions: tuple[str, ...], everything: bool, yes: bool) -> int:
     else:
         for one in done:
             click.echo(one)
-    for error in failed:
-        report(error.code, error.message, as_json=wants_json(), request_id=getattr(error, "request_id", None))
+    report_all(failed)
     return 1 if failed else 0
 
 

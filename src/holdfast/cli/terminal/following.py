@@ -12,12 +12,12 @@ from holdfast.sdk import Chunk, ExecEnd, ExecStream, Process, ProcessInfo
 
 
 async def show(stream: ExecStream) -> ExecEnd:
-    """Follow it to its end. If nobody reads it any more (``| head``), it is ended."""
+    """Follow it to its end. If nobody reads it any more (``| head``), or our disk is full, it is ended."""
     try:
         with _Interrupt(stream.cancel, lambda: stream.exec_id is not None):
             async for chunk in stream:
                 _put(chunk)
-    except BrokenPipeError:
+    except OSError:  # what it writes goes nowhere
         await stream.aclose()
         with suppress(HoldfastError):
             await stream.cancel()
@@ -32,7 +32,7 @@ async def show_process(process: Process) -> ProcessInfo:
             async with aclosing(process.follow()) as chunks:
                 async for chunk in chunks:
                     _put(chunk)
-    except BrokenPipeError:
+    except OSError:
         with suppress(HoldfastError):
             await process.signal("TERM")
         raise

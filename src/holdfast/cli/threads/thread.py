@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.common import ask, connection, harmless, plain, show_json, show_table, wants_json
+from holdfast.cli.common import ask, connection, harmless, plain, report_all, show_json, show_table, wants_json
 from holdfast.cli.sessions.ls import span
 from holdfast.cli.threads.options import thread_options, wishes
+from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.sdk import Client, Line, ThreadEvent, ThreadInfo
@@ -184,16 +185,30 @@ def pause(thread_key: str, hibernate: bool, owner: str | None) -> None:
 @click.argument("keys", metavar="KEY...", nargs=-1, required=True)
 @OWNER
 @connection
-def rm(keys: tuple[str, ...], owner: str | None) -> None:
-    """Delete threads with their sandboxes, transcripts and files."""
-
-    async def run(client: "Client") -> None:
-        for key in keys:
-            await client.thread(key, owner=owner).delete()
-
-    ask(run)
+def rm(keys: tuple[str, ...], owner: str | None) -> int:
+    """Delete threads with their sandboxes, transcripts and files, and print their keys."""
+    done, failed = ask(lambda client: _delete(client, keys, owner))
     if wants_json():
-        show_json({"deleted": list(keys)})
+        show_json({"deleted": done})
     else:
-        for key in keys:
+        for key in done:
             click.echo(key)
+    report_all(failed)
+    return 1 if failed else 0
+
+
+async def _delete(client: "Client", keys: tuple[str, ...], owner: str | None) -> tuple[list[str], list[HoldfastError]]:
+    """One that fails does not spare the others. The API takes a thread that is not there for deleted; who types a key
+    wants to hear of it."""
+    done: list[str] = []
+    failed: list[HoldfastError] = []
+    for key in keys:
+        try:
+            thread = client.thread(key, owner=owner)
+            await thread.info()
+            await thread.delete()
+        except HoldfastError as error:
+            failed.append(error)
+        else:
+            done.append(key)
+    return done, failed

@@ -28,6 +28,7 @@ _PROBE = "27182818"
 
 _END = r"""__hf=$? __hf_x=
 case $- in *x*) __hf_x=x; \builtin set +x;; esac
+__hf_err=$(\builtin trap -p ERR)
 """
 
 # Under ``set -e`` bash takes the command's streams away before it runs the trap: what the user's part of it writes
@@ -37,6 +38,7 @@ case $- in *x*) __hf_x=x; \builtin set +x;; esac
 # to functions which have not returned, and those of this command's own environment, hide others that go on living. They
 # are found by setting each name where all see it: who does not see the change, or sees a variable after it was unset,
 # has looked at another one. To unset that from within one more function uncovers what is behind it, layer by layer.
+# An ERR trap is not seen from within a function, nor from a file that is sourced before ``&&``, so ``end`` has asked.
 _TELL = r"""if [[ -p /dev/fd/0 && /dev/fd/1 -ef /dev/null && -p ${__hf_at-}/out ]]; then
 \exec </dev/null 1<>"$__hf_at/out" 2<>"$__hf_at/err"
 fi
@@ -60,7 +62,8 @@ done)"
 __hf_before="${__hf_hiding[*]}"
 \builtin unset -v "${__hf_hiding[@]}"
 done
-\builtin unset -v __hf_at __hf_x __hf_before __hf_round __hf_names __hf_name __hf_hiding
+\builtin set -- "$__hf_err"
+\builtin unset -v __hf_at __hf_x __hf_err __hf_before __hf_round __hf_names __hf_name __hf_hiding
 \builtin printf 'end\0%s\0' "$PWD"
 DUMP
 }; __hf_tell ) </dev/null >|DIRECTORY/last 2>/dev/null || __hf=$__hf
@@ -88,6 +91,9 @@ case $2 in *x*) \builtin set -x;; esac
 """
 
 
+_DUMP = DUMP.replace(r"\builtin trap -p", r"""\builtin printf '%s\n' "${1-}"; \builtin trap -p""")
+
+
 def call(directory: str) -> str:
     """What stands in the trap; without quotes.
 
@@ -111,7 +117,7 @@ def write(directory: str) -> None:
     """The files that the trap and the rest consist of. A shell without them is as good, but its end is silent."""
     texts = {
         "end": _END,
-        "tell": _TELL.replace("DIRECTORY", directory).replace("PROBE", _PROBE).replace("DUMP", DUMP),
+        "tell": _TELL.replace("DIRECTORY", directory).replace("PROBE", _PROBE).replace("DUMP", _DUMP),
         "keep": _KEEP.replace("CALL", call(directory)),
         "trap": _TRAP.replace("DIRECTORY", directory),
     }

@@ -50,7 +50,7 @@ def find(
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise BadInput(f"{url!r} is not a URL of a daemon; it looks like {DEFAULT_URL}")
-    is_here = _is_loopback(parts.hostname)
+    is_here = is_loopback(parts.hostname)
     if settings.state_dir is not None and not given_url and not is_here:
         given_key = api_key  # a file in the directory one happens to be in must not send the variable's key elsewhere
     key = given_key
@@ -126,7 +126,7 @@ def _read(path: Path) -> str | None:
         return None
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

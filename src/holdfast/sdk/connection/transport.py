@@ -17,7 +17,7 @@ import aiohttp
 from yarl import URL
 
 from holdfast.errors import HoldfastError, Unavailable, UpgradeRequired, by_code
-from holdfast.sdk.connection.discovery import Endpoint
+from holdfast.sdk.connection.discovery import Endpoint, is_loopback
 from holdfast.sdk.connection.strangers import error_of
 
 CONNECT_SECONDS = 5.0
@@ -222,6 +222,9 @@ class Transport:
             return _Failed(Unavailable(wrong), Repeat.NEVER)
         if isinstance(exc, aiohttp.ConnectionTimeoutError):
             return _Failed(self._no_answer(exc), Repeat.NEVER)
+        if isinstance(exc, aiohttp.ClientConnectorDNSError):
+            unknown = Unavailable(f"{self.url}: no machine of the name {exc.host} is known here; is it spelled right?")
+            return _Failed(unknown, Repeat.ALWAYS)
         if isinstance(exc, aiohttp.ClientConnectorError):  # nothing was sent
             return _Failed(self._no_answer(exc.os_error), Repeat.ALWAYS)
         if isinstance(exc, TimeoutError):
@@ -231,7 +234,9 @@ class Transport:
         return _Failed(broken, Repeat.IF_SAFE)
 
     def _no_answer(self, exc: Exception) -> Unavailable:
-        return Unavailable(f"no daemon answers at {self.url} ({_say(exc)}); start one with `holdfast up`")
+        here = is_loopback(URL(self.url).host or "")
+        remedy = "start one with `holdfast up`" if here else "is one running there, and does it listen on that address?"
+        return Unavailable(f"no daemon answers at {self.url} ({_say(exc)}); {remedy}")
 
 
 class Repeat(Enum):

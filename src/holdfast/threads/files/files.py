@@ -253,8 +253,8 @@ class ThreadFileService:
         async for entry in self._displayed(session_id):
             name = str(PurePosixPath(entry.path).relative_to(DISPLAY))
             before = newest.get(name)
-            if before is not None and (_same(entry, before) or self._seen.get((session_id, name)) == entry):
-                continue
+            if self._seen.get((session_id, name)) == entry or (before is not None and _same(entry, before)):
+                continue  # also one that had to make room since: it would push out newer ones, turn after turn
             if len(into.kept) >= MAX_ARTIFACTS or len(into.trouble) >= _MOST_TROUBLE:
                 into.trouble.append(TooLarge(f"{name} and what comes after it: too many for one turn"))
                 return

@@ -76,3 +76,25 @@ async def test_what_is_pruned_is_told_to_who_follows_from_the_beginning(street: 
         pruned = (await desk.threads.events(REF, after=0, limit=1)).pruned
         first = await desk.wait_for(Kind.FINALIZE)
     assert first.seq > pruned > 0
+
+
+async def test_artifacts_of_all_turns_have_a_bound_and_come_once(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that had to go are still in the sandbox; they are not brought out again after each turn."""
+    monkeypatch.setattr("holdfast.threads.files.files._SKEW_SECONDS", -3600.0)  # as if each was written long ago
+    display = "/workspace/output/display"
+    async with street.daemon(replace(STEADY, files_count=3)) as desk:
+        told = [
+            [file.name for file in (await desk.talk(f"write {display}/{name} {name}", f"m-{name}")).artifacts]
+            for name in "abcdef"
+        ]
+        quiet = await desk.talk("say nothing new", "m-quiet")
+        names = sorted(file.name for file in await desk.threads.files(REF))
+        changed = await desk.talk(f"write {display}/a again", "m-again")
+        on_disk = list((street.root / "files").glob("*/fil_*"))
+    assert told == [["a"], ["b"], ["c"], ["d"], ["e"], ["f"]]
+    assert quiet.artifacts == []
+    assert names == ["d", "e", "f"]
+    assert [file.name for file in changed.artifacts] == ["a"]
+    assert len(on_disk) == 3

@@ -153,6 +153,19 @@ async def test_nobody_there() -> None:
             await client.list_sessions()
 
 
+async def test_nobody_there_on_another_machine() -> None:
+    """Who has set HOLDFAST_URL is not helped by a daemon here."""
+    async with Client("http://nowhere.invalid", "key", retries=0) as client:
+        with pytest.raises(errors.Unavailable, match="machine of the name nowhere") as told:
+            await client.list_sessions()
+        assert "None" not in told.value.message
+    with socket.create_server(("0.0.0.0", 0)) as taken:  # only to have a port that is free
+        port = taken.getsockname()[1]
+    async with Client(f"http://0.0.0.0:{port}", "key", retries=0) as client:
+        with pytest.raises(errors.Unavailable, match="is one running there"):
+            await client.list_sessions()
+
+
 async def test_retries_end() -> None:
     calls = 0
 
