@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import ask, connection, show_json, wants_json
+from holdfast.cli.common import ask, config_file, connection, show_json, wants_json
 
 if TYPE_CHECKING:
     from holdfast.daemon.backup import Manifest
@@ -15,11 +15,10 @@ if TYPE_CHECKING:
 
 @click.command("backup")
 @click.argument("to", type=click.Path(path_type=Path))
-@click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A holdfast.yaml.")
 @connection
-def command(to: Path, config: Path | None) -> None:
+def command(to: Path) -> None:
     """Write all sessions, rows, snapshots, files and keys to the new directory TO. The daemon runs, on this machine."""
-    loaded = import_module("holdfast.daemon.config.config").load_config(config)
+    loaded = import_module("holdfast.daemon.config.config").load_config(config_file())
     make = import_module("holdfast.daemon.backup").make
 
     async def run(client: "Client") -> "Manifest":

@@ -5,18 +5,17 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.common import output, show_json, wants_json
+from holdfast.cli.common import config_file, configured, show_json, wants_json
 
 
 @click.command("restore")
 @click.argument("source", metavar="FROM", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A holdfast.yaml.")
-@output
-def command(source: Path, config: Path | None) -> None:
+@configured
+def command(source: Path) -> None:
     """Fill the empty state directory from what `holdfast backup` wrote to FROM. Then start the daemon."""
     import asyncio  # here, so that --help stays fast
 
-    loaded = import_module("holdfast.daemon.config.config").load_config(config)
+    loaded = import_module("holdfast.daemon.config.config").load_config(config_file())
     manifest = asyncio.run(import_module("holdfast.daemon.restore").restore(loaded, source.absolute()))
     if wants_json():
         show_json({"state_dir": str(loaded.state_dir), "sessions": sorted(manifest.sessions)})
