@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +49,9 @@ HOLDFAST = """#!/bin/sh
 case " $* " in *" --no-follow "*) ;; " events "*)
     timeout -s INT 3 {holdfast} "$@"
     [ $? = 124 ] && exit 0 ;;
+" forward "*)
+    timeout -s INT 3 {holdfast} "$@"
+    [ $? = 124 ] && exit 0 ;;
 esac
 exec {holdfast} "$@"
 """
@@ -66,19 +70,44 @@ holdfast rm $(holdfast new --workspace notes) >/dev/null
 """
 
 PYTHON = """
-import sys, traceback
-from holdfast.sdk import SyncClient
+import ast, asyncio, inspect, signal, sys, traceback
+from holdfast.sdk import Client, SyncClient
 
-def run(line, code, scope):
+class Enough(BaseException):  # what has no end was followed for a moment
+    pass
+
+def enough(*_):
+    raise Enough
+
+signal.signal(signal.SIGALRM, enough)
+
+async def apart(code, scope):  # a part of an async function: `client` and `session` are those of `Client`
+    async with Client() as client:
+        there = await client.get_session(scope["session"].id)
+        await eval(code, scope | {"client": client, "session": there})
+
+def run(line, text, scope, seconds):
+    signal.alarm(seconds)
     try:
-        exec(compile(code, "block", "exec"), scope)
+        code = compile(text, "block", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        if code.co_flags & inspect.CO_COROUTINE:
+            asyncio.run(apart(code, scope))
+        else:
+            exec(code, scope)
+        signal.alarm(0)
+    except Enough:
+        pass
     except BaseException:
+        signal.alarm(0)
         traceback.print_exc()
         print(f"@@ line {line}", file=sys.stderr)
 
 client = SyncClient()
-scope = {"__name__": "block", "client": client, "session": client.create_session()}
+scope = {"__name__": "block", "client": client, "session": client.create_session(), "slack_event_id": "Ev1"}
 """
+
+_ENDLESS = re.compile(r"client\.events\(|\.watch\(|terminal\.read\(\)|serve_forever")
+"""What a reader ends with Ctrl-C: it is followed for a moment."""
 
 
 _ON_THE_MACHINE = re.compile(
@@ -109,6 +138,10 @@ class Reader:
     def _files(self, folder: Path) -> None:
         for name in ("notes.txt", "report.csv", "a.csv", "big.bin", "app.py"):
             (folder / name).write_text("1,2\n")
+        (folder / "image" / "bin").mkdir(parents=True)
+        (folder / "image" / "bin" / "sh").write_text("nothing is needed in an image\n")
+        with tarfile.open(folder / "tiny.tar", "w") as tar:
+            tar.add(folder / "image", ".")
         (folder / ".venv" / "bin").mkdir(parents=True)
         (folder / ".venv" / "bin" / "activate").touch()
         for name in ("project", "src", "docs"):
@@ -119,6 +152,8 @@ class Reader:
         """What went wrong, one line for each command that failed."""
         parts = [SHELL]
         for one in found:
+            if "key rm ada" in one.text and "key add ada " not in one.text:
+                parts.append("holdfast key add ada --scope use >/dev/null\n")  # the first example has removed it
             parts.append(f"HERE={one.line}\n{self._as_here(one.text)}\n")
             if "DELETE" in one.text or "holdfast rm" in one.text:
                 parts.append("a_session\n")
@@ -126,8 +161,12 @@ class Reader:
         return self._failures(["bash", "-c", "".join(parts)])
 
     def python(self, found: list[Block]) -> list[str]:
-        parts = [PYTHON, *(f"run({one.line}, {self._as_here(one.text)!r}, scope)\n" for one in found)]
+        parts = [PYTHON, *(self._python_call(one) for one in found)]
         return self._failures([sys.executable, "-c", "".join(parts)])
+
+    def _python_call(self, one: Block) -> str:
+        seconds = 5 if _ENDLESS.search(one.text) else SECONDS
+        return f"run({one.line}, {self._as_here(one.text)!r}, scope, {seconds})\n"
 
     def _as_here(self, text: str) -> str:
         for there, here in self._replaced.items():

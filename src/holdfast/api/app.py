@@ -51,6 +51,7 @@ from holdfast.api.threads import events as thread_events
 from holdfast.api.threads import files as thread_files
 from holdfast.api.threads import routes as thread_routes
 from holdfast.api.threads import usage
+from holdfast.api.wire import websockets
 from holdfast.sessions.use.ports import Ports
 from holdfast.sessions.use.processes import Processes
 from holdfast.threads.service import ThreadService
@@ -98,6 +99,7 @@ def create_app(
         ],
     )
     failures.install(app)
+    websockets.install(app)
     app.include_router(session_routes.router(service, settings))
     app.include_router(exec_routes.router(service))
     app.include_router(file_routes.router(service))

@@ -16,6 +16,7 @@ from holdfast.daemon.config.config import Config
 from holdfast.daemon.root_key import make_state_dir
 from holdfast.drivers.disk.file_copy import no_room
 from holdfast.drivers.disk.tree_copy import copy_tree
+from holdfast.drivers.linux import cgroups
 from holdfast.errors import ConfigError, Conflict, DiskFull, Unavailable
 from holdfast.records.copies import SnapshotRow, SnapshotStatus
 from holdfast.records.machine import LIVE, Reason, Status
@@ -86,6 +87,17 @@ def _check_place(state: Path, database: Path | None, manifest: Manifest, driver:
         raise ConfigError(f"the backup's database is {manifest.database}; set database_url to one of that kind")
     if manifest.driver != driver:
         raise ConfigError(f"the backup is of driver {manifest.driver}; set driver to that")
+    _check_machine(manifest)
+
+
+def _check_machine(manifest: Manifest) -> None:
+    """Sandboxes of one id share what the machine knows them by, their cgroup above all: the end of one ends both."""
+    for session_id in manifest.sessions:
+        if found := next(cgroups.of(session_id), None):
+            raise Conflict(
+                f"session {session_id} of the backup still runs on this machine ({found}), and two of one id would end "
+                "each other; restore on another machine, or destroy its sessions here first"
+            )
 
 
 def _copy_private(source: Path, target: Path) -> None:

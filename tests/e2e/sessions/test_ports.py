@@ -167,3 +167,16 @@ def test_the_same_without_async(daemon: DaemonProcess) -> None:
         wait_for(lambda: [one.port for one in session.ports.list()] == [3000], "the server listens")
         with session.ports.forward(3000) as there:
             assert httpx2.get(f"http://{there.host}:{there.port}/page", trust_env=False).text == "sync"
+
+
+@pytest.mark.parametrize("path", ["/terminal?rows=0", "/terminal?offset=-1"])
+async def test_a_wrong_query_is_told_in_words(daemon: DaemonProcess, session: Session, path: str) -> None:
+    """And not as a refused handshake, which looks as if a proxy had sent it."""
+    url = f"{daemon.url}/v1/sessions/{session.id}{path}"
+    async with (
+        aiohttp.ClientSession(headers={"Authorization": f"Bearer {daemon.key}"}) as http,
+        http.ws_connect(url) as socket,
+    ):
+        told = await socket.receive_json()
+    assert told["error"]["code"] == "bad_input"
+    assert told["error"]["request_id"]

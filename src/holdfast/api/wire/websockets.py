@@ -4,11 +4,13 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 
+from fastapi import FastAPI
+from fastapi.exceptions import WebSocketRequestValidationError
 from starlette.requests import ClientDisconnect
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from holdfast.api.edge.failures import REQUEST_ID
-from holdfast.errors import HoldfastError
+from holdfast.api.edge.failures import REQUEST_ID, in_words
+from holdfast.errors import BadInput, HoldfastError
 
 NORMAL, PROBLEM = 1000, 1011
 
@@ -33,3 +35,13 @@ async def accepted(socket: WebSocket) -> AsyncIterator[None]:
     if WebSocketState.DISCONNECTED not in (socket.client_state, socket.application_state):
         with contextlib.suppress(RuntimeError, WebSocketDisconnect):
             await socket.close(code)
+
+
+def install(app: FastAPI) -> None:
+    """A wrong query is told as any failure is. The framework would refuse the handshake with 403 and no word."""
+    app.add_exception_handler(WebSocketRequestValidationError, _on_invalid)  # type: ignore[arg-type]  # of requests
+
+
+async def _on_invalid(socket: WebSocket, exc: WebSocketRequestValidationError) -> None:
+    async with accepted(socket):
+        raise BadInput(in_words(exc.errors()))

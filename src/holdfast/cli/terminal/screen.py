@@ -15,6 +15,7 @@ from holdfast.errors import Unavailable
 from holdfast.sdk import Session, Terminal
 
 DETACH = b"\x1d"  # Ctrl-], as telnet has it
+COLUMNS, ROWS = 80, 24
 RETRY_SECONDS = 0.5
 PATIENCE_SECONDS = 60.0
 
@@ -50,7 +51,7 @@ class Screen:
 
     async def _attach(self) -> int | None:
         """Until the program ends (its exit code) or the user leaves (None)."""
-        columns, rows = os.get_terminal_size(sys.stdout.fileno())  # and not what the environment says
+        columns, rows = size_here()
         wish = {"cwd": self._cwd, "process_id": self._process_id}
         async with self._session.terminal(self._cmd, rows=rows, columns=columns, offset=self._offset, **wish) as there:
             self._process_id = there.process_id
@@ -113,6 +114,12 @@ def _raw_mode() -> Iterator[None]:
         termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
 
+def size_here() -> tuple[int, int]:
+    """Columns and rows of this terminal, and not what the environment says. One that does not know says 0."""
+    columns, rows = os.get_terminal_size(sys.stdout.fileno())
+    return columns or COLUMNS, rows or ROWS
+
+
 @contextlib.contextmanager
 def _resized(there: Terminal) -> Iterator[None]:
     """Tell the program whenever this window changes its size."""
@@ -120,7 +127,7 @@ def _resized(there: Terminal) -> Iterator[None]:
     telling: set[asyncio.Future[None]] = set()
 
     def changed() -> None:
-        columns, rows = os.get_terminal_size(sys.stdout.fileno())
+        columns, rows = size_here()
         task = asyncio.ensure_future(there.resize(rows, columns))
         telling.add(task)
         task.add_done_callback(telling.discard)

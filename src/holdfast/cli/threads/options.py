@@ -50,7 +50,7 @@ OPTIONS: Sequence[tuple[tuple[str, ...], dict[str, Any]]] = (
         {**_MANY, "metavar": "WHAT=TIME", "help": "pause, hibernate or destroy after 90, 30m, 3h, 7d; or never."},
     ),
     (("--persona",), {**_MANY, "metavar": "NAME", "help": "A file in the daemon's persona_dir; may be repeated."}),
-    (("--system-prompt",), {"metavar": "TEXT|@FILE", "help": "What the agent is told before all else."}),
+    (("--system-prompt",), {"metavar": "TEXT|@FILE", "help": "What the agent is told after all else."}),
     (
         ("--fallback-model",),
         {**_MANY, "metavar": "ID", "help": "To go on with where the model cannot answer; may be repeated."},
