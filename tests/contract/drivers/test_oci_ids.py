@@ -7,7 +7,9 @@ import json
 import os
 import resource
 import shutil
+import socket
 import subprocess
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from unittest import SkipTest
@@ -16,6 +18,7 @@ import pytest
 
 from holdfast.drivers.conformance.harness import Sandbox, new_spec, open_hub, sandbox, sandboxes, start
 from holdfast.drivers.linux.ids import ID_BASE, ID_COUNT
+from holdfast.drivers.linux.withheld import OF_THIS_HOST
 from holdfast.drivers.oci.id_ranges import IdRanges
 from holdfast.errors import RuntimeUnavailable
 from holdfast.images.store import ImageStore
@@ -159,6 +162,21 @@ async def test_the_hosts_own_directories_are_mounted_nowhere(harness: OciHarness
 
 def mounted() -> set[str]:
     return {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
+
+
+async def test_a_socket_that_came_later_is_masked_at_the_next_start(harness: OciHarness) -> None:
+    with tempfile.TemporaryDirectory(prefix="holdfast-test-", dir="/usr/local/share") as place:
+        Path(place).chmod(0o755)
+        async with sandbox(harness) as box:
+            await box.driver.stop(box.handle)
+            with socket.socket(socket.AF_UNIX) as door:
+                door.bind(f"{place}/door")
+                OF_THIS_HOST.forget()
+                await box.driver.start(box.handle)
+                await box.link.wait_connected(30)
+                seen = await box.run(f"test -e {place}/door && echo there; test -S {place}/door && echo open")
+                assert seen.stdout == "there\n"
+    OF_THIS_HOST.forget()
 
 
 async def test_queues_are_gone_with_the_processes(harness: OciHarness) -> None:

@@ -79,6 +79,7 @@ class OciDriver(OciObserver):
         return (await examine(self._wanted)).checks
 
     async def prepare(self) -> None:
+        withheld.OF_THIS_HOST.begin(Path("/usr"))  # before all else: no sandbox is made without its result
         machine = await examine(self._wanted)
         failed = [check for check in machine.checks if check.fatal and not check.ok]
         if failed:
@@ -88,7 +89,6 @@ class OciDriver(OciObserver):
         for directory in (self._home.parent, self._home, self._runtime_root):
             directory.mkdir(exist_ok=True)
             directory.chmod(0o711)  # sandboxes run under other ids and must be able to pass through
-        withheld.OF_THIS_HOST.begin(Path("/usr"))
         bundle = await asyncio.to_thread(runtime_bundle.build, self._bundles)
         if not machine.rootless:
             await asyncio.to_thread(self._prepare_stages)
@@ -360,6 +360,7 @@ class OciDriver(OciObserver):
                 if await asyncio.to_thread(image.exists):
                     await self._start_from(image, handle, directory)
                     return True
+                await asyncio.to_thread(SandboxHome(directory, self._ready()[1]).mask_again)
                 if await asyncio.to_thread(_has_network, directory):
                     await self._start_with_network(handle, directory)
                 else:
