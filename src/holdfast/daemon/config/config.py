@@ -34,6 +34,7 @@ from holdfast.broker.egress.addresses import PrivateHosts
 from holdfast.daemon.config.docker import LocalSocket
 from holdfast.daemon.config.found_file import check_found
 from holdfast.daemon.config.git import GitCredentials
+from holdfast.daemon.config.ids import IdRange
 from holdfast.daemon.config.models import (
     KeyLimits,
     ModelLimits,
@@ -129,6 +130,7 @@ class Config(BaseModel):
 
     driver: Annotated[Literal["oci", "docker", "process", "fake"], BeforeValidator(_lower)] = "oci"
     runtime: Name | None = None
+    id_range: IdRange | None = None
     docker_host: LocalSocket | None = None
     allowed_images: Annotated[tuple[Name, ...] | None, BeforeValidator(split)] = None
     default_image: Name = "host"

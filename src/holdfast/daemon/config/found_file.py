@@ -14,12 +14,14 @@ _PROGRAM = "it decides what is run on this machine"
 _ADDRESS = "it decides where secrets or files are sent"
 _PLACE = "it decides which files of this machine are read or written"
 _ACCESS = "it decides who or what may be reached"
+_OWNERS = "it decides whom processes of sandboxes belong to"
 _REMOVAL = "it decides what is removed"
 
 REFUSED = {
     "runtime": _PROGRAM,
     "driver": _PROGRAM,
     "docker_host": _PROGRAM,
+    "id_range": _OWNERS,
     "transcription_model": _PROGRAM,
     "providers": _ADDRESS,
     "git_credentials": _ADDRESS,

@@ -31,11 +31,12 @@ from holdfast.drivers.disk.tree_removal import remove_tree
 from holdfast.drivers.linux import cgroups, freezer, mounts, withheld
 from holdfast.drivers.linux.process_limits import process_limits
 from holdfast.drivers.linux.slirp import Slirp
+from holdfast.drivers.oci import id_overlaps
 from holdfast.drivers.oci.config import Host
 from holdfast.drivers.oci.first_process import init_process, kill_init, last_words, pid_file_in
 from holdfast.drivers.oci.gvisor import forget
 from holdfast.drivers.oci.home import SandboxHome
-from holdfast.drivers.oci.id_ranges import IdRanges
+from holdfast.drivers.oci.id_ranges import USUAL, IdRanges, Layout
 from holdfast.drivers.oci.machine import examine
 from holdfast.drivers.oci.memory import MemoryImage
 from holdfast.drivers.oci.observer import RUNTIME_SECONDS, OciObserver
@@ -58,12 +59,15 @@ class OciDriver(OciObserver):
 
     name = "oci"
 
-    def __init__(self, state_dir: Path, *, runtime: str | None = None, opened: Sequence[Block] = ()) -> None:
-        """``opened``: internal addresses that sandboxes with a full network may reach."""
+    def __init__(
+        self, state_dir: Path, *, runtime: str | None = None, opened: Sequence[Block] = (), ids: Layout = USUAL
+    ) -> None:
+        """``opened``: internal addresses that sandboxes with a full network may reach. ``ids``: those of sandboxes."""
         super().__init__(state_dir)
         self._opened = opened
         self._bundles = state_dir / "runtime-bundle"
         self._wanted = runtime
+        self._ids = ids
         self._can_freeze = False
         self._ability: Ability | None = None
         self._ranges: IdRanges | None = None
@@ -76,7 +80,7 @@ class OciDriver(OciObserver):
     # -- the machine -----------------------------------------------------------------------------------------------
 
     async def check(self) -> Sequence[Check]:
-        return (await examine(self._wanted)).checks
+        return [*(await examine(self._wanted)).checks, *await id_overlaps.checks(self._ids)]
 
     async def prepare(self) -> None:
         withheld.OF_THIS_HOST.begin(Path("/usr"))  # before all else: no sandbox is made without its result
@@ -118,7 +122,7 @@ class OciDriver(OciObserver):
         self._ability = find_out(place(self._home / "views"), self._home)
         if self._ability is None or not self._ability.shifts_disks:
             log.warning("oci.ids.shared", remedy="holdfast doctor says what is missing")
-        self._ranges = IdRanges.of_machine(self._home / "ids")
+        self._ranges = IdRanges.of_machine(self._home / "ids", self._ids)
         self._ranges.clean()
 
     @property
