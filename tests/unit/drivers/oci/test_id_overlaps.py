@@ -65,7 +65,7 @@ async def test_somebody_has_them(machine: Path, file: str, line: str, who: str) 
     assert (found.ok, found.fatal) == (False, False)
     assert who in found.detail and "id_range" in found.remedy
     wanted = found.remedy.rpartition("id_range: ")[2]
-    layout = Config(id_range=wanted).id_range
+    layout = Config.model_validate({"id_range": wanted}).id_range
     assert layout is not None
     assert all(check.ok for check in await look(machine, layout)), "following the advice is enough"
 
@@ -127,4 +127,4 @@ def test_a_layout_keeps_to_its_range(tmp_path: Path) -> None:
 )
 def test_what_is_no_range(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        Config(id_range=text)
+        Config.model_validate({"id_range": text})
