@@ -3,6 +3,7 @@ theirs."""
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import subprocess
 import sys
@@ -251,16 +252,18 @@ class CountsConformance:
 @contextlib.contextmanager
 def _few_epoll_watches() -> Iterator[bool]:
     """So few that a sandbox reaches their end before that of its memory; False where nobody may set that."""
-    before = _EPOLL.read_text()
-    try:
-        _EPOLL.write_text(f"{min(int(before), _EPOLL_MOST)}\n")
-    except OSError:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        _EPOLL.write_text(before)
+    with _EPOLL.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # another run of this test must not take our number for the machine's
+        before = _EPOLL.read_text()
+        try:
+            _EPOLL.write_text(f"{min(int(before), _EPOLL_MOST)}\n")
+        except OSError:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            _EPOLL.write_text(before)
 
 
 def _free_files() -> int:
