@@ -16,7 +16,7 @@ from holdfast.api.admin import key_models
 from holdfast.api.edge.access import NEEDS
 from holdfast.api.exec import models as exec_models
 from holdfast.api.sessions import copy_models
-from holdfast.api.sessions import models as exec_models
+from holdfast.api.sessions import models
 from holdfast.api.threads import option_models, usage_models
 from holdfast.broker.models.providers.known import KNOWN as PROVIDERS
 from holdfast.cli.main import VERBS, cli
@@ -245,7 +245,7 @@ BOUNDS: list[tuple[str, str, str, int | float]] = [
     ("files", r"for at most (\d+) days", "holdfast.api.files.models:WEEK", 86400),
     ("images", r"refused beyond (\d+) GB", "holdfast.images.unpack.budget:MAX_BYTES", 1 << 30),
     ("images", r"GB or (\d+) million", "holdfast.images.unpack.budget:MAX_ENTRIES", 1_000_000),
-    ("network", r"1 to (\d+) patterns", "holdfast.sessions.network.policy:MAX_PATTERNS", 1),
+    ("network", r"1 to (\d+) patterns", "holdfast.records.network:MAX_PATTERNS", 1),
     ("network", r"127\.0\.0\.1:(\d+)` inside", "holdfast.broker.egress.egress:PORT", 1),
     ("network", r"the session has (\d+) connections", "holdfast.broker.egress.egress:MAX_CONNECTIONS", 1),
     ("network", r"A session has (\d+) look-ups", "holdfast.network.names:MOST_AT_ONCE", 1),

@@ -7,7 +7,9 @@ import json
 import os
 import resource
 import shutil
+import socket
 import subprocess
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from unittest import SkipTest
@@ -16,7 +18,9 @@ import pytest
 
 from holdfast.drivers.conformance.harness import Sandbox, new_spec, open_hub, sandbox, sandboxes, start
 from holdfast.drivers.linux.ids import ID_BASE, ID_COUNT
-from holdfast.drivers.oci.id_ranges import IdRanges
+from holdfast.drivers.linux.withheld import OF_THIS_HOST
+from holdfast.drivers.oci.driver import OciDriver
+from holdfast.drivers.oci.id_ranges import IdRanges, Layout
 from holdfast.errors import RuntimeUnavailable
 from holdfast.images.store import ImageStore
 from support.machine.state_dir import new_state_dir, open_state_dir, remove_state_dir
@@ -102,6 +106,24 @@ async def test_ids_stay_until_the_end(harness: OciHarness) -> None:
     assert not [path for path in claims_of(harness) if path.readlink().name == box.handle]
 
 
+async def test_another_range_of_ids(harness: OciHarness) -> None:
+    """Sessions that were made before the setting start with ids of the new range, and find their files."""
+    layout = Layout.within(2_001_000_000, 2_147_352_575)
+    async with sandbox(harness) as box:
+        await box.run("echo kept > /workspace/file")
+        await box.driver.stop(box.handle)
+        after = OciDriver(harness.state_dir, runtime="runc", ids=layout)
+        await after.prepare()
+        await after.start(box.handle)
+        await box.link.wait_connected(30)
+        assert root_of(init(box, harness)) in layout.spans()[0]
+        assert owner_of(init(box, harness)) in layout.spans()[1]
+        assert (await box.run("cat /workspace/file; id -u")).stdout == "kept\n1000\n"
+        shown = next(path for path in Path("/run/holdfast").glob("ids-*/*") if path.readlink().name == box.handle)
+        await after.destroy(box.handle)
+        assert not shown.is_symlink()
+
+
 def claims_of(harness: OciHarness) -> list[Path]:
     home = harness.state_dir / "oci"
     places = [Path("/run/holdfast/ids"), home / "ids"]
@@ -159,6 +181,21 @@ async def test_the_hosts_own_directories_are_mounted_nowhere(harness: OciHarness
 
 def mounted() -> set[str]:
     return {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
+
+
+async def test_a_socket_that_came_later_is_masked_at_the_next_start(harness: OciHarness) -> None:
+    with tempfile.TemporaryDirectory(prefix="holdfast-test-", dir="/usr/local/share") as place:
+        Path(place).chmod(0o755)
+        async with sandbox(harness) as box:
+            await box.driver.stop(box.handle)
+            with socket.socket(socket.AF_UNIX) as door:
+                door.bind(f"{place}/door")
+                OF_THIS_HOST.forget()
+                await box.driver.start(box.handle)
+                await box.link.wait_connected(30)
+                seen = await box.run(f"test -e {place}/door && echo there; test -S {place}/door && echo open")
+                assert seen.stdout == "there\n"
+    OF_THIS_HOST.forget()
 
 
 async def test_queues_are_gone_with_the_processes(harness: OciHarness) -> None:

@@ -15,9 +15,10 @@ from holdfast.records.machine import Status
 from holdfast.records.sessions import SessionRow
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.settings import SessionSettings
-from holdfast.sessions.types import CreateRequest
+from holdfast.sessions.types import CreateRequest, SessionView
 from holdfast.store import SessionStore
 from support.house import DEFAULTS, House, new, run, tick, until
+from support.waiting import PATIENCE, linger
 
 pytestmark = pytest.mark.anyio
 SIZE = 3
@@ -204,18 +205,72 @@ async def test_pooled_trees_are_in_use(house: House) -> None:
         assert house.images.kept == {house.images.layout}
 
 
-async def test_refills_stand_back_for_callers(house: House) -> None:
+@pytest.fixture
+def eager_refills(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refills begin at once, and let callers go first for as long as a busy machine may need."""
+    monkeypatch.setattr("holdfast.sessions.pool.keeper._PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("holdfast.sessions.pool.keeper._PATIENCE_SECONDS", PATIENCE)
+
+
+async def create_cold(house: House, service: SessionService) -> "asyncio.Task[SessionView]":
+    """A create that nothing in the pool fits, up to its first call of the driver, where it waits for ``release``."""
+    before = house.count("create")
+    house.driver.inject("create", hang=True)
+    request = CreateRequest(pids=63)
+    caller = asyncio.create_task(service.create(request, idempotency_key=None, caller=ROOT))
+    await until(lambda: house.count("create") == before + 1, "the caller's create is under way")
+    return caller
+
+
+async def test_refills_stand_back_for_callers(house: House, eager_refills: None) -> None:
     """While a caller waits for a cold create, no refill begins."""
-    async with house.daemon(dataclasses.replace(DEFAULTS, pool={"empty": 1})) as service:
-        house.driver.inject("create", hang=True)
-        waiting_caller = asyncio.create_task(service.create(CreateRequest(pids=63), idempotency_key=None, caller=ROOT))
-        await until(lambda: house.count("create") == 1, "the caller's create is under way")
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.5):
-                await until(lambda: house.count("create") > 1, "")
+    async with pooled(house) as service:
+        caller = await create_cold(house, service)
+        creates = house.count("create")
+        doomed = next(iter(waiting(house, service)))
+        await house.driver.kill(doomed)
+        await until(lambda: doomed not in house.world.sandboxes, "the pool lacks one")
+        await linger(0.3)
+        assert house.count("create") == creates, "a refill began"
         house.driver.release("create")
-        await waiting_caller
+        await caller
+        await full(house, service)
+
+
+async def test_refills_stand_back_for_callers_that_are_not_at_the_driver_yet(house: House, eager_refills: None) -> None:
+    """A database that is slow, as on a busy machine, must not let a refill overtake the caller."""
+    store = SlowInserts(house.store)
+    settings = dataclasses.replace(DEFAULTS, pool={"empty": 1})
+    async with house.daemon(settings, store) as service:  # type: ignore[arg-type]  # all but insert
+        await until(lambda: len(waiting(house, service)) == 1, "the pool is full")
+        creates = house.count("create")
+        request = CreateRequest(pids=63)
+        caller = asyncio.create_task(service.create(request, idempotency_key=None, caller=ROOT))
+        await store.inserting.wait()
+        doomed = next(iter(waiting(house, service)))
+        await house.driver.kill(doomed)
+        await until(lambda: doomed not in house.world.sandboxes, "the pool lacks one")
+        await linger(0.3)
+        assert house.count("create") == creates, "a refill began"
+        store.go_on.set()
+        await caller
         await until(lambda: len(waiting(house, service)) == 1, "then the refill has its turn")
+
+
+class SlowInserts:
+    """A store whose inserts wait for ``go_on``."""
+
+    def __init__(self, inner: SessionStore) -> None:
+        self._inner = inner
+        self.inserting, self.go_on = asyncio.Event(), asyncio.Event()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    async def insert(self, row: SessionRow, **options: Any) -> tuple[SessionRow, bool]:
+        self.inserting.set()
+        await self.go_on.wait()
+        return await self._inner.insert(row, **options)
 
 
 async def test_a_refill_that_fails_is_tried_again_and_harms_nobody(house: House) -> None:

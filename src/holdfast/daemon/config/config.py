@@ -32,7 +32,9 @@ from holdfast.agents.known import KNOWN
 from holdfast.api.edge.proxies import TrustedProxies
 from holdfast.broker.egress.addresses import PrivateHosts
 from holdfast.daemon.config.docker import LocalSocket
+from holdfast.daemon.config.found_file import check_found
 from holdfast.daemon.config.git import GitCredentials
+from holdfast.daemon.config.ids import IdRange
 from holdfast.daemon.config.models import (
     KeyLimits,
     ModelLimits,
@@ -128,6 +130,7 @@ class Config(BaseModel):
 
     driver: Annotated[Literal["oci", "docker", "process", "fake"], BeforeValidator(_lower)] = "oci"
     runtime: Name | None = None
+    id_range: IdRange | None = None
     docker_host: LocalSocket | None = None
     allowed_images: Annotated[tuple[Name, ...] | None, BeforeValidator(split)] = None
     default_image: Name = "host"
@@ -388,9 +391,11 @@ def env_name(key: str) -> str:
 def load_config(path: Path | None = None) -> Config:
     """The configuration from file and environment. Raises ``ConfigError`` with one line per problem."""
     file = find_config_file(path)
-    values = [_Value(key, value, str(file)) for key, value in _read(file).items()] if file else []
+    values = [_Value(key, value, str(file.path)) for key, value in _read(file.path).items()] if file else []
     # null in the file means "as if it were not there"; the environment cannot say null.
     found = {value.key: value for value in values if value.value is not None or value.key not in Config.model_fields}
+    if file and not file.named:
+        check_found(file.path, (key for key in found if key in Config.model_fields))
     problems = []
     for name, text in os.environ.items():
         key = name.removeprefix(ENV_PREFIX).lower()

@@ -28,6 +28,7 @@ from holdfast.daemon.wiring.models import make_catalogue, running_broker
 from holdfast.daemon.wiring.threads import make_books, make_threads
 from holdfast.drivers.base import Driver
 from holdfast.drivers.linux.machine import machine_limits
+from holdfast.drivers.oci.id_ranges import USUAL
 from holdfast.errors import BadInput, ConfigError
 from holdfast.images.store import ImageInfo, ImageStore
 from holdfast.images.unpack.layers import REGISTRY
@@ -86,7 +87,7 @@ def make_driver(config: Config) -> Driver:
         return DockerDriver(config.state_dir, host=host, opened=opened)
     from holdfast.drivers.oci.driver import OciDriver
 
-    return OciDriver(config.state_dir, runtime=config.runtime, opened=opened)
+    return OciDriver(config.state_dir, runtime=config.runtime, opened=opened, ids=config.id_range or USUAL)
 
 
 @contextlib.asynccontextmanager

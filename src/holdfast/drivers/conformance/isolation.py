@@ -99,6 +99,24 @@ class IsolationConformance:
             if (await box.run(f"test -O {where}")).exit_code == 0:
                 assert (own.exit_code, own.stdout) == (0, "mine\n"), str(own)
 
+    async def test_sockets_of_shown_directories_are_shut(self, harness: Harness) -> None:
+        """From the first sandbox on, which may be asked for before anybody has looked for them."""
+        need_shell(harness)
+        need(bool(harness.image.binds), "the image shows nothing of the host's own directories")
+        with private_files(harness.image) as (image, where), socket.socket(socket.AF_UNIX) as door:
+            path = f"{image.binds['/srv'] if where == '/srv' else where}/door"
+            door.bind(path)
+            door.listen()
+            Path(path).chmod(0o666)
+            for writable in (False, True):
+                OF_THIS_HOST.forget()
+                try:
+                    async with cell(harness, image=image, writable_root=writable) as box:
+                        seen = await box.run(f"test -e {where}/open && echo shown; test -S {where}/door && echo door")
+                        assert seen.stdout == "shown\n", f"with writable_root={writable}: {seen}"
+                except DriverUnsupported:
+                    assert writable, "a read-only root is always possible"
+
     async def test_other_sessions_files_are_invisible(self, harness: Harness) -> None:
         async with cell(harness), sandboxes(harness, 2) as (one, other):
             mark = f"mark-{secrets.token_hex(8)}"

@@ -94,6 +94,7 @@ class DockerDriver(SpaceDriver):
             await client.close()
 
     async def prepare(self) -> None:
+        withheld.OF_THIS_HOST.begin(Path("/usr"))  # before all else: no sandbox is made without its result
         machine = await examine(self._client)
         failed = [check for check in machine.checks if check.fatal and not check.ok]
         if failed:
@@ -103,7 +104,6 @@ class DockerDriver(SpaceDriver):
         self._home.mkdir(parents=True, exist_ok=True)
         for directory in (self._state_dir, self._home):
             directory.chmod(0o711)  # sandboxes run under other ids and must be able to pass through
-        withheld.OF_THIS_HOST.begin(Path("/usr"))
         self._host = DockerHost(
             bundle=await asyncio.to_thread(runtime_bundle.build, self._state_dir / "runtime-bundle"),
             owner=os.geteuid(),

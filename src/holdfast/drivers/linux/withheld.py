@@ -58,36 +58,53 @@ def search(top: Path) -> Sequence[Entry]:
     while waiting:
         directory, above = waiting.pop()
         for name, status in _content(directory):
-            path = f"{above}{name}"
-            entry = Entry(path, status.st_mode, status.st_uid, status.st_gid)
-            if stat.S_ISDIR(status.st_mode):
-                if not status.st_mode & _READ or not status.st_mode & _PASS:
-                    found.append(entry)
-                if status.st_mode & _PASS:
-                    waiting.append((directory / name, f"{path}/"))
-            elif entry.is_door or (stat.S_ISREG(status.st_mode) and not status.st_mode & _READ):
-                found.append(entry)
+            mode = status.st_mode
+            is_directory = stat.S_ISDIR(mode)
+            if is_directory and mode & _PASS:
+                waiting.append((directory / name, f"{above}{name}/"))
+            if _is_for_everybody(mode, is_directory=is_directory):
+                continue
+            found.append(Entry(f"{above}{name}", mode, status.st_uid, status.st_gid))
     return sorted(found, key=lambda entry: entry.path)
+
+
+def _is_for_everybody(mode: int, *, is_directory: bool) -> bool:
+    if is_directory:
+        return mode & (_READ | _PASS) == _READ | _PASS
+    if stat.S_ISREG(mode):
+        return bool(mode & _READ)
+    return not (stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode))
 
 
 def _content(directory: Path) -> Iterator[tuple[str, os.stat_result]]:
     try:
-        with os.scandir(directory) as entries:
+        descriptor = os.open(directory, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return  # gone, or not ours to list: then it is nobody's in a sandbox of ours either
+    try:
+        with os.scandir(descriptor) as entries:  # a descriptor spares the kernel the way to each file
             for entry in entries:
                 with contextlib.suppress(OSError):  # gone meanwhile
                     yield entry.name, entry.stat(follow_symlinks=False)
     except OSError:
-        return  # gone, or not ours to list: then it is nobody's in a sandbox of ours either
+        return
+    finally:
+        os.close(descriptor)
 
 
-def search_apart(top: Path) -> Sequence[Entry]:
-    """``search`` in a process of its own that steps back for others: our own threads would wait for this one."""
-    command = [sys.executable, "-I", "-S", __file__, str(top)]
+def search_apart(top: Path, *, patiently: bool = False) -> Sequence[Entry]:
+    """``search`` in a process of its own: our own threads would wait for this one. ``patiently``: behind all others."""
+    command = [sys.executable, "-I", "-S", __file__, str(top), *(["patiently"] if patiently else [])]
     try:
         done = subprocess.run(command, capture_output=True, check=True, timeout=_SEARCH_SECONDS)
         return [Entry(*fields) for fields in json.loads(done.stdout)]
     except (OSError, ValueError, TypeError, subprocess.SubprocessError):
         return search(top)
+
+
+def search_patiently(top: Path) -> Sequence[Entry]:
+    """For a search that nobody waits for."""
+    return search_apart(top, patiently=True)
 
 
 class Withheld:
@@ -96,8 +113,15 @@ class Withheld:
     ``shared`` is a directory where other daemons of this machine find it, too.
     """
 
-    def __init__(self, look: Callable[[Path], Sequence[Entry]] = search_apart, shared: Path | None = None) -> None:
+    def __init__(
+        self,
+        look: Callable[[Path], Sequence[Entry]] = search_apart,
+        shared: Path | None = None,
+        look_again: Callable[[Path], Sequence[Entry]] | None = None,
+    ) -> None:
+        """``look_again``: by which what is known already is renewed."""
         self._look = look
+        self._look_again = look_again or look
         self._shared = shared
         self._found: dict[Path, tuple[float, Sequence[Entry]]] = {}
         self._forgotten = float("-inf")
@@ -108,14 +132,25 @@ class Withheld:
         when, found = self._found.get(top, _NEVER)
         age = time.time() - when
         if not 0 <= age <= _STALE_SECONDS:
-            return self._search_again(top, _STALE_SECONDS)
-        if age > _FRESH_SECONDS and not self._lock(top).locked():
-            threading.Thread(target=self._search_again, args=(top, _FRESH_SECONDS), daemon=True).start()
+            return self._search_again(top, _STALE_SECONDS, self._look)
+        if age > _FRESH_SECONDS:
+            self._renew(top, _FRESH_SECONDS)
         return found
 
     def known(self, top: Path) -> Sequence[Entry]:
-        """As far as somebody has looked already; never waits."""
-        return self._found.get(top, _NEVER)[1]
+        """As it was when somebody looked; waits only for the first to do so."""
+        when, found = self._found.get(top, _NEVER)
+        if when == float("-inf"):
+            return self._search_again(top, _STALE_SECONDS, self._look)
+        if not 0 <= time.time() - when <= _STALE_SECONDS:
+            self._renew(top, _STALE_SECONDS)
+        return found
+
+    def _renew(self, top: Path, older_than: float) -> None:
+        """In the background."""
+        if not self._lock(top).locked():
+            arguments = (top, older_than, self._look_again)
+            threading.Thread(target=self._search_again, args=arguments, daemon=True).start()
 
     def forget(self) -> None:
         """Look again before anything is made; what a search that is under way finds is old already."""
@@ -125,9 +160,10 @@ class Withheld:
     def begin(self, top: Path) -> None:
         """Look in the background, so that whoever asks first need not wait as long."""
         if top not in self._found:
-            threading.Thread(target=self._search_again, args=(top, _STALE_SECONDS), daemon=True).start()
+            arguments = (top, _STALE_SECONDS, self._look)
+            threading.Thread(target=self._search_again, args=arguments, daemon=True).start()
 
-    def _search_again(self, top: Path, older_than: float) -> Sequence[Entry]:
+    def _search_again(self, top: Path, older_than: float, look: Callable[[Path], Sequence[Entry]]) -> Sequence[Entry]:
         """Unless another thread, or another daemon, was quicker."""
         with self._lock(top):
             when, found = max(self._found.get(top, _NEVER), self._read(top), key=lambda each: each[0])
@@ -135,7 +171,7 @@ class Withheld:
                 when = float("-inf")
                 while when <= self._forgotten:
                     when = time.time()
-                    found = self._look(top)
+                    found = look(top)
                 self._write(top, when, found)
             self._found[top] = (when, found)
         return found
@@ -164,7 +200,9 @@ class Withheld:
                 scratch.rename(file)
 
 
-OF_THIS_HOST = Withheld(shared=Path("/run/holdfast/withheld") if os.geteuid() == 0 else None)
+OF_THIS_HOST = Withheld(
+    shared=Path("/run/holdfast/withheld") if os.geteuid() == 0 else None, look_again=search_patiently
+)
 """One for all drivers of a process: they share the machine."""
 
 
@@ -267,5 +305,6 @@ def _make_opaque(parent: int, name: str) -> None:
 
 
 if __name__ == "__main__":
-    os.nice(10)
+    if sys.argv[2:]:
+        os.nice(10)
     sys.stdout.write(json.dumps([astuple(entry) for entry in search(Path(sys.argv[1]))]))

@@ -23,11 +23,12 @@ from holdfast.drivers.disk.tree_removal import remove_tree
 from holdfast.drivers.linux import cgroups, freezer, mounts, withheld
 from holdfast.drivers.linux.process_limits import process_limits
 from holdfast.drivers.linux.slirp import Slirp
+from holdfast.drivers.oci import id_overlaps
 from holdfast.drivers.oci.config import Host
 from holdfast.drivers.oci.first_process import init_process, kill_init, last_words, pid_file_in
 from holdfast.drivers.oci.gvisor import forget
 from holdfast.drivers.oci.home import SandboxHome
-from holdfast.drivers.oci.id_ranges import IdRanges
+from holdfast.drivers.oci.id_ranges import USUAL, IdRanges, Layout
 from holdfast.drivers.oci.machine import examine
 from holdfast.drivers.oci.memory import MemoryImage
 from holdfast.drivers.oci.observer import RUNTIME_SECONDS, OciObserver
@@ -51,12 +52,15 @@ class OciDriver(OciObserver):
 
     name = "oci"
 
-    def __init__(self, state_dir: Path, *, runtime: str | None = None, opened: Sequence[Block] = ()) -> None:
-        """``opened``: internal addresses that sandboxes with a full network may reach."""
+    def __init__(
+        self, state_dir: Path, *, runtime: str | None = None, opened: Sequence[Block] = (), ids: Layout = USUAL
+    ) -> None:
+        """``opened``: internal addresses that sandboxes with a full network may reach. ``ids``: those of sandboxes."""
         super().__init__(state_dir)
         self._opened = opened
         self._bundles = state_dir / "runtime-bundle"
         self._wanted = runtime
+        self._ids = ids
         self._can_freeze = False
         self._ability: Ability | None = None
         self._ranges: IdRanges | None = None
@@ -69,9 +73,10 @@ class OciDriver(OciObserver):
     # -- the machine -----------------------------------------------------------------------------------------------
 
     async def check(self) -> Sequence[Check]:
-        return (await examine(self._wanted)).checks
+        return [*(await examine(self._wanted)).checks, *await id_overlaps.checks(self._ids)]
 
     async def prepare(self) -> None:
+        withheld.OF_THIS_HOST.begin(Path("/usr"))  # before all else: no sandbox is made without its result
         machine = await examine(self._wanted)
         failed = [check for check in machine.checks if check.fatal and not check.ok]
         if failed:
@@ -81,7 +86,6 @@ class OciDriver(OciObserver):
         for directory in (self._home.parent, self._home, self._runtime_root):
             directory.mkdir(exist_ok=True)
             directory.chmod(0o711)  # sandboxes run under other ids and must be able to pass through
-        withheld.OF_THIS_HOST.begin(Path("/usr"))
         bundle = await asyncio.to_thread(runtime_bundle.build, self._bundles)
         if not machine.rootless:
             await asyncio.to_thread(self._prepare_stages)
@@ -111,7 +115,7 @@ class OciDriver(OciObserver):
         self._ability = find_out(place(self._home / "views"), self._home)
         if self._ability is None or not self._ability.shifts_disks:
             log.warning("oci.ids.shared", remedy="holdfast doctor says what is missing")
-        self._ranges = IdRanges.of_machine(self._home / "ids")
+        self._ranges = IdRanges.of_machine(self._home / "ids", self._ids)
         self._ranges.clean()
 
     @property
@@ -353,6 +357,7 @@ class OciDriver(OciObserver):
                 if await asyncio.to_thread(image.exists):
                     await self._start_from(image, handle, directory)
                     return True
+                await asyncio.to_thread(SandboxHome(directory, self._ready()[1]).mask_again)
                 if await asyncio.to_thread(_has_network, directory):
                     await self._start_with_network(handle, directory)
                 else:

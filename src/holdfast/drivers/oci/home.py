@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.drivers.base import ImageRoot, SandboxSpec
+from holdfast.drivers.base import SandboxSpec
 from holdfast.drivers.disk.space import Space
 from holdfast.drivers.disk.tree_removal import remove_tree
 from holdfast.drivers.linux import mounts
@@ -64,7 +64,8 @@ class SandboxHome:
             scratch.rename(places.workspace)
         self._make_directory(places.tmp, user, 0o1777)
         if not spec.writable_root:
-            spec = replace(spec, image=replace(spec.image, masked=(*spec.image.masked, *self._shut(spec.image))))
+            shut = self._shut(spec.image.binds)
+            spec = replace(spec, image=replace(spec.image, masked=(*spec.image.masked, *shut)))
         else:
             self._make_layers(spec, places)
             self._hide({places.upper / inside.strip("/"): source for inside, source in spec.image.binds.items()})
@@ -117,14 +118,14 @@ class SandboxHome:
 
     # -- what the host has, and not everybody on it may read -----------------------------------------------------------
 
-    def _shut(self, image: ImageRoot) -> Iterator[str]:
+    def _shut(self, binds: Mapping[str, Path]) -> Iterator[str]:
         """What a read-only root has to mask. As root it is only what no mode shuts: its user owns nothing of the host.
 
         An ordinary user's sandboxes are that user.
         """
         host = self._host
         mine = {os.geteuid()}, {os.getegid(), *os.getgroups()}
-        for inside, source in image.binds.items():
+        for inside, source in binds.items():
             for entry in host.withheld.of(source) if host.rootless else host.withheld.known(source):
                 if entry.is_door or (host.rootless and (entry.uid in mine[0] or entry.gid in mine[1])):
                     yield f"{inside}/{entry.path}"
@@ -140,6 +141,18 @@ class SandboxHome:
             self._make_place(target)
         layers = {Path(upper): source_of(Path(lower)) for lower, upper in self._overlays()}
         self._hide({upper: source for upper, source in layers.items() if source.parent == Path("/")})
+
+    def mask_again(self) -> None:
+        """Before a sandbox with a read-only root is started: what the host has for few by now. Raises OSError."""
+        config = self.config()
+        if not config["root"]["readonly"]:
+            return
+        binds = {mount["destination"]: Path(mount["source"]) for mount in config["mounts"] if mount["type"] == "bind"}
+        masked = config["linux"]["maskedPaths"]
+        shown = {inside: source for inside, source in binds.items() if source.parent == Path("/")}
+        if missing := [path for path in self._shut(shown) if path not in masked]:
+            masked.extend(missing)
+            self._write_config(config)
 
     def _overlays(self) -> Iterator[tuple[str, str]]:
         """Lower and upper directory of each, whoever mounts it."""
@@ -198,9 +211,11 @@ class SandboxHome:
 
     def _write_config(self, config: oci_config.Json) -> None:
         """Only the owner may read it: the link's token is inside."""
-        descriptor = os.open(self._directory / "config.json", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        path, scratch = self._directory / "config.json", self._directory / "config.new"
+        descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
             json.dump(config, file)
+        scratch.rename(path)
 
 
 def _mode(path: Path) -> int:

@@ -12,42 +12,81 @@ import contextlib
 import os
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
 from holdfast.drivers.linux.ids import ID_BASE, ID_COUNT
 
 MACHINE = Path("/run/holdfast/ids")
-_FIRST_OWNER = 900_000_000
-_COUNT = ((1 << 31) - ID_BASE) // ID_COUNT - 1
-"""Below 2^31: some programs take larger ids for negative numbers."""
+LAST = (1 << 31) - 1
+"""Some programs take larger ids for negative numbers."""
+LEAST = 16
+"""Sessions that a layout must have room for."""
 _TRIES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which ids of the host the sessions have: ``count`` ranges from ``first`` on, and as many ids from ``owners`` on,
+    one for each."""
+
+    first: int
+    owners: int
+    count: int
+
+    @classmethod
+    def within(cls, first: int, last: int) -> "Layout":
+        """All of it between these two. Raises ``ValueError`` if that is too little."""
+        count = (last - first + 1) // (ID_COUNT + 1)
+        if count < LEAST:
+            raise ValueError(f"must hold at least {LEAST * (ID_COUNT + 1)} ids, for {LEAST} sessions")
+        return cls(first, first + count * ID_COUNT, count)
+
+    def base(self, number: int) -> int:
+        """The host's id of the root of a sandbox with this range."""
+        return self.first + number * ID_COUNT
+
+    def owner(self, number: int) -> int:
+        """The host's id that makes such a sandbox's user namespace. It is nobody inside of any."""
+        return self.owners + number
+
+    def spans(self) -> list[range]:
+        """All ids that it uses."""
+        return [range(self.first, self.base(self.count)), range(self.owners, self.owner(self.count))]
+
+
+USUAL = Layout(ID_BASE + ID_COUNT, 900_000_000, (LAST + 1 - ID_BASE) // ID_COUNT - 1)
+"""Where nobody says otherwise. Before it are the ids that files on disk belong to."""
 
 
 class IdRanges:
     """All ranges of this machine. ``place`` is where they are claimed."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, layout: Layout = USUAL) -> None:
         self._place = place
+        self.layout = layout
 
     @classmethod
-    def of_machine(cls, instead: Path) -> "IdRanges":
-        """Where all daemons look; ``instead`` where that cannot be written to, as in some containers."""
-        try:
-            MACHINE.mkdir(0o755, parents=True, exist_ok=True)
-            if os.access(MACHINE, os.W_OK):
-                return cls(MACHINE)
-        except OSError:
-            pass
+    def of_machine(cls, instead: Path, layout: Layout = USUAL) -> "IdRanges":
+        """Where all daemons look that have this layout; ``instead`` where that cannot be written to, as in some
+        containers."""
+        name = "" if layout == USUAL else f"-{layout.first}-{layout.count}"
+        shared = MACHINE.with_name(f"{MACHINE.name}{name}")
+        with contextlib.suppress(OSError):
+            shared.mkdir(0o755, parents=True, exist_ok=True)
+            if os.access(shared, os.W_OK):
+                return cls(shared, layout)
+        instead = instead.with_name(f"{instead.name}{name}")
         instead.mkdir(exist_ok=True)
-        return cls(instead)
+        return cls(instead, layout)
 
     def claim(self, home: Path) -> int:
         """For the session in ``home``, which exists: the number of its range, the same each time if it can be."""
         home = home.absolute()
         note = home / "ids"
-        before = _noted(note)
-        for number in chain([] if before is None else [before], _any()):
+        before = self._noted(note)
+        for number in chain([] if before is None else [before], _any(self.layout.count)):
             if self._try(number, home):
                 if number != before:
                     _write(note, str(number))
@@ -66,12 +105,19 @@ class IdRanges:
 
     def release(self, home: Path) -> None:
         """What another has stays his."""
-        number = _noted(home / "ids")
+        number = self._noted(home / "ids")
         if number is not None:
             link = self._place / str(number)
             with contextlib.suppress(FileNotFoundError):
                 if link.readlink() == home.absolute():
                     link.unlink()
+
+    def _noted(self, note: Path) -> int | None:
+        try:
+            number = int(note.read_text())
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return None
+        return number if 0 <= number < self.layout.count else None
 
     def clean(self) -> None:
         """Give back those of sessions that are gone."""
@@ -80,29 +126,11 @@ class IdRanges:
                 Path(entry.path).unlink(missing_ok=True)
 
 
-def base(number: int) -> int:
-    """The host's id of the root of a sandbox with this range."""
-    return ID_BASE + (1 + number) * ID_COUNT
-
-
-def owner(number: int) -> int:
-    """The host's id that makes such a sandbox's user namespace. It is nobody inside of any."""
-    return _FIRST_OWNER + number
-
-
-def _any() -> Iterator[int]:
+def _any(count: int) -> Iterator[int]:
     """Not the first that is free: what a session has left to the kernel is gone before its range is another one's."""
     for _ in range(_TRIES):
-        yield random.randrange(_COUNT)  # noqa: S311 - which one is no secret
-    yield from range(_COUNT)
-
-
-def _noted(note: Path) -> int | None:
-    try:
-        number = int(note.read_text())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return None
-    return number if 0 <= number < _COUNT else None
+        yield random.randrange(count)  # noqa: S311 - which one is no secret
+    yield from range(count)
 
 
 def _write(note: Path, text: str) -> None:

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from holdfast.drivers.linux import mounts, user_namespaces
 from holdfast.drivers.linux.ids import ID_BASE, ID_COUNT, IdMap, of_disk_files, of_host_files
-from holdfast.drivers.oci import id_ranges
-from holdfast.drivers.oci.id_ranges import IdRanges
+from holdfast.drivers.oci.id_ranges import USUAL, IdRanges
 from holdfast.drivers.oci.views import Json, Translation, Views
 
 _MACHINE = Path("/run/holdfast/views")
@@ -63,7 +62,7 @@ def _find_out(top: Path, home: Path, found: list[Ability]) -> None:
         mounts.leave_mount_namespace()
         mounts.mount_memory(top)
         host = _can_show(Path("/usr"), top / "host", of_host_files(ID_BASE))
-        disks = _can_show(home, top / "disk", of_disk_files(id_ranges.base(0)))
+        disks = _can_show(home, top / "disk", of_disk_files(USUAL.base(0)))
         found.append(Ability(top, host, disks and kernel() >= IDMAPPED_LAYERS))
 
 
@@ -115,7 +114,7 @@ class Stage:
         base = ID_BASE
         if self._own_ids:
             self._number = self._ranges.claim(self._home)
-            base = id_ranges.base(self._number) if self._ability.shifts_disks else ID_BASE
+            base = self._ranges.layout.base(self._number) if self._ability.shifts_disks else ID_BASE
         self._views = Views(self._ability.top, Translation(base, disks, self._ability.shifts_host))
         self._views.translate(config)
         self._config = config
@@ -151,7 +150,7 @@ class Stage:
             self._mask()
         if self._own_ids:
             base = self._views.translation.base
-            namespace = user_namespaces.make([(0, base, ID_COUNT)], id_ranges.owner(self._number))
+            namespace = user_namespaces.make([(0, base, ID_COUNT)], self._ranges.layout.owner(self._number))
             try:
                 mounts.bind(Path(f"/proc/self/fd/{namespace}"), self._ability.top / _USER)
             finally:

@@ -83,15 +83,15 @@ def state_dirs(env: Mapping[str, str], configured: Path | None = None) -> Iterat
 
 def _configured(config: Path | None, env: Mapping[str, str]) -> _Settings:
     file = find_config_file(config, env)
-    text = None if file is None else _read(file)
-    if text is None:  # none, an empty one, or one that is not for us
+    text = None if file is None else _read(file.path)
+    if file is None or text is None:  # none, an empty one, or one that is not for us
         return _Settings()
     import yaml  # only where there is a file
 
     try:
         data = yaml.safe_load(text)
     except yaml.YAMLError:
-        raise ConfigError(f"{file}: is not valid YAML; `holdfast doctor` says where") from None
+        raise ConfigError(f"{file.path}: is not valid YAML; `holdfast doctor` says where") from None
     if not isinstance(data, dict):
         return _Settings()
     place, key = data.get("state_dir"), data.get("api_key")

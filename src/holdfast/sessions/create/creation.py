@@ -74,6 +74,10 @@ class Creation:
         return await self._make(row, caller)
 
     async def _make(self, row: SessionRow, caller: Caller) -> SessionRow:
+        with self._pool.creating():  # from here on: a slow insert must not let a refill overtake
+            return await self._insert_and_make(row, caller)
+
+    async def _insert_and_make(self, row: SessionRow, caller: Caller) -> SessionRow:
         row, is_new = await self._store.insert(
             row,
             max_live=self._settings.max_sessions,
@@ -83,7 +87,7 @@ class Creation:
         )
         if not is_new:
             return await self._created_before(row)
-        with self._metrics.creates.time(), self._pool.creating():
+        with self._metrics.creates.time():
             return await self._operations.share(row.id, lambda: self._lifecycle.bring_up(row.id))
 
     async def _claim(self, row: SessionRow, caller: Caller, purpose: str | None) -> tuple[SessionRow, bool] | None:

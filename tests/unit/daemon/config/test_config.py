@@ -41,9 +41,9 @@ def write(text: str, path: Path = Path("holdfast.yaml")) -> Path:
 
 def problems(text: str = "") -> list[str]:
     """The lines of the ``ConfigError`` that this file (and the environment as it is) leads to."""
-    write(text)
+    file = write(text)
     with pytest.raises(ConfigError) as caught:
-        load_config()
+        load_config(file)
     return caught.value.message.splitlines()
 
 
@@ -288,14 +288,14 @@ def test_a_network_has_three_forms(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("holdfast.yaml").write_text(
         "network: {allow: [pypi.org]}\negress_private_hosts: [mirror.example, 10.0.0.0/8]\n"
     )
-    assert load_config().network == NetworkPolicy.allowing(["pypi.org"])
-    assert load_config().egress_private_hosts == ("mirror.example", "10.0.0.0/8")
+    assert load_config(Path("holdfast.yaml")).network == NetworkPolicy.allowing(["pypi.org"])
+    assert load_config(Path("holdfast.yaml")).egress_private_hosts == ("mirror.example", "10.0.0.0/8")
     for text, policy in (("FULL", NetworkPolicy.FULL), ('{"allow": ["A.b"]}', NetworkPolicy.allowing(["a.b"]))):
         monkeypatch.setenv("HOLDFAST_NETWORK", text)
-        assert load_config().network == policy
+        assert load_config(Path("holdfast.yaml")).network == policy
     monkeypatch.setenv("HOLDFAST_NETWORK", "{allow: nonsense")
     with pytest.raises(ConfigError, match="HOLDFAST_NETWORK"):
-        load_config()
+        load_config(Path("holdfast.yaml"))
 
 
 def test_every_problem_has_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,13 +370,13 @@ def test_the_documentation_lists_exactly_the_keys() -> None:
 
 def test_webhooks_from_the_file_and_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_config().webhooks == ()
-    write("webhooks:\n  - {url: 'https://example.org/hook', secret: sixteen-characters, events: [error, oom]}\n")
-    [hook] = load_config().webhooks
+    file = write("webhooks:\n  - {url: 'https://example.org/hook', secret: sixteen-characters, events: [error, oom]}\n")
+    [hook] = load_config(file).webhooks
     assert (hook.url, hook.secret.get_secret_value()) == ("https://example.org/hook", "sixteen-characters")
     assert hook.events == ("error", "oom")
-    assert "sixteen" not in repr(load_config())
+    assert "sixteen" not in repr(load_config(file))
     monkeypatch.setenv("HOLDFAST_WEBHOOKS", '[{"url": "http://127.0.0.1:1", "secret": "another-secret-01"}]')
-    [hook] = load_config().webhooks
+    [hook] = load_config(file).webhooks
     assert (hook.url, hook.events) == ("http://127.0.0.1:1", None)
 
 
@@ -407,8 +407,8 @@ def test_webhooks_are_a_list_and_each_stands_once(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_is_retried_must_be_kept() -> None:
-    write("event_retention_hours: 2")
-    assert load_config().webhook_retry_hours == 2
+    file = write("event_retention_hours: 2")
+    assert load_config(file).webhook_retry_hours == 2
     assert "at most event_retention_hours, which is 2" in problem("event_retention_hours: 2\nwebhook_retry_hours: 3")
     assert "event_retention_hours" in problem("event_retention_hours: 0")
 
@@ -442,8 +442,8 @@ def test_processes_have_a_ceiling_also_where_none_is_configured() -> None:
 
 def test_where_the_world_finds_us_and_whom_we_believe(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (load_config().public_url, load_config().trusted_proxies) == (None, ())
-    write("public_url: https://example.com/holdfast/\ntrusted_proxies: [127.0.0.1, '10.0.0.0/8']\n")
-    config = load_config()
+    file = write("public_url: https://example.com/holdfast/\ntrusted_proxies: [127.0.0.1, '10.0.0.0/8']\n")
+    config = load_config(file)
     assert (config.public_url, config.trusted_proxies) == ("https://example.com/holdfast", ("127.0.0.1", "10.0.0.0/8"))
 
 
@@ -458,6 +458,6 @@ def test_where_the_world_finds_us_and_whom_we_believe(monkeypatch: pytest.Monkey
     ],
 )
 def test_what_is_no_address(text: str) -> None:
-    write(text + "\n")
+    file = write(text + "\n")
     with pytest.raises(ConfigError, match=text.partition(":")[0]):
-        load_config()
+        load_config(file)

@@ -147,7 +147,6 @@ def test_it_is_looked_for_once_and_again_when_it_is_old(monkeypatch: pytest.Monk
         return [Entry(str(len(looks)), 0, 0, 0)]
 
     known, top = Withheld(look), Path("/shown")
-    assert known.known(top) == ()
     assert [entry.path for entry in known.of(top)] == ["1"]
     assert [entry.path for entry in known.of(top)] == ["1"]
     monkeypatch.setattr(withheld, "_FRESH_SECONDS", 0.0)
@@ -155,6 +154,34 @@ def test_it_is_looked_for_once_and_again_when_it_is_old(monkeypatch: pytest.Monk
     assert again.wait(10)
     monkeypatch.setattr(withheld, "_STALE_SECONDS", -1.0)
     assert int(known.of(top)[0].path) > 1
+
+
+def test_nothing_is_made_before_somebody_has_looked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that has just started is still looking: a sandbox that is asked for now waits for the end of it."""
+    begun, go_on, again = threading.Event(), threading.Event(), threading.Event()
+
+    def look(_top: Path) -> Sequence[Entry]:
+        begun.set()
+        assert go_on.wait(60)
+        return [Entry("door", stat.S_IFSOCK | 0o666, 0, 0)]
+
+    def look_again(_top: Path) -> Sequence[Entry]:
+        again.set()
+        return []
+
+    host, top = Withheld(look, look_again=look_again), Path("/shown")
+    host.begin(top)
+    assert begun.wait(60)
+    with ThreadPoolExecutor(1) as asking:
+        asked = asking.submit(host.known, top)
+        with pytest.raises(TimeoutError):
+            asked.result(0.2)
+        go_on.set()
+        assert [entry.path for entry in asked.result(60)] == ["door"]
+    assert not again.is_set()
+    monkeypatch.setattr(withheld, "_STALE_SECONDS", -1.0)
+    assert [entry.path for entry in host.known(top)] == ["door"]  # old, but nobody waits again
+    assert again.wait(60)
 
 
 def test_a_process_of_its_own_finds_the_same(shown: Path) -> None:
