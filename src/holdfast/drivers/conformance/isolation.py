@@ -209,6 +209,9 @@ class IsolationConformance:
             ):
                 result = await box.run(f"echo 1 > {path}")
                 assert result.exit_code != 0, f"{path} is writable"
+            for name in ("cpu", "io", "memory"):  # a watch is the kernel's, and counts as nobody's memory
+                result = await box.run(f"echo 'some 150000 2000000' > /proc/pressure/{name}")
+                assert result.exit_code != 0, f"the kernel watches the pressure on {name} for a sandbox"
             for path in ("/proc/kcore", "/proc/kmsg", "/dev/mem", "/dev/kmsg"):
                 result = await box.run(f"[ -n \"$(timeout 2 head -c 1 {path} | tr '\\0' x)\" ]")
                 assert result.exit_code != 0, f"{path} can be read"
