@@ -131,13 +131,13 @@ class LimitsConformance:
 
     async def test_disk_is_limited_everywhere_in_a_writable_root(self, harness: Harness) -> None:
         """Also where a runtime has mounted something of its own."""
-        async with skip_if_unsupported("writable root"):
-            async with limited(harness, "disk_limit", disk_mb=DISK_MB, writable_root=True) as box:
-                for path in ("/fill", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/usr/fill", "/root/fill"):
-                    result = await box.run(f"head -c {DISK_MB * 4}M /dev/zero > {path}")
-                    assert result.exit_code != 0, f"four times the disk fitted into {path}"
-                    await box.run(f"> {path}")
-                await assert_still_answers(box)
+        box_with_root = limited(harness, "disk_limit", disk_mb=DISK_MB, writable_root=True)
+        async with skip_if_unsupported("writable root"), box_with_root as box:
+            for path in ("/fill", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/usr/fill", "/root/fill"):
+                result = await box.run(f"head -c {DISK_MB * 4}M /dev/zero > {path}")
+                assert result.exit_code != 0, f"four times the disk fitted into {path}"
+                await box.run(f"> {path}")
+            await assert_still_answers(box)
 
     async def test_disk_is_limited(self, harness: Harness) -> None:
         async with limited(harness, "disk_limit", disk_mb=DISK_MB) as box:

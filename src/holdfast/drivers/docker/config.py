@@ -111,8 +111,8 @@ def _host_config(spec: SandboxSpec, host: DockerHost, places: Places, user: int)
         "SecurityOpt": ["no-new-privileges:true", f"seccomp={json.dumps(seccomp.docker_profile(host.machine))}"],
         "MaskedPaths": [*MASKED, *spec.image.masked, *places.masked],
         "ReadonlyPaths": list(READONLY),
-        # Also where the root is writable, which is each of its directories: what Docker itself would let be written (new
-        # names in the root, /etc/hostname) is on the host's disk, and no limit holds there.
+        # A writable root is its directories: what is right in it (new names) or Docker's own (/etc/hostname) is on the
+        # host's disk, where no limit holds.
         "ReadonlyRootfs": True,
         "Mounts": _mounts(spec, host, places),
         "Tmpfs": _tmpfs(spec.limits.memory_mb, user),

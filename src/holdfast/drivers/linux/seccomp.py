@@ -122,7 +122,7 @@ def _rules() -> list[Rule]:
 
 
 def _unless(name: str, index: int, value: int) -> list[Rule]:
-    """Allow a call unless this argument is ``value``. No comparison of ints means "not", so: one of its bits differs."""
+    """Allow a call unless this argument is ``value``. No comparison of ints means "not", so: some bit differs."""
     bits = [1 << bit for bit in range(32)]
     return [
         *(_when(name, _masked(index, bit, ~value & bit)) for bit in bits),
