@@ -9,9 +9,9 @@ routes that prohibit it, so that programs are told at once; and by policies (xfr
 destination, because a socket that is bound to a device, or sends to many, does not ask the routes. Of the helper's own
 block only the name server is open, at port 53. Nothing in a sandbox has the capability to remove any of this.
 
-The kernel's table of neighbours is one for all namespaces, with room for 1024. A sandbox that sends to ever new ones (past
-its gateway, by ``SO_DONTROUTE``) would fill it with those that are being asked for, and the host could reach nobody new.
-So nobody is asked for: the two that exist are written down, all others fail at once and make room when it is needed.
+The kernel's table of neighbours is one for all namespaces, with room for 1024. A sandbox that sends to ever new ones,
+past its gateway (``SO_DONTROUTE``), would fill it with those that are being asked for, and the host could reach nobody
+new. So nobody is asked for: the two that exist are written down, others fail at once, and make room when it is needed.
 """
 
 import asyncio
