@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,24 +82,23 @@ def carriers_of(entry: str) -> set[int]:
 def mentioning(argument: str) -> set[int]:
     """Living processes of the host that have ``argument`` among the words of their command line; none in a sandbox."""
     word = argument.encode()
-    return {pid for pid, seen in _all().items() if seen.alive and word in _words(pid)}
+    return {pid for pid, words in _command_lines() if word in words}
 
 
 def mentioned(arguments: Collection[str]) -> set[str]:
     """Which of these living processes of the host have among their command lines' words: one look for all."""
     wanted = {argument.encode() for argument in arguments}
-    found = [wanted.intersection(_words(pid)) for pid, seen in _all().items() if seen.alive] if wanted else []
+    found = [wanted.intersection(words) for _, words in _command_lines()] if wanted else []
     return {word.decode() for words in found for word in words}
 
 
-def _words(pid: int) -> list[bytes]:
-    """Of its command line; none of a process in a sandbox."""
-    try:
-        if _depth(str(pid)) > _depth("self"):
-            return []
-        return _read(pid, "cmdline", _MOST_WORDS).split(b"\0")
-    except OSError:
-        return []
+def _command_lines() -> Iterator[tuple[int, list[bytes]]]:
+    """The words of each living process that is not in a sandbox."""
+    own = _depth("self")
+    for pid, seen in _all().items():
+        with contextlib.suppress(OSError):
+            if seen.alive and _depth(str(pid)) <= own:
+                yield pid, _read(pid, "cmdline", _MOST_WORDS).split(b"\0")
 
 
 def _depth(process: str) -> int:
