@@ -15,8 +15,7 @@ from holdfast.agents.scripted.inside import script
 from holdfast.api.admin import key_models
 from holdfast.api.edge.access import NEEDS
 from holdfast.api.exec import models as exec_models
-from holdfast.api.sessions import copy_models
-from holdfast.api.sessions import models
+from holdfast.api.sessions import copy_models, models
 from holdfast.api.threads import option_models, usage_models
 from holdfast.broker.models.providers.known import KNOWN as PROVIDERS
 from holdfast.cli.main import VERBS, cli

@@ -44,6 +44,7 @@ READONLY = (
     "/proc/bus",
     "/proc/fs",
     "/proc/irq",
+    "/proc/pressure",  # who writes there has the kernel watch something, in memory that nobody accounts for
     "/proc/sys",
     # Where commands run as the sandbox's root they own these, too, and could have the kernel end the runner first.
     "/proc/1/oom_adj",

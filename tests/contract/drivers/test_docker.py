@@ -15,7 +15,7 @@ def harness(docker_harness: DockerHarness) -> DockerHarness:
 
 
 class TestDockerDriver(DriverConformance):
-    pass
+    new_names_in_root = False  # they would be on Docker's own disk, where no limit holds
 
 
 class TestSystemCalls(SystemCallConformance):

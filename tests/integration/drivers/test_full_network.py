@@ -44,6 +44,26 @@ for kind, host, port, device in asked:
             found.append(str(error))
 print(json.dumps(found))
 """
+# To many next door, past the gateway; by IPv6 as soon as the device has an address, if it ever has one.
+STRANGERS = """
+import contextlib, errno, socket, time
+for last in range(1, 51):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one, contextlib.suppress(OSError):
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"tap0")
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_DONTROUTE, 1)
+        one.sendto(b"hello", (f"8.8.8.{last}", 9))
+device, deadline = socket.if_nametoindex("tap0"), time.monotonic() + 10
+for last in range(1, 51):
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as one:
+        while time.monotonic() < deadline:
+            try:
+                one.sendto(b"hello", (f"fe80::{last}", 9, 0, device))
+                break
+            except OSError as error:
+                if error.errno != errno.EADDRNOTAVAIL:
+                    break
+                time.sleep(0.05)
+"""
 Asked = tuple[str, str, int, bool]
 """A kind of socket, where to, and whether it is bound to the device."""
 
@@ -59,6 +79,13 @@ class Inside:
         done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
         found: list[str] = json.loads(done.stdout)
         return found
+
+    async def neighbours(self) -> dict[str, str]:
+        """Each that the kernel knows of here, and its state, after strangers were sent something."""
+        enter = ("nsenter", "--target", str(self._init), "--net")
+        await asyncio.to_thread(subprocess.run, [*enter, "python3", "-c", STRANGERS], check=True)
+        shown = await asyncio.to_thread(subprocess.check_output, [*enter, "ip", "-json", "neigh"])
+        return {entry["dst"]: entry["state"][0] for entry in json.loads(shown)}
 
 
 def new_namespace() -> "subprocess.Popen[bytes]":
@@ -124,6 +151,15 @@ async def test_nothing_is_sent_to_groups_in_the_hosts_network(inside: Inside) ->
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:  # what is sent later comes later
             control.sendto(b"control", (GROUP, MULTICAST_PORT))
             assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(listener, 100), 5) == b"control"
+
+
+async def test_strangers_do_not_fill_the_kernels_table_of_neighbours(inside: Inside) -> None:
+    """It is one for the whole host. What is being asked for stays there for seconds; what has failed makes room."""
+    found = await inside.neighbours()
+    assert {dst for dst, state in found.items() if state == "PERMANENT"} == {"10.0.2.2", "10.0.2.3"}
+    others = {dst: state for dst, state in found.items() if state != "PERMANENT"}
+    assert len(others) >= 50, f"the test reached nobody: {found}"
+    assert set(others.values()) <= {"FAILED", "NOARP"}, f"the kernel asks for them: {others}"
 
 
 async def test_next_door_is_closed_and_far_away_is_open(tmp_path: Path, world: World) -> None:

@@ -61,6 +61,7 @@ def check_filters(
         _check_sockets(filters, machine, upper)
     _check_clone(filters, machine)
     _check_limits(filters, machine)
+    _check_command_lines(filters, machine)
 
 
 def _check_sockets(filters: list[Program], machine: str, upper: int) -> None:
@@ -96,6 +97,14 @@ def _check_limits(filters: list[Program], machine: str) -> None:
         for process in (0, *range(2, 40), 4194304, 0x10001, 0x7FFFFFFF, 0x80000001, 0xFFFFFFFF):
             assert verdict(filters, Call(own, number, (upper | process,))) == "allow", f"limits of {process}"
         assert verdict(filters, Call(own, number, (upper | 1,))) == "errno 1", "limits of PID 1"
+
+
+def _check_command_lines(filters: list[Program], machine: str) -> None:
+    own, number = ARCHITECTURES[machine], numbers(machine)["prctl"]
+    for upper in (0, GARBAGE, 0xFFFFFFFF << 32):
+        for option in (*range(35), *range(36, 80), 0x53564D41, 0x59616D61, 0xFFFFFFFF):
+            assert verdict(filters, Call(own, number, (upper | option,))) == "allow", f"prctl {option}"
+        assert verdict(filters, Call(own, number, (upper | 35,))) == "errno 1", "PR_SET_MM"
 
 
 class SystemCallConformance:

@@ -47,6 +47,9 @@ async def cell(harness: Harness, **changes: object) -> AsyncIterator[Sandbox]:
 class IsolationConformance:
     """What a hostile command finds when it looks around, and what it can do."""
 
+    new_names_in_root = True
+    """Whether a writable root can have new names right in ``/``, and not only in the directories that the image has."""
+
     async def test_host_processes_are_invisible(self, harness: Harness) -> None:
         async with cell(harness) as box:
             mark = str(secrets.randbelow(10**9) + 10**9)
@@ -228,6 +231,9 @@ class IsolationConformance:
             ):
                 result = await box.run(f"echo 1 > {path}")
                 assert result.exit_code != 0, f"{path} is writable"
+            for name in ("cpu", "io", "memory"):  # a watch is the kernel's, and counts as nobody's memory
+                result = await box.run(f"echo 'some 150000 2000000' > /proc/pressure/{name}")
+                assert result.exit_code != 0, f"the kernel watches the pressure on {name} for a sandbox"
             for path in ("/proc/kcore", "/proc/kmsg", "/dev/mem", "/dev/kmsg"):
                 result = await box.run(f"[ -n \"$(timeout 2 head -c 1 {path} | tr '\\0' x)\" ]")
                 assert result.exit_code != 0, f"{path} can be read"
@@ -244,8 +250,10 @@ class IsolationConformance:
     async def test_a_writable_root_can_be_written_and_is_the_sessions_own(self, harness: Harness) -> None:
         async with skip_if_unsupported("writable root"), cell(harness, writable_root=True) as box:
             mark, had_group = f"conformance-{secrets.token_hex(8)}", Path("/etc/group").exists()
-            made = await box.run(f"touch /etc/{mark} /usr/local/bin/{mark} /{mark} $HOME/{mark} /tmp/{mark}")
+            made = await box.run(f"touch /etc/{mark} /usr/local/bin/{mark} $HOME/{mark} /tmp/{mark}")
             assert made.exit_code == 0, made.stderr
+            in_root = await box.run(f"touch /{mark}")
+            assert (in_root.exit_code == 0) == self.new_names_in_root, in_root.stderr
             removed = await box.run("rm /etc/group && [ ! -e /etc/group ]")  # every image has one
             assert removed.exit_code == 0, removed.stderr
             leaked = [path for path in ("/etc", "/usr/local/bin", "/") if (Path(path) / mark).exists()]

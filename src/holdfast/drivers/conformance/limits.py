@@ -4,22 +4,78 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 
-from holdfast.drivers.conformance.harness import LIMITS, Harness, Sandbox, need, need_shell, sandbox
+from holdfast.drivers.conformance.harness import (
+    LIMITS,
+    Harness,
+    Sandbox,
+    need,
+    need_shell,
+    sandbox,
+    skip_if_unsupported,
+)
 from holdfast.records.limits import Limits
 
+# Sends what nobody reads, up to so many bytes; tells how many of them the kernel has kept.
+_UNREAD = """
+import socket, sys
+kept, most, piece = [], int(sys.argv[1]), bytes(32 << 10)
+
+def tcp():
+    server = socket.create_server(("127.0.0.1", 0))
+    sender = socket.create_connection(server.getsockname())
+    sender.settimeout(0.1)
+    kept.extend((server, sender, server.accept()[0]))
+    sent = 0
+    try:
+        while sent < most:
+            sent += sender.send(piece)
+    except OSError:
+        pass
+    return sent
+
+def udp():
+    receiver, sender = socket.socket(type=socket.SOCK_DGRAM), socket.socket(type=socket.SOCK_DGRAM)
+    receiver.bind(("127.0.0.1", 0))
+    receiver.setblocking(False)
+    sender.connect(receiver.getsockname())
+    kept.append(receiver)
+    for _ in range(8):
+        sender.send(piece)
+    return 0
+
+def arrived(receiver):
+    count = 0
+    try:
+        while True:
+            count += len(receiver.recv(len(piece)))
+    except OSError:
+        return count
+
+total = 0
+for _ in range(3000 if sys.argv[2] == "udp" else 60):
+    if total >= most:
+        break
+    taken = (udp if sys.argv[2] == "udp" else tcp)()
+    total += taken
+    if sys.argv[2] == "tcp" and taken == 0:
+        break
+print(sum(map(arrived, kept)) if sys.argv[2] == "udp" else total)
+"""
 PIDS = 64
 MEMORY_MB = 96
 DISK_MB = 32
 
 
 @asynccontextmanager
-async def limited(harness: Harness, limit: str, **limits: float) -> AsyncIterator[Sandbox]:
+async def limited(
+    harness: Harness, limit: str, *, writable_root: bool = False, **limits: float
+) -> AsyncIterator[Sandbox]:
     """A sandbox with these limits, if the driver promises to hold ``limit``."""
     need_shell(harness)
     driver = await harness.make_driver()
     need(getattr(driver.capabilities, limit), f"the {driver.name} driver does not promise {limit} here")
     await driver.close()
-    async with sandbox(harness, limits=_with(limits)) as box:
+    async with sandbox(harness, limits=_with(limits), writable_root=writable_root) as box:
         yield box
 
 
@@ -61,6 +117,26 @@ class LimitsConformance:
                 result = await box.run(f"head -c {LIMITS.memory_mb * 2}M /dev/zero > {place}/fill")
                 assert result.exit_code != 0, f"twice the memory fitted into {place}"
             await box.run(f"rm -f {' '.join(f'{place}/fill' for place in places)}")
+            await assert_still_answers(box)
+
+    async def test_memory_held_by_sockets_is_limited(self, harness: Harness) -> None:
+        async with limited(harness, "memory_limit", memory_mb=MEMORY_MB) as box:
+            need((await box.run("python3 -c 1")).exit_code == 0, "the image has no python3")
+            for kind in ("tcp", "udp"):
+                result = await box.run(f"python3 - {MEMORY_MB * 4 << 20} {kind}", stdin=_UNREAD.encode())
+                kept = int(result.stdout or 0)
+                assert kept or result.exit_code, f"the test could send nothing: {result}"
+                assert kept < MEMORY_MB << 20, f"{kind} sockets kept {kept >> 20} MB: {result}"
+                await assert_still_answers(box)
+
+    async def test_disk_is_limited_everywhere_in_a_writable_root(self, harness: Harness) -> None:
+        """Also where a runtime has mounted something of its own."""
+        box_with_root = limited(harness, "disk_limit", disk_mb=DISK_MB, writable_root=True)
+        async with skip_if_unsupported("writable root"), box_with_root as box:
+            for path in ("/fill", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/usr/fill", "/root/fill"):
+                result = await box.run(f"head -c {DISK_MB * 4}M /dev/zero > {path}")
+                assert result.exit_code != 0, f"four times the disk fitted into {path}"
+                await box.run(f"> {path}")
             await assert_still_answers(box)
 
     async def test_disk_is_limited(self, harness: Harness) -> None:

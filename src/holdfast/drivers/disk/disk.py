@@ -16,7 +16,7 @@ from pathlib import Path
 
 import structlog
 
-from holdfast.drivers.blocking import run_to_the_end
+from holdfast.drivers.blocking import run_at_length
 from holdfast.drivers.commands import run, uninterrupted
 from holdfast.drivers.disk import snapshot_place, standstill
 from holdfast.drivers.disk.file_copy import copy_file
@@ -67,9 +67,9 @@ class Disk:
         ``consume``: the source may be used itself instead of a copy.
         """
         if not self._limited:
-            await run_to_the_end(copy_tree, source / self.path.name, self.path)
+            await run_at_length(copy_tree, source / self.path.name, self.path)
             return
-        if await run_to_the_end(self._load, source, size_mb, consume) < size_mb:
+        if await run_at_length(self._load, source, size_mb, consume) < size_mb:
             await uninterrupted(self._grow(size_mb))
         await self._mount()
 
@@ -202,7 +202,7 @@ class Disk:
     async def remove(self) -> None:
         """Unmount and delete."""
         await self.detach()
-        await asyncio.to_thread(self._remove_files)
+        await run_at_length(self._remove_files)
 
     def _remove_files(self) -> None:
         self._file.unlink(missing_ok=True)

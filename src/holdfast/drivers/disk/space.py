@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.drivers.base import Driver, SandboxSpec
-from holdfast.drivers.blocking import run_to_the_end
+from holdfast.drivers.blocking import run_at_length, run_to_the_end
 from holdfast.drivers.disk import snapshot_place, standstill
 from holdfast.drivers.disk.disk import Disk, make_template
 from holdfast.drivers.disk.file_copy import no_room
@@ -50,7 +50,7 @@ class Spaces:
 
     async def forget_snapshot(self, source: Path) -> None:
         try:
-            await run_to_the_end(snapshot_place.remove, source)
+            await run_at_length(snapshot_place.remove, source)
         except OSError as error:
             raise DriverTransient(f"cannot remove the snapshot in {source}: {error}") from error
 
@@ -207,7 +207,7 @@ class Space:
     async def snapshot(self, to: Path, *, lasting: bool, init: int | None, memory: bool = False) -> None:
         """All files at one moment. ``init`` is the sandbox's first process, where it runs; ``memory``: what is kept."""
         try:
-            await run_to_the_end(self._snapshot, to, lasting, init, memory)
+            await run_at_length(self._snapshot, to, lasting, init, memory)
         except OSError as error:
             if no_room(error):
                 raise DriverQuota(f"there is no room for a snapshot in {to.parent}; make some") from error

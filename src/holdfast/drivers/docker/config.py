@@ -7,7 +7,7 @@ there is one if its daemon runs with ``userns-remap``.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.drivers.base import SandboxSpec
@@ -45,6 +45,8 @@ class DockerHost:
     """The host's id of the sandboxes' root: 0 unless Docker remaps ids."""
     open_files: int
     machine: str
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Limits of each process on what is counted per user, by their names in an OCI configuration."""
     withheld: Withheld = OF_THIS_HOST
 
     @property
@@ -109,7 +111,9 @@ def _host_config(spec: SandboxSpec, host: DockerHost, places: Places, user: int)
         "SecurityOpt": ["no-new-privileges:true", f"seccomp={json.dumps(seccomp.docker_profile(host.machine))}"],
         "MaskedPaths": [*MASKED, *spec.image.masked, *places.masked],
         "ReadonlyPaths": list(READONLY),
-        "ReadonlyRootfs": not spec.writable_root,
+        # A writable root is its directories: what is right in it (new names) or Docker's own (/etc/hostname) is on the
+        # host's disk, where no limit holds.
+        "ReadonlyRootfs": True,
         "Mounts": _mounts(spec, host, places),
         "Tmpfs": _tmpfs(spec.limits.memory_mb, user),
         "ShmSize": part_of(spec.limits.memory_mb, 4),
@@ -120,8 +124,13 @@ def _host_config(spec: SandboxSpec, host: DockerHost, places: Places, user: int)
         "Ulimits": [
             {"Name": "nofile", "Soft": host.open_files, "Hard": host.open_files},
             {"Name": "core", "Soft": 0, "Hard": 0},
+            *(_ulimit(name, most) for name, most in host.counts.items()),
         ],
     }
+
+
+def _ulimit(name: str, most: int) -> Json:
+    return {"Name": name.removeprefix("RLIMIT_").lower(), "Soft": most, "Hard": most}
 
 
 def _tmpfs(memory_mb: int, user: int) -> dict[str, str]:

@@ -41,6 +41,7 @@ from holdfast.drivers.docker.home import DockerHome
 from holdfast.drivers.docker.machine import DockerMachine, examine
 from holdfast.drivers.inside import LABEL_SESSION, LABEL_STATE_DIR
 from holdfast.drivers.linux import cgroup_stats, cgroups, withheld
+from holdfast.drivers.linux.process_limits import process_limits
 from holdfast.drivers.linux.slirp import Slirp
 from holdfast.errors import (
     DriverConflict,
@@ -109,6 +110,7 @@ class DockerDriver(SpaceDriver):
             owner=os.geteuid(),
             id_base=machine.id_base,
             open_files=min(65536, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
+            counts=process_limits(shared=True),
             machine=os.uname().machine,
         )
         self._machine = machine
@@ -218,6 +220,7 @@ class DockerDriver(SpaceDriver):
             raise DriverTransient(f"Docker has started {handle}, but its process ended at once")
         try:
             await asyncio.to_thread(home.note_cgroups, groups)
+            await asyncio.to_thread(cgroups.limit_socket_buffers, cgroups.within(groups, "memory"))
             if network is Network.FULL:
                 await Slirp(home.directory, rootless=False, opened=self._opened).start(pid, list(groups.values()))
         except OSError as error:

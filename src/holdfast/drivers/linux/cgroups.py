@@ -14,6 +14,8 @@ from pathlib import Path
 PARENT = "holdfast"
 ROOT = Path("/sys/fs/cgroup")
 _SECONDS = 5.0
+_SOCKETS_PART = 4
+"""Which part of a sandbox's memory, and on top of it, its sockets may hold."""
 
 
 def of(session_id: str) -> Iterator[Path]:
@@ -58,6 +60,17 @@ def of_process(pid: int) -> dict[str, Path]:
 def within(groups: Mapping[str, Path], controller: str) -> Path:
     """Of what ``of_process`` has found, the place of one controller; a path that is nowhere if there is none."""
     return groups.get(controller) or groups.get("") or Path("/nonexistent")
+
+
+def limit_socket_buffers(memory: Path) -> None:
+    """Bound what sockets hold, where that does not count as memory: with cgroup v1. ``memory`` is that controller's.
+
+    Else what nobody reads on the sandbox's own loopback device is the host's loss, and the kernel has a most for all
+    sockets together: at that point nobody on the host is connected any more. Raises OSError.
+    """
+    limit = memory / "memory.kmem.tcp.limit_in_bytes"
+    if limit.exists():
+        limit.write_text(str(int((memory / "memory.limit_in_bytes").read_text()) // _SOCKETS_PART))
 
 
 def remove(session_id: str) -> None:

@@ -2,18 +2,25 @@
 
 A process is known by its id together with its start time and the boot that these belong to: an id alone is given
 to somebody else sooner or later.
+
+What a process says about itself is its own choice, also how much of it there is: a sandbox's can show a command line of
+terabytes, or ours. So what is looked for by its command line is never looked for in a sandbox, and reading has an end.
 """
 
 import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
 _ROUND_SECONDS = 0.01
+_MOST_WORDS = 128 << 10
+"""Bytes of a command line; those of the programs that we start are shorter."""
+_MOST_VARIABLES = 8 << 20
+"""Bytes of an environment; the kernel starts nothing with more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,23 +80,40 @@ def carriers_of(entry: str) -> set[int]:
 
 
 def mentioning(argument: str) -> set[int]:
-    """Living processes that have ``argument`` among the words of their command line."""
+    """Living processes of the host that have ``argument`` among the words of their command line; none in a sandbox."""
     word = argument.encode()
-    return {pid for pid, seen in _all().items() if seen.alive and word in _words(pid)}
+    return {pid for pid, words in _command_lines() if word in words}
 
 
 def mentioned(arguments: Collection[str]) -> set[str]:
-    """Which of these living processes have among the words of their command lines: one look for all."""
+    """Which of these living processes of the host have among their command lines' words: one look for all."""
     wanted = {argument.encode() for argument in arguments}
-    found = [wanted.intersection(_words(pid)) for pid, seen in _all().items() if seen.alive] if wanted else []
+    found = [wanted.intersection(words) for _, words in _command_lines()] if wanted else []
     return {word.decode() for words in found for word in words}
 
 
-def _words(pid: int) -> list[bytes]:
-    try:
-        return (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return []
+def _command_lines() -> Iterator[tuple[int, list[bytes]]]:
+    """The words of each living process that is not in a sandbox."""
+    own = _depth("self")
+    for pid, seen in _all().items():
+        with contextlib.suppress(OSError):
+            if seen.alive and _depth(str(pid)) <= own:
+                yield pid, _read(pid, "cmdline", _MOST_WORDS).split(b"\0")
+
+
+def _depth(process: str) -> int:
+    """In how many pid namespaces it is, of those that we can see."""
+    status = (_PROC / process / "status").read_bytes()
+    return len(status.partition(b"\nNSpid:")[2].partition(b"\n")[0].split())
+
+
+def _read(pid: int, name: str, most: int) -> bytes:
+    """The beginning of one of its files in /proc. Raises OSError."""
+    with (_PROC / str(pid) / name).open("rb", buffering=0) as file:
+        parts = [file.read(most)]
+        while parts[-1] and sum(map(len, parts)) < most:  # the kernel may give less than it has
+            parts.append(file.read(most - sum(map(len, parts))))
+    return b"".join(parts)
 
 
 def descendants_of(root: int) -> set[int]:
@@ -143,6 +167,6 @@ def _look(pid: int) -> _Seen | None:
 
 def _environment(pid: int) -> list[bytes]:
     try:
-        return (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+        return _read(pid, "environ", _MOST_VARIABLES).split(b"\0")
     except OSError:  # gone, or somebody else's
         return []

@@ -51,7 +51,7 @@ lgetxattr link linkat listen listxattr llistxattr lremovexattr lseek lsetxattr l
 membarrier memfd_create memfd_secret mincore mkdir mkdirat mknod mknodat mlock mlock2 mlockall mmap mprotect
 mq_getsetattr mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink mremap mseal msgctl msgget msgrcv msgsnd msync
 munlock munlockall munmap nanosleep newfstatat open openat openat2 pause pidfd_open pidfd_send_signal pipe pipe2
-pkey_alloc pkey_free pkey_mprotect poll ppoll prctl pread64 preadv preadv2 process_mrelease process_vm_readv
+pkey_alloc pkey_free pkey_mprotect poll ppoll pread64 preadv preadv2 process_mrelease process_vm_readv
 process_vm_writev pselect6 ptrace pwrite64 pwritev pwritev2 read readahead readlink readlinkat readv recvfrom recvmmsg
 recvmsg remap_file_pages removexattr rename renameat renameat2 restart_syscall rmdir rseq rt_sigaction rt_sigpending
 rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_tgsigqueueinfo sched_get_priority_max
@@ -69,6 +69,9 @@ writev
 _FIRST_PROCESS = 1
 _SPARE_FIRST_PROCESS = {"prlimit64": 0}
 """By which argument these name a process, which may be any but the runner: a limit on its memory or time ends it."""
+_PR_SET_MM = 35
+"""With it a process says where its command line is, without a privilege: in terabytes of nothing, which ``ps`` and all
+others on the host that look at command lines would have to read."""
 _SIGNALS = {"kill": 0, "pidfd_open": 0, "rt_sigqueueinfo": 0, "rt_tgsigqueueinfo": 0, "tgkill": 0, "tkill": 0}
 """The same for a kernel that lets a process of the sandbox signal its PID 1, as Linux does not."""
 
@@ -95,8 +98,8 @@ Rule = dict[str, object]
 
 def profile(machine: str) -> dict[str, object]:
     """The ``linux.seccomp`` part of an OCI configuration, for this kind of machine (``uname -m``)."""
-    sparing = [rule for name, index in _SPARE_FIRST_PROCESS.items() for rule in _for_any_but_the_first(name, index)]
-    return _profile(machine, [*_rules(), *sparing])
+    sparing = [rule for name, index in _SPARE_FIRST_PROCESS.items() for rule in _unless(name, index, _FIRST_PROCESS)]
+    return _profile(machine, [*_rules(), *_unless("prctl", 0, _PR_SET_MM), *sparing])
 
 
 def _profile(machine: str, rules: list[Rule]) -> dict[str, object]:
@@ -118,12 +121,12 @@ def _rules() -> list[Rule]:
     ]
 
 
-def _for_any_but_the_first(name: str, index: int) -> list[Rule]:
-    """Allow a call unless it names PID 1. No comparison means "not", so: it has a bit that 1 does not have, or is 0."""
-    bits = [_masked(index, 1 << bit, 1 << bit) for bit in range(1, 32)]
+def _unless(name: str, index: int, value: int) -> list[Rule]:
+    """Allow a call unless this argument is ``value``. No comparison of ints means "not", so: some bit differs."""
+    bits = [1 << bit for bit in range(32)]
     return [
-        *(_when(name, other) for other in (_int(index, 0), *bits)),
-        _when(name, _int(index, _FIRST_PROCESS), errno=_EPERM),
+        *(_when(name, _masked(index, bit, ~value & bit)) for bit in bits),
+        _when(name, _int(index, value), errno=_EPERM),
     ]
 
 
@@ -169,8 +172,9 @@ def gvisor_profile(machine: str) -> dict[str, object]:
         machine,
         [
             *(_when(name, _int(index, _FIRST_PROCESS), errno=_EPERM) for name, index in calls.items()),
+            _when("prctl", _int(0, _PR_SET_MM), errno=_EPERM),
             *_rules(),
-            {"names": [*_UNKNOWN.split(), *_SPARE_FIRST_PROCESS], "action": "SCMP_ACT_ALLOW"},
+            {"names": [*_UNKNOWN.split(), *_SPARE_FIRST_PROCESS, "prctl"], "action": "SCMP_ACT_ALLOW"},
         ],
     )
 

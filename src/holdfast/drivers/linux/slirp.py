@@ -8,6 +8,10 @@ What must not be reached is blocked twice in the sandbox's own network namespace
 routes that prohibit it, so that programs are told at once; and by policies (xfrm) that look at every packet's
 destination, because a socket that is bound to a device, or sends to many, does not ask the routes. Of the helper's own
 block only the name server is open, at port 53. Nothing in a sandbox has the capability to remove any of this.
+
+The kernel's table of neighbours is one for all namespaces, with room for 1024. A sandbox that sends to ever new ones,
+past its gateway (``SO_DONTROUTE``), would fill it with those that are being asked for, and the host could reach nobody
+new. So nobody is asked for: the two that exist are written down, others fail at once, and make room when it is needed.
 """
 
 import asyncio
@@ -43,6 +47,15 @@ _MAX_LOG = 1 << 20
 _NETLINK_XFRM = 6
 _OWN_BLOCK = "10.0.2.0/24"
 """The helper's; inside it only the name server has anything to say."""
+_HARDWARE = "52:55:0a:00:02"
+"""How the helper's own addresses on its device begin; the rest is that of the internet address."""
+NEIGHBOURS = "".join(
+    f"neigh replace 10.0.2.{n} lladdr {_HARDWARE}:{n:02} dev {DEVICE} nud permanent\n" for n in (2, 3)
+) + "".join(
+    f"ntable change name {table} dev {DEVICE} mcast_probes 0 ucast_probes 0 app_probes 0\n"
+    for table in ("arp_cache", *(("ndisc_cache",) if Path("/proc/net/if_inet6").exists() else ()))
+)
+"""The gateway and the name server, and nobody else."""
 _OPTIONS = (
     "--configure",
     "--mtu=65520",
@@ -102,14 +115,16 @@ class Slirp:
 
         Raises ``DriverTransient``.
         """
-        await self._block(init)
-        await asyncio.to_thread(self._start, init, groups)
-
-    async def _block(self, init: int) -> None:
-        """The host's own addresses too: NAT would reach them from within the host, past its firewall."""
         around = await asyncio.to_thread(neighbourhood)
+        # The host's own addresses too: NAT would reach them from within the host, past its firewall.
+        await self._set_up(init, rules(closed_blocks(self._opened, around, await _own_addresses())))
+        await asyncio.to_thread(self._start, init, groups)
+        await self._set_up(init, NEIGHBOURS)
+
+    async def _set_up(self, init: int, lines: str) -> None:
+        """Do with the namespace what ``ip`` is told here."""
         script = self._directory / "routes"
-        await asyncio.to_thread(script.write_text, rules(closed_blocks(self._opened, around, await _own_addresses())))
+        await asyncio.to_thread(script.write_text, lines)
         user = ("--user", "--preserve-credentials") if self._rootless else ()
         command = ("nsenter", "--target", str(init), *user, "--net", "ip", "-batch", str(script))
         done = await run(*command, timeout=_SECONDS)

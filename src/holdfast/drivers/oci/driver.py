@@ -195,6 +195,8 @@ class OciDriver(OciObserver):
         # No keyring of its own: the kernel grants a user 200 of them, and sandboxes may not use theirs anyway.
         keyring = () if self._ready()[0].gvisor else ("--no-new-keyring",)
         await self._start_by((*self._call(directory), *(verb or ("run", "--detach")), *keyring), handle, directory)
+        if self._ready()[0].cgroups and not self._ready()[0].gvisor:  # whose sockets are not the host's
+            await asyncio.to_thread(cgroups.limit_socket_buffers, cgroups.directory(handle, "memory"))
 
     async def _start_by(self, command: Sequence[str], handle: Handle, directory: Path) -> None:
         """With a command of the runtime that lacks only what to start."""

@@ -52,6 +52,19 @@ def test_it_is_hardened() -> None:
     assert any("clone3" in rule["names"] and rule["errnoRet"] == 38 for rule in seccomp["syscalls"])
 
 
+def test_what_is_counted_per_user_is_limited_per_process() -> None:
+    """All sandboxes have the same ids."""
+    counts = {"RLIMIT_SIGPENDING": 100, "RLIMIT_MSGQUEUE": 200, "RLIMIT_MEMLOCK": 300}
+    limits = build(host=replace(HOST, counts=counts))["HostConfig"]["Ulimits"]
+    assert {one["Name"]: (one["Soft"], one["Hard"]) for one in limits} == {
+        "nofile": (1024, 1024),
+        "core": (0, 0),
+        "sigpending": (100, 100),
+        "msgqueue": (200, 200),
+        "memlock": (300, 300),
+    }
+
+
 def test_limits_hold_for_memory_and_swap_together() -> None:
     host = build()["HostConfig"]
     assert host["Memory"] == host["MemorySwap"] == 256 << 20
@@ -84,7 +97,7 @@ def test_the_runner_gets_what_it_needs_and_docker_adds_nothing() -> None:
 def test_commands_run_as_who_owns_the_files(owner: int, writable_root: bool, user: str) -> None:
     config = build(replace(SPEC, writable_root=writable_root), replace(HOST, owner=owner))
     assert config["User"] == user
-    assert config["HostConfig"]["ReadonlyRootfs"] is not writable_root
+    assert config["HostConfig"]["ReadonlyRootfs"] is True, "what is written in the root itself is on Docker's own disk"
     assert f"uid={user.split(':')[0]}" in config["HostConfig"]["Tmpfs"]["/run"]
 
 
