@@ -12,10 +12,19 @@ MOST_ESCAPES = 2_000_000
 """Of characters in texts: each is a step of the parser's, and of the writer's."""
 MOST_STEPS = 2_000_000
 """Quotes that are looked at until that is known."""
+MOST_BYTES = 8 << 20
+"""Of a body without its long stretches of plain text: see ``lifted``. That is more text than any model takes."""
+BIG_BYTES = 256 << 10
+BIG_PARTS = 2000
+"""More is worked on in a thread."""
 PART_BYTES = 100
 """What one value takes in memory, roughly, besides its text."""
 _SIGNS = (b",", b"[", b"{")
 _AT_ONCE = 1 << 20
+
+
+def is_big(body: bytes, parts: int) -> bool:
+    return len(body) > BIG_BYTES or parts > BIG_PARTS
 
 
 class TooHeavy(Exception):
@@ -23,7 +32,9 @@ class TooHeavy(Exception):
 
 
 def parts_of(body: bytes) -> int:
-    """At least as many values as there are in this JSON. Raises ``TooHeavy``. May take a second of many megabytes."""
+    """At least as many values as there are in this JSON. Raises ``TooHeavy``."""
+    if len(body) > MOST_BYTES:
+        raise TooHeavy(f"the request's body has more than {MOST_BYTES >> 20} MB of text besides images and the like")
     if sum(body.count(b"\\", at, at + _AT_ONCE) for at in range(0, len(body), _AT_ONCE)) > MOST_ESCAPES:
         raise TooHeavy(f"the request's body has more than {MOST_ESCAPES} escaped characters; send less")
     parts = _signs(body, 0, len(body))
