@@ -1,7 +1,6 @@
 """What is held against the event loop, and what is not its fault."""
 
 import asyncio
-import threading
 
 import pytest
 import structlog
@@ -72,10 +71,7 @@ async def test_real_work_is_seen_wherever_it_is_done(where: str) -> None:
         if where == "the loop":
             work()
         else:
-            thread = threading.Thread(target=work)
-            thread.start()
-            while thread.is_alive():
-                await asyncio.sleep(0)
+            await asyncio.to_thread(work)
         await asyncio.sleep(EVERY_SECONDS * 3)
     assert over_50_ms(registry, "held") >= 1
 
