@@ -17,6 +17,7 @@ HELLO_SECONDS = 5.0
 HELLO_BYTES = 64 << 10
 STREAM_BUFFER = 1 << 20
 LISTENED_BUFFER = 1 << 16
+FRAMES_AT_ONCE = 500
 """Less for what a sandbox opens of its own accord, and many at a time."""
 
 
@@ -52,6 +53,7 @@ class Connection(asyncio.Protocol):
         self._decoder = frames.Decoder()
         self._is_runner = False
         self._is_stream = False
+        self._is_paused = False
         self._inner: asyncio.Protocol | None = None
         """Whose the bytes are from now on. It stays behind this one, so that the stream is counted to its real end."""
         self._transport: asyncio.Transport | None = None
@@ -83,14 +85,32 @@ class Connection(asyncio.Protocol):
 
     def _decode(self, data: bytes) -> None:
         self._decoder.add(data)
+        self._take_frames()
+
+    def _take_frames(self) -> None:
+        """So many that others do not wait for long; then the rest, and only then more bytes."""
+        assert self._transport is not None
         try:
-            # One at a time: what follows a stream's first frame is not ours to decode.
-            while not self._is_stream and (frame := self._decoder.next()) is not None:
+            for _ in range(FRAMES_AT_ONCE):
+                # One at a time: what follows a stream's first frame is not ours to decode.
+                if self._is_stream or self._transport.is_closing() or (frame := self._decoder.next()) is None:
+                    self._go_on_reading()
+                    break
                 self._take(*frame)
+            else:
+                if not self._is_paused:
+                    self._is_paused = True
+                    self._transport.pause_reading()
+                asyncio.get_running_loop().call_soon(self._take_frames)
         except ProtocolError:
             self.close()
         if not self._is_runner and self._decoder.waiting > HELLO_BYTES:
             self.close()
+
+    def _go_on_reading(self) -> None:
+        if self._is_paused and self._transport is not None and not self._transport.is_closing():
+            self._is_paused = False
+            self._transport.resume_reading()
 
     def _take(self, header: frames.Header, body: bytes) -> None:
         if self._is_runner:

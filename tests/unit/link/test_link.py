@@ -516,3 +516,30 @@ async def test_a_server_speaks_to_callers_from_their_first_byte(hub: LinkHub, li
     async with dialled(hub) as caller:
         caller.say(first)
         assert await caller.reader.read() == b""
+
+
+async def test_many_small_frames_do_not_hold_up_others(hub: LinkHub, link: Link) -> None:
+    """A runner may send tens of thousands in one go; somebody else has a turn in between, and none is lost."""
+    frame = frames.encode({"op": "ping", "number": 7})
+    count = 30_000
+    async with runner(hub) as caller:
+        await link.wait_connected(5)
+        said = 0
+        most = 0
+
+        def turn() -> None:
+            nonlocal said, most
+            most, said = max(most, said), 0
+            asyncio.get_running_loop().call_soon(turn)
+
+        def count_one(connection: connections.Connection, header: frames.Header, body: bytes) -> None:
+            nonlocal said, heard
+            said += 1
+            heard += 1
+
+        heard = 0
+        link.runner_said = count_one  # type: ignore[method-assign]
+        turn()
+        caller.writer.write(frame * count)
+        await until(lambda: heard == count, "all have come")
+    assert 0 < most <= connections.FRAMES_AT_ONCE
