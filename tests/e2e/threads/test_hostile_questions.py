@@ -54,6 +54,8 @@ ANSWERED = {
     "parts",
     "names",
 }
+MOVED = ("an image", "letters of many bytes", "many lines", "parts")
+"""The dearest to translate."""
 MAKING = f"""
 def text(words):
     return b'{{"type":"text","text":"' + words + b'"}}'
@@ -205,7 +207,7 @@ def test_a_question_holds_up_nobody_and_arrives_as_it_was(world: World, kind: st
         assert json.loads(world.provider.body) == json.loads(made(kind))
 
 
-@pytest.mark.parametrize("kind", list(BODIES))
+@pytest.mark.parametrize("kind", MOVED)
 def test_a_question_in_another_dialect_holds_up_nobody(world: World, kind: str) -> None:
     status, said = world.ask_watched("claude", BODIES[kind])
     assert status == (200 if kind in ANSWERED else 400), said
@@ -215,12 +217,10 @@ def test_a_question_in_another_dialect_holds_up_nobody(world: World, kind: str) 
         assert message["content"][0]["source"] == told
 
 
-@pytest.mark.parametrize("kind", list(BODIES))
+@pytest.mark.parametrize("kind", MOVED)
 def test_a_question_to_the_demo_model_holds_up_nobody(world: World, kind: str) -> None:
     status, said = world.ask_watched("demo", BODIES[kind])
     assert status == (200 if kind in ANSWERED else 400), said
-    if kind == "an image":
-        assert f"image/png of {len(eval(IMAGE)) * 3 // 4} bytes" in said
 
 
 def test_a_large_question_takes_a_few_times_its_size(world: World) -> None:

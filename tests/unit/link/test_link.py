@@ -524,8 +524,7 @@ async def test_many_small_frames_do_not_hold_up_others(hub: LinkHub, link: Link)
     count = 30_000
     async with runner(hub) as caller:
         await link.wait_connected(5)
-        said = 0
-        most = 0
+        said = most = heard = 0
 
         def turn() -> None:
             nonlocal said, most
@@ -537,7 +536,6 @@ async def test_many_small_frames_do_not_hold_up_others(hub: LinkHub, link: Link)
             said += 1
             heard += 1
 
-        heard = 0
         link.runner_said = count_one  # type: ignore[method-assign]
         turn()
         caller.writer.write(frame * count)
