@@ -1,15 +1,16 @@
 """No request holds up the others, whatever is in it: a real daemon is sent the worst that it takes, and watched.
 
-The limit is 50 ms of work in the event loop. What is measured here is how long somebody else waits meanwhile, on a
-machine that may have other things to do: so there is some slack, and a second chance.
+The limit is 50 ms of work in the event loop, by the daemon's own figures: they leave out what other processes of a
+busy machine take. There is a second chance, since on such a machine work of threads may be counted that lets it run.
 """
 
 import contextlib
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
@@ -20,11 +21,11 @@ from holdfast.api.edge.json_bounds import MOST_DEPTH, MOST_NAMES, MOST_VALUES
 from holdfast.api.settings import ApiSettings
 from support.api import checked
 from support.daemons.daemon import DaemonProcess
-from support.loop_watch import LoopWatch
+from support.loop_held import MOST_MS, LoopHeld
 
+T = TypeVar("T")
 MIB = 1 << 20
-HELD_SECONDS = 0.1
-TRIES = 6
+TRIES = 3
 LIMITS = ApiSettings()
 BODIES = {
     "unknown fields": b"{" + b",".join(b'"k%d":1' % number for number in range(MOST_NAMES)) + b"}",
@@ -59,31 +60,34 @@ def session_id(client: httpx2.Client) -> str:
 
 
 @pytest.fixture(scope="module")
-def watch(daemon: DaemonProcess) -> Iterator[LoopWatch]:
-    with LoopWatch(daemon.url) as watch:
+def watch(daemon: DaemonProcess) -> Iterator[LoopHeld]:
+    with contextlib.closing(LoopHeld(daemon.url)) as watch:
         yield watch
 
 
 class Checker:
-    """Sends a request, and has an opinion on how long others had to wait meanwhile."""
+    """Sends a request, and has an opinion on how long the loop was held meanwhile."""
 
-    def __init__(self, client: httpx2.Client, watch: LoopWatch) -> None:
+    def __init__(self, client: httpx2.Client, watch: LoopHeld) -> None:
         self._client = client
         self._watch = watch
 
-    def send(self, method: str, path: str, slack: float = 1.0, **options: Any) -> httpx2.Response:
+    def send(self, method: str, path: str, **options: Any) -> httpx2.Response:
+        return self.watched(f"{method} {path}", lambda: checked(self._client.request(method, path, **options)))
+
+    def watched(self, what: str, act: Callable[[], T]) -> T:
         held = []
         while True:
-            self._watch.worst()
-            response = checked(self._client.request(method, path, **options))
-            held.append(self._watch.worst())
-            if held[-1] < HELD_SECONDS * slack:
-                return response
-            assert len(held) < TRIES, f"{method} {path} held up others for {min(held) * 1000:.0f} ms, or more"
+            self._watch.worst_ms()
+            result = act()
+            held.append(self._watch.worst_ms())
+            if held[-1] <= MOST_MS:
+                return result
+            assert len(held) < TRIES, f"{what} held the loop for {held} ms"
 
 
 @pytest.fixture
-def checker(client: httpx2.Client, watch: LoopWatch) -> Checker:
+def checker(client: httpx2.Client, watch: LoopHeld) -> Checker:
     return Checker(client, watch)
 
 
@@ -129,8 +133,7 @@ def test_a_command_with_much_input(checker: Checker, session_id: str, text: byte
     content = text * ((LIMITS.max_content_bytes - 100) // len(text))
     body = b'{"cmd":"wc -c","stdin":"' + content + b'"}'
     headers = {"content-type": "application/json"}
-    # One text of 8 MB is parsed in one go, which is 30 ms of a quiet machine.
-    response = checker.send("POST", f"/v1/sessions/{session_id}/exec", 2.5, content=body, headers=headers)
+    response = checker.send("POST", f"/v1/sessions/{session_id}/exec", content=body, headers=headers)
     assert int(response.json()["stdout"]) == len(json.loads(b'"' + content + b'"').encode())
 
 
@@ -165,22 +168,21 @@ def test_files_as_json(checker: Checker, client: httpx2.Client, session_id: str)
     assert len(read.content) == 24 * MIB
 
 
-def test_messages_of_websockets(daemon: DaemonProcess, watch: LoopWatch, session_id: str) -> None:
+def test_messages_of_websockets(daemon: DaemonProcess, checker: Checker, session_id: str) -> None:
     base = daemon.url.replace("http", "ws")
     key = {"Authorization": f"Bearer {daemon.key}"}
     port = urlsplit(daemon.url).port  # where somebody listens: this driver shuts nobody in
     paths = ("threads/demo:ws/ws", f"sessions/{session_id}/terminal", f"sessions/{session_id}/ports/{port}/tunnel")
+
+    def say(path: str, body: bytes) -> None:
+        with connect(f"{base}/v1/{path}", additional_headers=key, max_size=None) as socket:
+            socket.send(body.decode())
+            while '{"error"' not in (told := socket.recv(timeout=30, decode=True)):
+                assert len(told) < 4000
+
     for path in paths:
         for body in BODIES.values():
-            held: list[float] = []
-            while not held or held[-1] >= HELD_SECONDS:
-                with connect(f"{base}/v1/{path}", additional_headers=key, max_size=None) as socket:
-                    watch.worst()
-                    socket.send(body.decode())
-                    while '{"error"' not in (told := socket.recv(timeout=30, decode=True)):
-                        assert len(told) < 4000
-                    held.append(watch.worst())
-                assert len(held) < TRIES, f"{path} held up others for {min(held) * 1000:.0f} ms, or more"
+            checker.watched(path, partial(say, path, body))
 
 
 def test_half_open_requests_make_nobody_deaf(daemon: DaemonProcess) -> None:

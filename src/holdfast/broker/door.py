@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import structlog
 from aiohttp import web
 
+from holdfast.broker.guard import Deadlines, GuardedHandler
 from holdfast.broker.visit import Handler, Visit, json_error
 from holdfast.link.link import Link
 from holdfast.records.network import NetworkPolicy
@@ -30,10 +31,11 @@ _CLOSE_SECONDS = 2.0
 class ModelBroker:
     """A ``WayOut`` of the session service."""
 
-    def __init__(self, *, unavailable: str | None = None) -> None:
+    def __init__(self, *, unavailable: str | None = None, deadlines: Deadlines | None = None) -> None:
         self.unavailable = unavailable
         """Why no sandbox here can have this way out, if so."""
         self._handlers: dict[str, Handler] = {}
+        self._deadlines = deadlines or Deadlines()
         self._servers: dict[str, web.Server] = {}
         if unavailable:
             log.warning("models.unavailable", why=unavailable)
@@ -72,10 +74,16 @@ class ModelBroker:
 
     def _server(self, session_id: str) -> web.Server:
         async def answer(request: web.BaseRequest) -> web.StreamResponse:
-            return await self._answer(session_id, request)
+            guard = request.protocol
+            assert isinstance(guard, GuardedHandler)
+            guard.begin(request)
+            try:
+                return await self._answer(session_id, request)
+            finally:
+                guard.end()
 
         # A program that hangs up wants no more tokens: what answers it is cancelled.
-        return web.Server(answer, handler_cancellation=True, access_log=None, auto_decompress=False)
+        return web.Server(answer, handler_cancellation=True)
 
     def _protocol(self, session_id: str, server: web.Server) -> asyncio.Protocol | None:
         if self._servers.get(session_id) is not server:
@@ -83,7 +91,7 @@ class ModelBroker:
         if len(server.connections) >= MAX_CONNECTIONS:
             log.warning("models.too_many_connections", session_id=session_id, limit=MAX_CONNECTIONS)
             return None
-        return server()
+        return GuardedHandler(server, self._deadlines)
 
     async def _answer(self, session_id: str, request: web.BaseRequest) -> web.StreamResponse:
         # What the log knows of the request that happened to make the session is not about this one.

@@ -17,6 +17,7 @@ HELLO_SECONDS = 5.0
 HELLO_BYTES = 64 << 10
 STREAM_BUFFER = 1 << 20
 LISTENED_BUFFER = 1 << 16
+FRAMES_AT_ONCE = 500
 """Less for what a sandbox opens of its own accord, and many at a time."""
 
 
@@ -33,16 +34,28 @@ class Peer(Protocol):
     def protocol_for(self, name: str) -> Callable[[], asyncio.Protocol | None] | None: ...
 
 
-class Connection(asyncio.Protocol):
-    """A runner's control connection, or a stream, until it has turned into a reader and a writer."""
+class Register(Protocol):
+    """Who counts a session's connections."""
 
-    def __init__(self, peer: Peer, on_close: Callable[["Connection"], None], *, refused: bool = False) -> None:
+    def let_stream(self, connection: "Connection", /, *, called: bool) -> bool:
+        """Whether there may be one more; ``called``: somebody in the sandbox has opened it."""
+
+    def forget(self, connection: "Connection", /) -> None: ...
+
+
+class Connection(asyncio.Protocol):
+    """A runner's control connection, or a stream: then another protocol has all that comes."""
+
+    def __init__(self, peer: Peer, register: Register, *, refused: bool = False) -> None:
         self._peer = peer
         self._refused = refused
-        self._on_close = on_close
+        self._register = register
         self._decoder = frames.Decoder()
         self._is_runner = False
         self._is_stream = False
+        self._is_paused = False
+        self._inner: asyncio.Protocol | None = None
+        """Whose the bytes are from now on. It stays behind this one, so that the stream is counted to its real end."""
         self._transport: asyncio.Transport | None = None
         self._hello_timer: asyncio.TimerHandle | None = None
 
@@ -54,15 +67,50 @@ class Connection(asyncio.Protocol):
         self._hello_timer = asyncio.get_running_loop().call_later(HELLO_SECONDS, self.close)
 
     def data_received(self, data: bytes) -> None:
+        if self._inner is not None:
+            self._inner.data_received(data)
+        elif not self._is_stream:
+            self._decode(data)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received() if self._inner is not None else None
+
+    def pause_writing(self) -> None:
+        if self._inner is not None:
+            self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._inner is not None:
+            self._inner.resume_writing()
+
+    def _decode(self, data: bytes) -> None:
         self._decoder.add(data)
+        self._take_frames()
+
+    def _take_frames(self) -> None:
+        """So many that others do not wait for long; then the rest, and only then more bytes."""
+        assert self._transport is not None
         try:
-            # One at a time: what follows a stream's first frame is not ours to decode.
-            while not self._is_stream and (frame := self._decoder.next()) is not None:
+            for _ in range(FRAMES_AT_ONCE):
+                # One at a time: what follows a stream's first frame is not ours to decode.
+                if self._is_stream or self._transport.is_closing() or (frame := self._decoder.next()) is None:
+                    self._go_on_reading()
+                    break
                 self._take(*frame)
+            else:
+                if not self._is_paused:
+                    self._is_paused = True
+                    self._transport.pause_reading()
+                asyncio.get_running_loop().call_soon(self._take_frames)
         except ProtocolError:
             self.close()
         if not self._is_runner and self._decoder.waiting > HELLO_BYTES:
             self.close()
+
+    def _go_on_reading(self) -> None:
+        if self._is_paused and self._transport is not None and not self._transport.is_closing():
+            self._is_paused = False
+            self._transport.resume_reading()
 
     def _take(self, header: frames.Header, body: bytes) -> None:
         if self._is_runner:
@@ -100,6 +148,9 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         self._is_stream = True
         name = header.get("listen")
+        if not self._register.let_stream(self, called=name is not None):
+            self._transport.abort()
+            return
         if name is not None and (make := self._peer.protocol_for(str(name))) is not None:
             self._become(make())
             return
@@ -107,13 +158,8 @@ class Connection(asyncio.Protocol):
         limit = STREAM_BUFFER if name is None else LISTENED_BUFFER
         reader = asyncio.StreamReader(limit=limit, loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
-        self._transport.set_protocol(protocol)
-        protocol.connection_made(self._transport)
-        rest = self._decoder.rest()
-        if rest:
-            reader.feed_data(rest)
+        self._become(protocol)
         writer = asyncio.StreamWriter(self._transport, protocol, reader, loop)
-        self._on_close(self)
         if name is None:
             self._peer.stream_arrived(str(header.get("stream")), reader, writer)
         else:
@@ -122,11 +168,10 @@ class Connection(asyncio.Protocol):
     def _become(self, protocol: asyncio.Protocol | None) -> None:
         """Another protocol has the connection now, or nobody."""
         assert self._transport is not None
-        self._on_close(self)
         if protocol is None:
-            self._transport.close()
+            self._transport.abort()
             return
-        self._transport.set_protocol(protocol)
+        self._inner = protocol
         protocol.connection_made(self._transport)
         if rest := self._decoder.rest():
             protocol.data_received(rest)
@@ -147,7 +192,9 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_hello_timer()
-        self._on_close(self)
+        self._register.forget(self)
+        if self._inner is not None:
+            self._inner.connection_lost(exc)
         if self._is_runner:
             self._peer.runner_left(self)
 

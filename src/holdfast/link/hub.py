@@ -8,6 +8,8 @@ import socket
 from pathlib import Path
 from weakref import WeakValueDictionary
 
+import structlog
+
 from holdfast.errors import HoldfastError, SandboxLost, Unavailable
 from holdfast.link.connection import Connection
 from holdfast.link.link import Link
@@ -15,6 +17,11 @@ from holdfast.link.link import Link
 SOCKET_NAME = "host.sock"
 MAX_CONNECTIONS = 64
 """Per session: what is in the sandbox can open the socket too, but cannot use up the host's descriptors."""
+MAX_CALLED = 320
+"""Streams that programs of one sandbox have opened, to the brokers; a good runner opens fewer, and each broker has a
+limit of its own. Streams that the host has asked for are as many as it asks for: others are hung up on."""
+
+log = structlog.get_logger(__name__)
 
 
 class _Listener:
@@ -25,12 +32,29 @@ class _Listener:
         self.server: asyncio.Server | None = None
         """None while nobody new is let in."""
         self.connections: set[Connection] = set()
+        """Those that are no streams."""
+        self.called: set[Connection] = set()
 
     def accept(self) -> Connection:
         refused = len(self.connections) >= MAX_CONNECTIONS
-        connection = Connection(self.link, self.connections.discard, refused=refused)
+        if refused:
+            log.warning("link.too_many_connections", session_id=self.link.session_id, limit=MAX_CONNECTIONS)
+        connection = Connection(self.link, self, refused=refused)
         self.connections.add(connection)
         return connection
+
+    def let_stream(self, connection: Connection, /, *, called: bool) -> bool:
+        if called and len(self.called) >= MAX_CALLED:
+            log.warning("link.too_many_streams", session_id=self.link.session_id, limit=MAX_CALLED)
+            return False
+        self.connections.discard(connection)
+        if called:
+            self.called.add(connection)
+        return True
+
+    def forget(self, connection: Connection, /) -> None:
+        self.connections.discard(connection)
+        self.called.discard(connection)
 
     def stop_accepting(self) -> None:
         if self.server is not None:

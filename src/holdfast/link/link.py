@@ -192,7 +192,7 @@ class Link:
     def stream_arrived(self, stream: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         future = self._streams.pop(stream, None)
         if future is None or future.done():
-            writer.close()
+            writer.transport.abort()
         else:
             future.set_result((reader, writer))
 
@@ -202,6 +202,6 @@ class Link:
     def caller_arrived(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         take = self._takers.get(name)
         if take is None or self._lost is not None:
-            writer.close()
+            writer.transport.abort()
         else:
             take(reader, writer)

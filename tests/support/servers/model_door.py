@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from holdfast.broker.accounts import Account, Call, Spent
 from holdfast.broker.door import LISTENER, ModelBroker
+from holdfast.broker.guard import Deadlines
 from holdfast.broker.models.metrics import ModelMetrics
 from holdfast.broker.models.prices import Price
 from holdfast.broker.models.providers.catalogue import Catalogue, Kind, Offer, Provider
@@ -150,6 +151,7 @@ async def model_door(
     books: MemoryBooks | None = None,
     settings: ProxySettings | None = None,
     more: Sequence[Provider] = (),
+    deadlines: Deadlines | None = None,
 ) -> AsyncIterator[Door]:
     books = books or MemoryBooks()
     settings = settings or ProxySettings()
@@ -157,7 +159,7 @@ async def model_door(
     providers = [provider_at(server, "one", wire, "m1"), provider_at(server, "two", wire, "m2"), *more]
     network = HttpUpstream(idle_seconds=settings.idle_seconds, outside=Outside())
     proxy = ModelProxy(Catalogue(providers), books, network, DemoUpstream(), settings, ModelMetrics(registry))
-    broker = ModelBroker()
+    broker = ModelBroker(deadlines=deadlines)
     broker.serve("llm", proxy)
     link = Link(SESSION, "token")
     broker.attach(link, SPEC)

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+import structlog
 
 from holdfast.errors import ExecNotFound, HoldfastError, ProtocolError, SandboxLost, SessionGone, Unavailable
 from holdfast.link import connection as connections
-from holdfast.link.hub import MAX_CONNECTIONS, LinkHub
+from holdfast.link.hub import MAX_CALLED, MAX_CONNECTIONS, LinkHub
 from holdfast.link.link import Link
 from holdfast.protocol import frames
 from holdfast.protocol.messages import VERSION
@@ -350,6 +351,93 @@ async def test_a_sandbox_cannot_use_up_the_hosts_descriptors(hub: LinkHub, link:
         assert await callers[0].hear_op() == "welcome"
 
 
+@contextlib.asynccontextmanager
+async def called(hub: LinkHub, count: int) -> AsyncIterator[list[Caller]]:
+    """Streams that a runner opens as if programs in its sandbox had called a broker."""
+    async with contextlib.AsyncExitStack() as stack:
+        callers = []
+        for _ in range(count):
+            callers.append(await stack.enter_async_context(dialled(hub)))
+            callers[-1].say({"op": "stream", "v": VERSION, "token": TOKEN, "listen": "models"})
+            await callers[-1].writer.drain()
+        yield callers
+
+
+class Quiet(asyncio.Protocol):
+    """A server that says a word, and is told when its caller has gone."""
+
+    def __init__(self, open_: list["Quiet"]) -> None:
+        self._open = open_
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._open.append(self)
+        cast(asyncio.Transport, transport).write(b"welcome")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._open.remove(self)
+
+
+@pytest.mark.parametrize("kind", ["a server", "a taker"])
+async def test_a_hostile_runner_cannot_open_streams_without_end(hub: LinkHub, link: Link, kind: str) -> None:
+    """It has the token, so it may say whatever a good one says; what it opens is counted until it is really gone."""
+    served: list[Quiet] = []
+    taken: set[asyncio.Task[None]] = set()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"welcome")
+        await reader.read()
+        writer.close()
+
+    def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        taken.add(asyncio.create_task(talk(reader, writer)))
+
+    if kind == "a server":
+        link.speak_to_callers("models", lambda: Quiet(served))
+    else:
+        link.take_callers("models", take)
+    with structlog.testing.capture_logs() as log:
+        async with called(hub, MAX_CALLED + 20) as callers, asyncio.timeout(60):
+            words = [await hear_all(caller) for caller in callers[MAX_CALLED:]]
+            assert words == [b""] * 20
+            assert [await caller.reader.readexactly(7) for caller in callers[:MAX_CALLED]] == [b"welcome"] * MAX_CALLED
+            async with runner(hub):
+                await link.wait_connected(5)
+                pending = link.expect_stream("s1")
+                async with dialled(hub) as asked:
+                    asked.say({"op": "stream", "v": VERSION, "token": TOKEN, "stream": "s1"})
+                    await asyncio.wait_for(pending, 30)
+            callers[0].writer.close()
+            await until_let_in(hub)
+    told = [line for line in log if line["event"] == "link.too_many_streams"]
+    assert len(told) >= 20 and told[0]["session_id"] == SESSION and told[0]["limit"] == MAX_CALLED
+    await until(lambda: not served, "all servers are told that their callers have gone")
+    await asyncio.gather(*taken)
+
+
+async def hear_all(caller: Caller) -> bytes:
+    """Until the other end hangs up, in whatever way."""
+    try:
+        return await caller.reader.read(100)
+    except ConnectionError:
+        return b""
+
+
+async def until_let_in(hub: LinkHub) -> None:
+    while True:
+        async with called(hub, 1) as [caller]:
+            if await hear_all(caller):
+                return
+
+
+async def test_streams_that_nobody_asked_for_leave_nothing_behind(hub: LinkHub, link: Link) -> None:
+    for number in range(200):
+        async with dialled(hub) as caller:
+            caller.say({"op": "stream", "v": VERSION, "token": TOKEN, "stream": f"made-up-{number}"})
+            assert await hear_all(caller) == b""
+    async with runner(hub):
+        await link.wait_connected(5)
+
+
 async def test_listening_twice_is_one_link(hub: LinkHub, link: Link) -> None:
     assert await hub.listen(SESSION, TOKEN) is link
     assert hub.get(SESSION) is link
@@ -428,3 +516,28 @@ async def test_a_server_speaks_to_callers_from_their_first_byte(hub: LinkHub, li
     async with dialled(hub) as caller:
         caller.say(first)
         assert await caller.reader.read() == b""
+
+
+async def test_many_small_frames_do_not_hold_up_others(hub: LinkHub, link: Link) -> None:
+    """A runner may send tens of thousands in one go; somebody else has a turn in between, and none is lost."""
+    frame = frames.encode({"op": "ping", "number": 7})
+    count = 30_000
+    async with runner(hub) as caller:
+        await link.wait_connected(5)
+        said = most = heard = 0
+
+        def turn() -> None:
+            nonlocal said, most
+            most, said = max(most, said), 0
+            asyncio.get_running_loop().call_soon(turn)
+
+        def count_one(connection: connections.Connection, header: frames.Header, body: bytes) -> None:
+            nonlocal said, heard
+            said += 1
+            heard += 1
+
+        link.runner_said = count_one  # type: ignore[method-assign]
+        turn()
+        caller.writer.write(frame * count)
+        await until(lambda: heard == count, "all have come")
+    assert 0 < most <= connections.FRAMES_AT_ONCE

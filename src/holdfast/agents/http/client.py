@@ -11,9 +11,10 @@ import h11
 from holdfast.agents.base import Place
 from holdfast.errors import AgentDown, AgentFailed, NothingListens, ProtocolError
 from holdfast.link.link import Stream
+from holdfast.protocol.json_weight import is_light
 
 CHUNK = 1 << 16
-_MOST_BODY = 64 << 20
+_MOST_BODY = 32 << 20
 _MOST_HEAD = 64 << 10
 _SHOWN = 300
 
@@ -149,6 +150,8 @@ def _document(body: bytes, kind: bytes) -> Document:
         return None
     if b"json" not in kind:
         raise AgentFailed(f"the agent answered with {kind.decode(errors='replace')[:_SHOWN]} where JSON was expected")
+    if not is_light(body):
+        raise AgentFailed("the agent's answer has more values than can be read; its conversation may be too long")
     try:
         content: Document = json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -25,14 +25,19 @@ class Parser:
 
     def __init__(self, most: int = _MOST) -> None:
         self._most = most
-        self._rest = b""
+        self._rest = bytearray()
         self._id = ""
         self._data: list[str] = []
         self._size = 0
 
     def feed(self, data: bytes) -> list[Event]:
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        self._rest = self._rest[: self._most]
+        first, *others = data.split(b"\n")
+        self._rest += first
+        if not others:
+            del self._rest[self._most :]
+            return []
+        lines = [bytes(self._rest), *others[:-1]]
+        self._rest = bytearray(others[-1][: self._most])
         found = []
         for line in lines:
             event = self._line(line.rstrip(b"\r"))

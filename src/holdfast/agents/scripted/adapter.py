@@ -18,7 +18,7 @@ from holdfast.agents.base import Abilities, Agent, AgentSessionId, Cursor, Place
 from holdfast.agents.scripted import process
 from holdfast.agents.scripted.log import TurnLog
 from holdfast.agents.supervisor.home import read_file, root
-from holdfast.agents.supervisor.lines import Json, Lines, parse
+from holdfast.agents.supervisor.lines import Json, Lines, lines_of, parse
 from holdfast.agents.supervisor.output import complaint, or_silence
 from holdfast.agents.supervisor.supervisor import end
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, FileMissing
@@ -195,9 +195,10 @@ class ScriptedAgent(Agent):
                 if item is None or isinstance(item, Attached):  # from here on nothing escapes us; what came before?
                     for told in await log.rest():
                         yield told
-                for said in lines.feed(item) if isinstance(item, Chunk) else []:
-                    for told in await log.take(said.told):
-                        yield told
+                if isinstance(item, Chunk):
+                    async for said in lines_of(lines, item):
+                        for told in await log.take(said.told):
+                            yield told
                 if log.ended:
                     return
 

@@ -15,7 +15,7 @@ import secrets
 from holdfast.agents.base import Brief, Place
 from holdfast.agents.scripted import package
 from holdfast.agents.supervisor.home import write_file
-from holdfast.agents.supervisor.lines import Json, Lines
+from holdfast.agents.supervisor.lines import Json, Lines, lines_of
 from holdfast.errors import (
     AgentDown,
     AgentFailed,
@@ -91,7 +91,7 @@ async def _exchange(place: Place, view: ProcessView, nonce: str, line: bytes) ->
             if isinstance(item, Attached):
                 await processes.write(place.session_id, view.process_id, line, close=False)
             elif isinstance(item, Chunk):
-                for said in lines.feed(item):
+                async for said in lines_of(lines, item):
                     if said.told.get("re") == nonce:
                         return said.told
     raise AgentDown("the agent's process has ended; the next message starts it again")

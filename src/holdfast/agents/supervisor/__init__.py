@@ -7,7 +7,7 @@
 from holdfast.agents.supervisor.home import agent_directory
 from holdfast.agents.supervisor.journal import Delivery, Journal
 from holdfast.agents.supervisor.launch import AGENT_BIN, Launch
-from holdfast.agents.supervisor.lines import Json, Line, Lines, parse
+from holdfast.agents.supervisor.lines import Json, Line, Lines, lines_of, parse
 from holdfast.agents.supervisor.output import follow_lines, read_lines
 from holdfast.agents.supervisor.supervisor import Found, Patience, Supervisor
 
@@ -24,6 +24,7 @@ __all__ = [
     "Supervisor",
     "agent_directory",
     "follow_lines",
+    "lines_of",
     "parse",
     "read_lines",
 ]

@@ -1,16 +1,19 @@
 """JSON objects, one per line, out of a process's output, each with its place there."""
 
+import asyncio
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from holdfast.protocol import messages
+from holdfast.protocol.json_weight import is_light
 from holdfast.protocol.messages import STDOUT
 from holdfast.sessions.use.follow import Chunk
 
 MOST_LINE_BYTES: Final = 8 << 20
+_AT_ONCE: Final = 32 << 10
 
 Json = Mapping[str, object]
 
@@ -91,6 +94,20 @@ class Lines:
             self._torn = True
 
 
+async def lines_of(lines: Lines, chunk: Chunk) -> AsyncGenerator[Line]:
+    """As ``feed``, in short steps: a chunk may be a million empty lines."""
+    if chunk.stream != STDOUT:  # its words are not to be cut apart
+        for line in lines.feed(chunk):
+            yield line
+        return
+    for at in range(0, max(len(chunk.data), 1), _AT_ONCE):
+        if at:
+            await asyncio.sleep(0)
+        data = chunk.data[at : at + _AT_ONCE]
+        for line in lines.feed(replace(chunk, offset=chunk.offset + at, data=data, dropped=0 if at else chunk.dropped)):
+            yield line
+
+
 def words_in(stderr: bytes) -> Iterator[tuple[Json, int, int]]:
     """What the runner has told there, and from where to where."""
     for found in _WORD.finditer(stderr):
@@ -98,6 +115,9 @@ def words_in(stderr: bytes) -> Iterator[tuple[Json, int, int]]:
 
 
 def parse(line: bytes) -> Json | None:
+    """None for what is no JSON object, and for what would hold up everybody else while it is parsed."""
+    if not is_light(line):
+        return None
     try:
         told = json.loads(line)
     except (ValueError, RecursionError):

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from holdfast.agents.base import Place
-from holdfast.agents.supervisor.lines import Line, Lines
+from holdfast.agents.supervisor.lines import Line, Lines, lines_of
 from holdfast.errors import ProcessNotFound
 from holdfast.protocol.messages import STDERR
 from holdfast.sessions.use.follow import Attached, Chunk
@@ -38,7 +38,7 @@ async def follow_lines(place: Place, process_id: str, offset: int, quiet: float)
                 continue
             if item.dropped:
                 yield item.dropped
-            for line in lines.feed(item):
+            async for line in lines_of(lines, item):
                 yield line
 
 
@@ -50,7 +50,7 @@ async def read_lines(place: Place, process_id: str, offset: int) -> tuple[list[L
             place.session_id, process_id, offset=offset, limit=_READ_BYTES
         )
         for chunk in chunks:
-            found += lines.feed(chunk)
+            found += [line async for line in lines_of(lines, chunk)]
             offset = chunk.end
         if not chunks or offset >= view.written:
             return found, view

@@ -1,11 +1,14 @@
 """A question in any dialect, read into a ``Conversation``."""
 
+import re
+
 from holdfast.broker.demo.conversation import Conversation, Part, Role, Tool
 from holdfast.broker.wires import TONGUES
 from holdfast.broker.wires import talk as told
 from holdfast.broker.wires.shape import Json
 from holdfast.vocabulary.models import Wire
 
+_SHORTENED = re.compile(r"\[\+(\d{1,12}) bytes\]$")
 _ROLES = {told.Role.SYSTEM: Role.SYSTEM, told.Role.USER: Role.USER, told.Role.MODEL: Role.MODEL}
 
 
@@ -28,9 +31,15 @@ def _said(role: told.Role, part: told.Part, number: int) -> list[Part]:
         case told.Text(text):
             return [Part(_ROLES[role], text, number)]
         case told.Image():
-            return [Part(_ROLES[role], "", number, f"{part.media_type} of {len(part.data) * 3 // 4} bytes")]
+            return [Part(_ROLES[role], "", number, f"{part.media_type} of {_size(part.data) * 3 // 4} bytes")]
         case told.Call():
             return [Part(Role.CALL, part.arguments, number)]
         case told.Result():
             return [Part(Role.RESULT, "\n".join(one.text for one in part.parts if isinstance(one, told.Text)), number)]
     return []
+
+
+def _size(data: str) -> int:
+    """Of data that may have been shortened on its way here: a note says by how much."""
+    note = _SHORTENED.search(data, max(len(data) - 40, 0))
+    return len(data) if note is None else note.start() + int(note[1])

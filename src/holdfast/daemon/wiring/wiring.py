@@ -24,6 +24,7 @@ from holdfast.daemon import node
 from holdfast.daemon.config.config import Config
 from holdfast.daemon.config.pool import THREADS
 from holdfast.daemon.root_key import load_or_create_key
+from holdfast.daemon.server.loop_meter import LoopMeter
 from holdfast.daemon.wiring.models import make_catalogue, running_broker
 from holdfast.daemon.wiring.threads import make_books, make_threads
 from holdfast.drivers.base import Driver
@@ -111,6 +112,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
         stack.push_async_callback(driver.close)
         images = make_images(config, driver)
         registry = CollectorRegistry()
+        await stack.enter_async_context(LoopMeter(registry).running())
         books = make_books(config, store, node.node_id(config.state_dir))
         proxies = Proxies.from_environment(os.environ)
         outside = Outside(proxies=proxies)

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaita
 
 from holdfast.errors import BadInput, ProtocolError, TooManyWatches
 from holdfast.protocol import frames
+from holdfast.protocol.json_weight import is_light
 from holdfast.sessions.live import Clock, LiveSession, in_use
 from holdfast.sessions.use.file_task import FileTask, natural
 from holdfast.sessions.use.file_types import Change, Entry, Search, Unpacked
@@ -113,6 +114,8 @@ class SessionFiles:
                 if header.get("end"):
                     return found, _relative(header)
                 size += len(body)
+                if body.count(b"\n") >= search.limit or not is_light(body):
+                    raise ProtocolError("the runner sent a list that is more than was asked for")
                 found += _entries(body)
                 if size > MAX_PAGE_BYTES or len(found) > search.limit:
                     raise ProtocolError("the runner sent more entries than were asked for")

@@ -18,3 +18,10 @@ def test_what_is_too_long_is_skipped() -> None:
     parser = Parser(most=10)
     assert parser.feed(b"data: " + b"x" * 11 + b"\n\ndata: 1\n\n") == [Event("", "1")]
     assert parser.feed(b"data: 123456\ndata: 789012\n\ndata: 2\n\n") == [Event("", "2")]
+
+
+def test_a_long_event_in_many_pieces_takes_time_in_proportion() -> None:
+    parser = Parser()
+    event = b"data: " + b"x" * (15 << 20) + b"\n\n"
+    found = [one for at in range(0, len(event), 1000) for one in parser.feed(event[at : at + 1000])]
+    assert [len(one.data) for one in found] == [15 << 20]

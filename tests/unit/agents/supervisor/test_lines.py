@@ -1,8 +1,11 @@
 """Lines out of a process's output, with their places there."""
 
+import asyncio
 import json
 
-from holdfast.agents.supervisor.lines import BROKE, CUT, WENT_ON, Line, Lines
+import pytest
+
+from holdfast.agents.supervisor.lines import BROKE, CUT, MOST_LINE_BYTES, WENT_ON, Line, Lines, lines_of
 from holdfast.protocol import messages
 from holdfast.protocol.messages import STDERR, STDOUT
 from holdfast.sessions.use.follow import Chunk
@@ -62,3 +65,28 @@ def test_a_line_that_is_too_long_costs_nothing_but_itself() -> None:
         found += lines.feed(Chunk(STDOUT, at, long[at : at + 50]))
     found += lines.feed(Chunk(STDOUT, len(long), b'\n{"b": 2}\n'))
     assert [line.told for line in found] == [{"b": 2}]
+
+
+def test_a_line_of_very_many_values_is_skipped() -> None:
+    """To parse it would hold up everybody for a second, and take fifty times its size."""
+    heavy = b'{"a":[' + b"[]," * 2_000_000 + b"[]]}\n"
+    assert len(heavy) < MOST_LINE_BYTES
+    found = Lines().feed(Chunk(STDOUT, 0, heavy + b'{"b":1}\n'))
+    assert [line.told for line in found] == [{"b": 1}]
+
+
+@pytest.mark.anyio
+async def test_very_many_lines_are_read_in_short_steps() -> None:
+    data = b"\n" * 500_000 + b'{"a":"' + b"x" * 100_000 + b'"}\n{"b":1}\n'
+    turns = 0
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        asyncio.get_running_loop().call_soon(turn)
+
+    turn()
+    found = [line async for line in lines_of(Lines(), Chunk(STDOUT, 10, data, dropped=5))]
+    assert found == Lines().feed(Chunk(STDOUT, 10, data, dropped=5))
+    assert [list(line.told) for line in found] == [["a"], ["b"]] and found[-1].end == 10 + len(data)
+    assert turns > 10

@@ -407,3 +407,5 @@ def test_it_tells_which_files_and_images_it_was_shown(wire: Wire) -> None:
     said[-1]["parts" if wire is Wire.GEMINI else "content"].append(IMAGES[wire])
     answer = reply("POST", PATHS[wire], json.dumps({**body, "stream": True}).encode())
     assert hear(wire, answer).text.strip() == "/w/a b.txt [image/png of 3 bytes]"
+    shortened = json.dumps({**body, "stream": True}).replace("AAAA", "AAAA[+3996 bytes]").encode()
+    assert hear(wire, reply("POST", PATHS[wire], shortened)).text.strip() == "/w/a b.txt [image/png of 3000 bytes]"

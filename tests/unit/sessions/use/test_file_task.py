@@ -19,6 +19,7 @@ from holdfast.protocol import frames
 from holdfast.sessions.live import LiveSession
 from holdfast.sessions.telling.metrics import SessionMetrics
 from holdfast.sessions.use import file_task
+from holdfast.sessions.use import files as session_files
 from holdfast.sessions.use.file_types import Change, Entry, Search
 from holdfast.sessions.use.files import MAX_WATCHES, SessionFiles
 from holdfast.sessions.use.oom import OomWatch
@@ -145,6 +146,23 @@ async def test_lists_that_make_no_sense(answer: bytes, tmp_path: Path, monkeypat
     async with files_with(says(answer), tmp_path, monkeypatch) as files:
         with pytest.raises(ProtocolError):
             await files.list("ses_1", Search("/", limit=2))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"\n".join([json.dumps(ENTRY).encode()] * 100_000), b'{"path":[' + b"[]," * 300_000 + b"[]]}"],
+    ids=["entries", "values"],
+)
+async def test_a_list_that_is_much_too_long_is_not_parsed(
+    body: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To parse it would hold up everybody for a second."""
+    parsed: list[bytes] = []
+    monkeypatch.setattr(session_files, "_entries", parsed.append)
+    async with files_with(says(frames.encode({}, body)), tmp_path, monkeypatch) as files:
+        with pytest.raises(ProtocolError, match="more than was asked for"):
+            await files.list("ses_1", Search("/", limit=1000))
+    assert not parsed
 
 
 async def test_watches_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

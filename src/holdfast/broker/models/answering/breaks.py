@@ -53,7 +53,7 @@ class Breaks:
         if question is None or not question.is_with_tools:
             return
         key = (session_id, account.channel)
-        self._last[key] = _Break(account.turn_id, _digest(question))
+        self._last[key] = _Break(account.turn_id, await _digest(question))
         self._last.move_to_end(key)
         if len(self._last) > _MOST:
             self._last.popitem(last=False)
@@ -66,7 +66,7 @@ class Breaks:
         last = self._last.pop((session_id, account.channel), None)
         if last is not None and last.turn_id == account.turn_id:
             # Claude Code asks again for an answer in one piece, and tells only what the half had not: that one stays.
-            is_anew = question.streamed and last.asked == _digest(question)
+            is_anew = question.streamed and last.asked == await _digest(question)
             await self._leave(session_id, account, CUT if is_anew else WENT_ON)
 
     async def _leave(self, session_id: str, account: Account, word: bytes) -> None:
@@ -79,5 +79,12 @@ class Breaks:
             log.info("models.break_not_told", session_id=session_id, why=str(error))
 
 
-def _digest(question: Question) -> bytes:
-    return hashlib.sha256(written(question.conversation)).digest()
+async def _digest(question: Question) -> bytes:
+    return await asyncio.to_thread(_hashed, question) if question.is_big else _hashed(question)
+
+
+def _hashed(question: Question) -> bytes:
+    digest = hashlib.sha256()
+    for piece in question.lifted.pieces(written(question.conversation)):
+        digest.update(piece)
+    return digest.digest()

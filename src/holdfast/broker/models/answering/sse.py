@@ -15,32 +15,31 @@ class EventSplitter:
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
-        self._rest = b""
+        self._rest = bytearray()
         self.torn = False
         """Whether the first part of an event has been let pass, and its end has not."""
 
     def feed(self, data: bytes) -> list[bytes]:
         """The events that are complete now, each with the empty line at its end."""
-        if self._rest:
-            data = self._rest + data
+        unseen = max(len(self._rest) - 3, 0)  # its last bytes may be the first half of an end
+        self._rest += data
         events = []
         start = 0
-        for end in _END.finditer(data):
-            events.append(data[start : end.end()])
+        for end in _END.finditer(self._rest, unseen):
+            events.append(bytes(self._rest[start : end.end()]))
             start = end.end()
         if events:
             self.torn = False
-        self._rest = data[start:]
+            self._rest = self._rest[start:]
         if len(self._rest) > self._most_bytes:
-            # The last bytes may be the first half of its end.
-            events.append(self._rest[:-3])
+            events.append(bytes(self._rest[:-3]))
             self._rest = self._rest[-3:]
             self.torn = True
         return events
 
     def end(self) -> bytes:
         """The stream is over: what is left, if it could be an event after all."""
-        rest, self._rest = self._rest, b""
+        rest, self._rest = bytes(self._rest), bytearray()
         return rest if rest.strip() else b""
 
 

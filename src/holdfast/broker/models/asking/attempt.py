@@ -111,7 +111,7 @@ class Attempts:
         headers = {**put.headers, **passing.with_key(provider.kind, key)}
         if provider.kind is Kind.ANTHROPIC:
             headers.setdefault("anthropic-version", passing.ANTHROPIC_VERSION)
-        outgoing = Outgoing(provider, put.ask.method, put.path, put.query, headers, put.body)
+        outgoing = Outgoing(provider, put.ask.method, put.path, put.query, headers, put.body, put.lifted)
         upstream = self._demo if provider.kind is Kind.DEMO else self._network
         try:
             return await upstream.send(outgoing)
@@ -178,7 +178,7 @@ class _Heard:
 def _opened(put: Put, since: float, heard: _Heard) -> Opened:
     question = put.ask.question
     most = question.most_output(put.candidate.model.output_tokens) if question else 0
-    asked = len(put.body) if put.body is not None else 0
+    asked = put.lifted.size(put.body) if put.body is not None else 0
     opened = Opened(put, heard.reply, heard.chunks, DIALECTS[put.wire], since, asked, most)
     if put.translation is not None:
         opened.interpreter = put.translation.stream()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from holdfast.broker.models.answering.translation import Translation
 from holdfast.broker.models.asking.candidates import Candidate
+from holdfast.broker.models.intake.lifted import Lifted
 from holdfast.broker.models.intake.question import Question
 from holdfast.broker.models.providers import endpoints
 from holdfast.broker.models.providers.catalogue import Kind
@@ -18,8 +19,6 @@ from holdfast.broker.wires.talk import Role, Talk
 from holdfast.broker.wires.target import Target
 from holdfast.vocabulary.models import Wire
 
-_BIG_BYTES = 256 << 10
-"""More is translated in a thread."""
 _EVENTS = ("alt", "sse")
 """How Gemini is asked for a stream of events, and not for one list."""
 
@@ -52,11 +51,16 @@ class Put:
     headers: Mapping[str, str]
     """Without the key."""
     body: bytes | None
+    """With marks for what was lifted out of the question."""
     hides_bill: bool = False
     """The usage is asked for by us only: who asks does not expect it."""
     streamed: bool = False
     translation: Translation | None = None
     """None where the candidate speaks as the agent does: its answer is passed on as it is."""
+
+    @property
+    def lifted(self) -> Lifted:
+        return self.ask.question.lifted if self.ask.question is not None else Lifted()
 
 
 class Puts:
@@ -89,13 +93,17 @@ class Puts:
 
     async def _new(self, candidate: Candidate) -> Put:
         question = self._ask.question
+        if question is not None and question.is_big:
+            return await asyncio.to_thread(self._make, candidate)
+        return self._make(candidate)
+
+    def _make(self, candidate: Candidate) -> Put:
+        question = self._ask.question
         is_blind = not candidate.model.images and candidate.model.id != self._asked.model.id
         if question is not None and is_blind and has_images(question.talk(streamed=False)):
             raise CannotCarry("images, which it does not see")
         if not candidate.others or question is None:
             return _as_it_is(self._ask, candidate)
-        if question.size > _BIG_BYTES:
-            return await asyncio.to_thread(_translated, self._ask, candidate, question)
         return _translated(self._ask, candidate, question)
 
 

@@ -1,13 +1,15 @@
 """What one call takes: of the room for questions, while its own is read, and of its budgets."""
 
 import asyncio
+from dataclasses import dataclass
 
 from aiohttp import web
 
+from holdfast.broker.models.intake.lifted import Lifted, NotPlain, lift
 from holdfast.broker.models.intake.pace import Pace
 from holdfast.broker.models.intake.question import BadQuestion, Question
 from holdfast.broker.models.intake.room import Room
-from holdfast.broker.models.intake.weight import PART_BYTES, TooHeavy, parts_of
+from holdfast.broker.models.intake.weight import BIG_BYTES, PART_BYTES, TooHeavy, is_big, parts_of
 from holdfast.broker.models.limits.gate import Gate
 from holdfast.broker.models.limits.holds import Hold
 from holdfast.broker.models.providers.endpoints import Endpoint, Operation
@@ -15,8 +17,6 @@ from holdfast.broker.models.providers.endpoints import Endpoint, Operation
 MOST_BYTES = 32 << 20
 """Of a question."""
 BODY_SECONDS = 60.0
-_BIG_BYTES = 256 << 10
-"""More is looked through in a thread."""
 
 
 class Taken:
@@ -58,17 +58,45 @@ async def read_question(request: web.BaseRequest, endpoint: Endpoint, taken: Tak
                     raise BadQuestion(f"the request has more than {MOST_BYTES >> 20} MB")
     except TimeoutError:
         raise BadQuestion(f"the request was not complete within {BODY_SECONDS:.0f} s") from None
-    inner = await _parts(bytes(body), taken) * PART_BYTES
+    found = await _looked_through(body, taken)
+    inner = found.parts * PART_BYTES
     taken.take(inner)
     await asyncio.sleep(taken.wait(len(body) + inner))
-    return Question(endpoint, bytes(body))
+    if not found.is_big:
+        return _understood(endpoint, found, len(body))
+    async with taken.room.one_by_one:
+        return await asyncio.to_thread(_understood, endpoint, found, len(body))
 
 
-async def _parts(body: bytes, taken: Taken) -> int:
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What is in a body, before it is parsed."""
+
+    text: bytes
+    lifted: Lifted
+    parts: int
+
+    @property
+    def is_big(self) -> bool:
+        return is_big(self.text, self.parts)
+
+
+async def _looked_through(body: bytearray, taken: Taken) -> _Found:
     try:
-        if len(body) <= _BIG_BYTES:
-            return parts_of(body)
+        if len(body) <= BIG_BYTES:
+            return _Found(bytes(body), Lifted(), parts_of(bytes(body)))
         async with taken.room.one_by_one:
-            return await asyncio.to_thread(parts_of, body)
+            return await asyncio.to_thread(_look_through, body)
     except TooHeavy as error:
         raise BadQuestion(str(error)) from None
+    except NotPlain as error:
+        raise BadQuestion(f"the request's body is no JSON: {error}") from None
+
+
+def _look_through(body: bytearray) -> _Found:
+    text, lifted = lift(body)
+    return _Found(text, lifted, parts_of(text))
+
+
+def _understood(endpoint: Endpoint, found: _Found, size: int) -> Question:
+    return Question(endpoint, found.text, found.lifted, size=size, is_big=found.is_big)

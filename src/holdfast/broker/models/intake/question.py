@@ -11,6 +11,7 @@ from dataclasses import replace
 from pydantic_core import from_json
 
 from holdfast.broker.models.answering.reading import number
+from holdfast.broker.models.intake.lifted import Lifted
 from holdfast.broker.models.providers.endpoints import Endpoint
 from holdfast.broker.wires import TONGUES
 from holdfast.broker.wires.foreign import has_foreign, without_foreign
@@ -31,13 +32,24 @@ class BadQuestion(Exception):
 
 
 class Question:
-    def __init__(self, endpoint: Endpoint, body: bytes) -> None:
-        """Raises ``BadQuestion``."""
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        body: bytes,
+        lifted: Lifted | None = None,
+        *,
+        size: int | None = None,
+        is_big: bool = False,
+    ) -> None:
+        """``size`` is the body's with all that was lifted out of it. Raises ``BadQuestion``."""
+        self.lifted = lifted or Lifted()
+        self.is_big = is_big
+        """Whether to work on it is for a thread."""
         self._endpoint = endpoint
         self._data = _parsed(body)
         if has_foreign(body):
             self._data = without_foreign(endpoint.wire, self._data)
-        self.size = len(body)
+        self.size = len(body) if size is None else size
         for name in ("stream", "background"):  # a word that others take for yes, we would not
             if not isinstance(self._data.get(name), bool | None):
                 raise BadQuestion(f"{name} must be true or false")
@@ -94,7 +106,8 @@ class Question:
         return replace(TONGUES[self._endpoint.wire].read(self._data), streamed=streamed)
 
     def put_to(self, model: str, *, with_usage: bool) -> bytes:
-        """The body for this model; with ``with_usage`` the usage is asked for where that is needed."""
+        """The body for this model, with marks for what was lifted out; with ``with_usage`` the usage is asked for where
+        that is needed."""
         key = (model, with_usage)
         if key not in self._told:
             self._told[key] = written(self._for(model, with_usage))

@@ -4,14 +4,17 @@ import asyncio
 import os
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 
 import aiohttp
 import structlog
+from aiohttp import payload
+from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
+from holdfast.broker.models.intake.lifted import Piece
 from holdfast.broker.models.providers.upstream import Broken, Outgoing, Reply, Stale, Unreachable, Upstream
 from holdfast.network.outside import Outside
 
@@ -23,6 +26,8 @@ STALE_SECONDS = 1.0
 """A connection that was kept open and ends so soon after it was used again had been closed before. Later, the provider
 may have worked on the question: it is not for us to ask it twice."""
 READ_BUFFER = 1 << 16
+_AT_ONCE = 256 << 10
+"""Of a body that is sent."""
 _PROXY_WANTS_TO_KNOW = 407
 _PROXY_SAID = "the daemon's proxy has answered"
 
@@ -69,7 +74,7 @@ class HttpUpstream(Upstream):
                 outgoing.method,
                 url,
                 headers=outgoing.headers,
-                data=outgoing.body,
+                data=_payload(outgoing),
                 allow_redirects=False,
                 trace_request_ctx=way,
                 proxy=self._proxies.find_for(url),
@@ -105,6 +110,33 @@ class HttpUpstream(Upstream):
 
     async def close(self) -> None:
         await self._session.close()
+
+
+def _payload(outgoing: Outgoing) -> bytes | payload.Payload | None:
+    if outgoing.body is None or (len(outgoing.body) <= _AT_ONCE and outgoing.lifted.is_empty):
+        return outgoing.body
+    return _Pieces(outgoing.lifted.pieces(outgoing.body))
+
+
+class _Pieces(payload.Payload):
+    """A large body. To encrypt all of it at once would hold up everybody else, and copy it."""
+
+    _autoclose = True
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        super().__init__(pieces, content_type="application/json")
+        self._pieces = pieces
+        self._size = sum(len(piece) for piece in pieces)
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return b"".join(self._pieces).decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        for piece in self._pieces:
+            view = memoryview(piece)
+            for at in range(0, len(view), _AT_ONCE):
+                await writer.write(view[at : at + _AT_ONCE])
+                await asyncio.sleep(0)  # to write does not wait as long as the other side is fast
 
 
 class _HttpReply(Reply):

@@ -2,8 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from holdfast.broker.models.intake.lifted import Lifted
 from holdfast.broker.models.providers.catalogue import Provider
 
 
@@ -17,6 +18,8 @@ class Outgoing:
     headers: Mapping[str, str]
     """With the key in it: not for any log."""
     body: bytes | None
+    lifted: Lifted = field(default_factory=Lifted)
+    """What the marks in the body stand for."""
 
 
 class Unreachable(Exception):

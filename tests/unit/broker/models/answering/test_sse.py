@@ -34,3 +34,9 @@ def test_a_very_long_event_passes_in_parts() -> None:
     assert sum(map(len, first)) == len(piece) - 3 and splitter.torn
     assert b"".join(first + splitter.feed(b"\n\ndata: 2\n\n")) == piece + b"\n\ndata: 2\n\n"
     assert not splitter.torn
+
+
+def test_a_long_event_in_small_pieces_takes_time_in_proportion() -> None:
+    splitter = EventSplitter(8 << 20)
+    event = b"data: " + b"x" * (7 << 20) + b"\n\n"
+    assert [one for at in range(0, len(event), 1000) for one in splitter.feed(event[at : at + 1000])] == [event]

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.broker.models.intake import weight
 from holdfast.broker.models.intake.weight import MOST_PARTS, TooHeavy, parts_of
+from holdfast.protocol.json_weight import between_texts, signs
 
 JSON = st.recursive(
     st.none() | st.integers() | st.text(alphabet='ab"\\,[{'),
@@ -19,7 +20,7 @@ JSON = st.recursive(
 @given(JSON)
 def test_texts_do_not_count(value: object) -> None:
     body = json.dumps(value).encode()
-    found = sum(weight._signs(body, *piece) for piece in weight._between_texts(body))
+    found = sum(signs(body, *piece) for piece in between_texts(body))
     assert found == _signs_of(value)
 
 
