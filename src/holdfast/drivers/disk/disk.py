@@ -176,6 +176,10 @@ class Disk:
         found = os.statvfs(self.path)
         return (found.f_blocks - found.f_bfree) * found.f_frsize, found.f_blocks * found.f_frsize
 
+    def allocated(self) -> int:
+        """How many bytes its file takes of the host's disk. Raises OSError."""
+        return self._file.stat().st_blocks * 512
+
     @property
     def size_mb(self) -> int | None:
         """How large it is; None where it is no file system of its own."""
