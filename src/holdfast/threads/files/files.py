@@ -32,6 +32,7 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.sessions.use.file_types import Entry, Kind, Search
+from holdfast.sessions.use.sight import files_only
 from holdfast.store.threads.rows import FileKind, ThreadFileRow, TurnRow
 from holdfast.threads.tools import Tools, new_id
 from holdfast.threads.types import FileView
@@ -244,6 +245,11 @@ class ThreadFileService:
         return files
 
     async def collect(self, session_id: str, turn: TurnRow, into: "Collected") -> None:
+        """Files only: whoever may read the thread sees what is kept, and the folder may be a link to anything."""
+        with files_only():
+            await self._collect(session_id, turn, into)
+
+    async def _collect(self, session_id: str, turn: TurnRow, into: "Collected") -> None:
         """Keep what is new, or has changed, in the folder for display. Twice is fine: the same bytes are kept once.
 
         A file that cannot be fetched is no reason to leave out the others; it is noted. Raises what concerns them all.
