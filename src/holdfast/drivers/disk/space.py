@@ -159,7 +159,7 @@ class Space:
         await self.disk.load(source, size_mb, consume=consume)
         if spec.workspace is not None:
             await self._take(spec, spec.workspace)
-        elif await asyncio.to_thread((source / _WORKSPACE).is_dir):
+        elif await asyncio.to_thread(os.path.lexists, source / _WORKSPACE):
             await asyncio.to_thread(self._make_own_workspace)
             await Disk(self._link, limited=self._all.limited).load(source / _WORKSPACE, 0, consume=consume)
         kept = MemoryImage(source)

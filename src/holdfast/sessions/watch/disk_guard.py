@@ -142,14 +142,16 @@ class DiskGuard:
         await self._tell(live.session_id, None, Kind.DISK_ROOM)
 
     async def _tell(self, session_id: str, error: str | None, kind: Kind) -> None:
+        """What else is wrong with it stays in its row: it is told of by whoever mends it."""
         try:
+            before = (await self._store.get(session_id)).error
             with spending():
                 await self._store.change(
                     session_id,
                     statuses=[Status.ACTIVE],
                     generation=None,
                     now=self._clock(),
-                    values={"error": error},
+                    values={"error": error if before in (None, HELD) else before},
                     tell=[kind],
                 )
         except StaleRow:
