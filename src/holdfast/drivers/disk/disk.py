@@ -208,6 +208,9 @@ class Disk:
         if await asyncio.to_thread(self.mounted):
             await asyncio.to_thread(standstill.thaw, self.path)
             await asyncio.to_thread(self.trim)
+            # Somebody who has just made a mount namespace holds it there, and then to unmount writes nothing out.
+            with contextlib.suppress(OSError):  # it takes no writes any more
+                await asyncio.to_thread(standstill.sync, self.path)
             done = await run("umount", str(self.path), timeout=_SECONDS)
             if not done.ok and await asyncio.to_thread(self.mounted):
                 raise DriverTransient(f"cannot unmount {self.path}: {done.complaint()}")
