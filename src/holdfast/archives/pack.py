@@ -12,7 +12,15 @@ from holdfast.errors import Conflict
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import IO
+    from typing import IO, Protocol
+
+    class Sight(Protocol):
+        def stat(self, path: str, /) -> os.stat_result: ...
+        def lstat(self, path: str, /) -> os.stat_result: ...
+        def open(self, path: str, flags: int, /) -> int: ...
+        def listdir(self, path: str, /) -> list[str]: ...
+        def readlink(self, path: str, /) -> str: ...
+
 
 CHUNK = 1 << 18
 
@@ -47,35 +55,35 @@ class _Sink:
             self._waiting.clear()
 
 
-def pack(folder: str, give: Callable[[bytes], None], *, compress: bool = False) -> None:
+def pack(folder: str, give: Callable[[bytes], None], *, compress: bool = False, sight: Sight = os) -> None:
     """Call ``give`` with the tar of what is in ``folder``, piece by piece. Names in it are relative to the folder.
 
     Links are stored, never followed. Sockets, pipes and devices are left out; what vanishes meanwhile is, too. A file
-    that cannot be read raises OSError: a copy with silent holes is worse than none.
+    that cannot be read raises OSError: a copy with silent holes is worse than none. ``sight`` resolves paths.
     """
     sink = _Sink(give, compress)
     archive = tarfile.TarFile(fileobj=sink, mode="w", format=tarfile.PAX_FORMAT, copybufsize=CHUNK)  # type: ignore[arg-type]  # write and tell are all that it uses
     waiting = [("", folder)]
     while waiting:
         name, path = waiting.pop()
-        below = _add(archive, name, path)
+        below = _add(archive, name, path, sight)
         archive.members.clear()  # type: ignore[attr-defined]  # a list that only grows, of no use to us
         waiting += [(f"{name}/{child}" if name else child, f"{path}/{child}") for child in below]
     archive.close()
     sink.close()
 
 
-def _add(archive: tarfile.TarFile, name: str, path: str) -> list[str]:
+def _add(archive: tarfile.TarFile, name: str, path: str, sight: Sight) -> list[str]:
     """Add one member; returns the names in it if it is a folder, the last one first."""
     try:
-        info = os.stat(path) if not name else os.lstat(path)  # the folder itself may be given by a link
-        member = _member(name or ".", path, info)
+        info = sight.stat(path) if not name else sight.lstat(path)  # the folder itself may be given by a link
+        member = _member(name or ".", path, info, sight)
         if member is None:
             return []
         if not member.isreg():
             archive.addfile(member)
-            return sorted(os.listdir(path), reverse=True) if member.isdir() else []
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            return sorted(sight.listdir(path), reverse=True) if member.isdir() else []
+        with open(sight.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             _add_file(archive, member, file, path)
     except FileNotFoundError:
         if not name:
@@ -83,7 +91,7 @@ def _add(archive: tarfile.TarFile, name: str, path: str) -> list[str]:
     return []
 
 
-def _member(name: str, path: str, info: os.stat_result) -> tarfile.TarInfo | None:
+def _member(name: str, path: str, info: os.stat_result, sight: Sight) -> tarfile.TarInfo | None:
     member = tarfile.TarInfo(name)
     member.mode = stat.S_IMODE(info.st_mode)
     member.mtime = int(info.st_mtime)
@@ -92,7 +100,7 @@ def _member(name: str, path: str, info: os.stat_result) -> tarfile.TarInfo | Non
         member.type = tarfile.DIRTYPE
     elif stat.S_ISLNK(info.st_mode):
         member.type = tarfile.SYMTYPE
-        member.linkname = os.readlink(path)
+        member.linkname = sight.readlink(path)
     elif not stat.S_ISREG(info.st_mode):
         return None
     return member

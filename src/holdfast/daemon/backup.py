@@ -16,6 +16,7 @@ It is ``<to>.new`` until it is complete.
 import asyncio
 import json
 import os
+import re
 import shutil
 import sqlite3
 import time
@@ -47,6 +48,7 @@ FORMAT = 1
 SECRETS = ("api_key", "link_key", "node_id")
 DATABASE = "holdfast.db"
 _PREFIX = "backup-"
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 Tell = Callable[[str], None]
 
 
@@ -73,9 +75,23 @@ class Manifest:
             content = json.loads((directory / "backup.json").read_text())
         except (OSError, ValueError) as error:
             raise ConfigError(f"{directory} holds no complete backup: {error}") from error
-        if content.get("format") != FORMAT:
-            raise ConfigError(f"{directory} was made by another version ({content.get('version')}); use that one")
-        return cls(**content)
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            version = content.get("version") if isinstance(content, dict) else None
+            raise ConfigError(f"{directory} was made by another version ({version}); use that one")
+        try:
+            manifest = cls(**content)
+            manifest._check()
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"{directory}/backup.json is damaged: {error}") from None
+        return manifest
+
+    def _check(self) -> None:
+        """Raises ``ValueError`` where a name could lead elsewhere: they become names of files."""
+        if not isinstance(self.sessions, dict):
+            raise TypeError("sessions is no object")
+        names = [self.node, *self.sessions, *self.sessions.values()]
+        if not all(isinstance(name, str) and _NAME.fullmatch(name) for name in names):
+            raise ValueError("a node, session or snapshot has a name that makes no sense")
 
 
 async def make(config: Config, client: Client, to: Path, tell: Tell) -> Manifest:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from holdfast.daemon.backup import DATABASE, SECRETS, Manifest
 from holdfast.daemon.config.config import Config
+from holdfast.daemon.restore_checks import check_contents, check_disks
 from holdfast.daemon.root_key import make_state_dir
 from holdfast.drivers.disk.file_copy import no_room
 from holdfast.drivers.disk.tree_copy import copy_tree
@@ -35,6 +36,7 @@ async def restore(config: Config, source: Path) -> Manifest:
     """Raises ``ConfigError`` where there is no backup, ``Conflict`` where the place is in use, and ``DiskFull``."""
     manifest = Manifest.read(source)
     try:
+        await asyncio.to_thread(check_contents, source, manifest)
         await asyncio.to_thread(_copy, config, source, manifest)
     except OSError as error:
         if no_room(error):
@@ -73,6 +75,7 @@ def _copy(config: Config, source: Path, manifest: Manifest) -> None:
     _copy_one(source / "images", state / "images")
     _copy_one(source / "thread-files", config.thread_files_dir or state / "thread-files")
     _copy_workspaces(source, state, manifest)
+    check_disks([snapshots, state / "workspaces"])
     if database is not None and (source / DATABASE).exists():
         _copy_private(source / DATABASE, database)
 

@@ -112,6 +112,27 @@ class SandboxStats:
     disk_limit_bytes: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class DiskUse:
+    """What one sandbox's disk takes of the host's, in bytes.
+
+    ``allocated`` has been taken. ``used`` is in use inside, which may be less, since nothing was given back yet, or
+    more: what its programs have written and the kernel has not, but will.
+    """
+
+    allocated: int
+    used: int
+
+    @property
+    def owed(self) -> int:
+        """What the kernel will still take of the host's disk, whatever becomes of the sandbox's processes."""
+        return max(0, self.used - self.allocated)
+
+    @property
+    def taken(self) -> int:
+        return max(self.used, self.allocated)
+
+
 class OomCounter(ABC):
     """How often the kernel has killed a process of one sandbox for want of memory, as a number that only grows."""
 
@@ -327,6 +348,13 @@ class Driver(ABC):
 
     async def trim(self) -> None:  # noqa: B027 - most drivers hold nothing that could be given back
         """Give back to the host what the disks of all sandboxes hold and do not need any more."""
+
+    async def disk_use(self) -> Mapping[str, DiskUse]:
+        """What the disk of each sandbox takes of the host's; nothing of those for which it cannot be known cheaply.
+
+        Looked at many times in a second while the host's disk is nearly full, so it must take microseconds for each.
+        """
+        return {}
 
     async def read_only(self) -> Sequence[str]:
         """The ids of sandboxes whose disks take no write any more, since the host's failed or was full.

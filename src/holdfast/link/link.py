@@ -43,6 +43,7 @@ class Link:
         self._takers: dict[str, TakeCaller] = {}
         self._protocols: dict[str, MakeProtocol] = {}
         self._lost: HoldfastError | None = None
+        self._held: HoldfastError | None = None
         self.former_token: str | None = None
         """Of the session that this one is a copy of, with its processes: the runner has it until it is welcomed."""
         self.home = "/"
@@ -56,6 +57,11 @@ class Link:
     @property
     def lost(self) -> bool:
         return self._lost is not None
+
+    @property
+    def held(self) -> HoldfastError | None:
+        """Why nothing is asked of the runner now, if so: see ``hold``."""
+        return self._held
 
     async def wait_connected(self, timeout: float) -> None:
         """Return when a runner is there. Raises ``SandboxLost`` when the time is over or the link is lost."""
@@ -75,6 +81,8 @@ class Link:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         while True:
+            if self._held is not None:
+                raise self._held
             if self._connection is None or self._lost is not None:
                 await self.wait_connected(max(deadline - loop.time(), 0))
             try:
@@ -130,18 +138,32 @@ class Link:
         """As ``take_callers``, for a server that is a protocol itself, and needs no reader or writer in between."""
         self._protocols[name] = make
 
+    def hold(self, error: HoldfastError) -> None:
+        """The runner stands still: end every call with this error, now and until ``let_go``.
+
+        What was asked of it already, it does when it goes on.
+        """
+        self._held = error
+        self._end_calls(error)
+
+    def let_go(self) -> None:
+        self._held = None
+
     def lose(self, error: HoldfastError) -> None:
         """There is no runner any more: end every call with this error, now and from now on."""
         self._lost = error
         self._connected.set()
+        self._end_calls(error)
+        if self._connection is not None:
+            self._connection.close()
+
+    def _end_calls(self, error: HoldfastError) -> None:
         for call in self._calls.values():
             if not call.done():
                 call.set_exception(error)
         for stream in self._streams.values():
             if not stream.done():
                 stream.set_exception(error)
-        if self._connection is not None:
-            self._connection.close()
 
     # -- what the connection tells us ------------------------------------------------------------------------------
 

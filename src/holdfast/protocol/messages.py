@@ -31,9 +31,9 @@ Calls:
     proc.resize process_id size                              -> {}
     proc.remove process_id                                   -> {}   it is killed and forgotten
     proc.tell   tag + body                                   -> {}   a word below, to those that are ``told_of_cuts``
-    fs.read     path limit                                   -> {size, truncated} + body, or {"stream": true, size}
+    fs.read     path limit files_only                        -> {size, truncated} + body, or {"stream": true, size}
     fs.write    path mode + body                             -> {}
-    fs.pull     path limit stream                            -> {}   the file comes on a connection of its own
+    fs.pull     path limit stream files_only                 -> {}   the file comes on a connection of its own
     fs.push     path mode size stream                        -> {}   the file goes over a connection of its own
     listen      name port                                    -> {}   from now on, callers of 127.0.0.1:port come out
     ports                                                    -> {ports}
@@ -44,6 +44,7 @@ Calls:
     shutdown                                                 -> {}   then the runner ends
 
 On the connection of ``fs.open`` the host sends ``{"task": ...}``; ``runner.tasks`` has the list, and how each answers.
+``files_only``, there too, is for a caller who may not see what the kernel tells of processes (``runner.sight``).
 
 ``replaced`` from the host tells a runner that a newer one of its session has taken over; it exits.
 """

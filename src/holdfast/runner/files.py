@@ -8,6 +8,10 @@ import stat
 
 from holdfast.protocol.messages import INLINE_FILE_BYTES
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.runner.tasks.sight import Sight
+
 _CODES = {
     errno.ENOENT: "file_not_found",
     errno.ENOTDIR: "not_a_file",
@@ -46,10 +50,10 @@ def explain(error: OSError, path: str) -> FileError:
     return FileError(code, f"{path}: {error.strerror}{hint}")
 
 
-def open_regular(path: str) -> tuple[int, int]:
+def open_regular(path: str, sight: Sight = os) -> tuple[int, int]:
     """Open a file for reading; never blocks on a pipe or a device. Returns the descriptor and the size."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = sight.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise explain(error, path) from None
     info = os.fstat(fd)
@@ -59,9 +63,9 @@ def open_regular(path: str) -> tuple[int, int]:
     return fd, info.st_size
 
 
-def read(path: str, limit: int) -> tuple[dict[str, object], bytes]:
+def read(path: str, limit: int, sight: Sight = os) -> tuple[dict[str, object], bytes]:
     """A small file, or the news that it is too large for one frame. Files in /proc say 0 bytes and have more."""
-    fd, size = open_regular(path)
+    fd, size = open_regular(path, sight)
     try:
         if min(size, limit) > INLINE_FILE_BYTES:
             return {"stream": True, "size": size}, b""

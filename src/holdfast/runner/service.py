@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from holdfast.runner.line.dial import Dialer
+    from holdfast.runner.tasks.sight import Sight
 
     Reply = Callable[..., None]
     """``reply(header, body=b"")``"""
@@ -219,7 +220,8 @@ class Service:
         job.cancel()
 
     def _fs_read(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
-        reply(*files.read(fields.text(header, "path"), fields.integer(header, "limit")))
+        path, limit = fields.text(header, "path"), fields.integer(header, "limit")
+        _seeing(header, lambda sight: reply(*files.read(path, limit, sight)))
 
     def _fs_write(self, header: frames.Header, body: bytes, reply: Reply) -> None:
         files.write(fields.text(header, "path"), body, fields.optional_integer(header, "mode"))
@@ -227,7 +229,8 @@ class Service:
 
     def _fs_pull(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
         limit = max(fields.integer(header, "limit"), INLINE_FILE_BYTES)
-        self._bulk.pull(fields.text(header, "path"), limit, fields.text(header, "stream"))
+        path, stream = fields.text(header, "path"), fields.text(header, "stream")
+        _seeing(header, lambda sight: self._bulk.pull(path, limit, stream, sight))
         reply({})
 
     def _fs_push(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
@@ -238,6 +241,20 @@ class Service:
     def _fs_open(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
         self._bulk.open(fields.text(header, "stream"))
         reply({})
+
+
+def _seeing(header: frames.Header, work: Callable[[Sight], None]) -> None:
+    """Have it done by somebody who sees what the host wants to be seen."""
+    if not header.get("files_only"):
+        work(os)
+        return
+    from holdfast.runner.tasks.sight import FilesOnly  # here, because most sessions never need it
+
+    sight = FilesOnly()
+    try:
+        work(sight)
+    finally:
+        sight.close()
 
 
 def _refuse(reply: Reply, code: str, message: str) -> None:

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
+from holdfast.errors import SandboxLost
 from holdfast.link.link import Link
 from holdfast.sessions.use.oom import OomWatch
 
@@ -84,6 +85,9 @@ class LiveSessions:
     def count(self) -> int:
         return len(self._by_id)
 
+    def all(self) -> list[LiveSession]:
+        return list(self._by_id.values())
+
     def touch_busy(self, now: float) -> None:
         """What is in use does not expire, however long it takes."""
         for session in self._by_id.values():
@@ -108,11 +112,18 @@ class LiveSessions:
 
 @contextmanager
 def in_use(session: LiveSession, clock: Clock) -> Iterator[None]:
-    """Counts as activity at its beginning and at its end, and keeps the reaper away in between."""
+    """Counts as activity at its beginning and at its end, and keeps the reaper away in between.
+
+    What is lost because the session stands still says so.
+    """
     session.users += 1
     session.touch(clock())
     try:
         yield
+    except SandboxLost:
+        if session.link.held is not None:
+            raise session.link.held from None
+        raise
     finally:
         session.users -= 1
         session.touch(clock())

@@ -54,6 +54,7 @@ from holdfast.sessions.use.ports import Ports
 from holdfast.sessions.use.processes import Processes
 from holdfast.sessions.use.usage import Usage
 from holdfast.sessions.views import Views
+from holdfast.sessions.watch.disk_guard import DiskGuard
 from holdfast.sessions.watch.disks import DiskWatch
 from holdfast.sessions.watch.marks import Marks
 from holdfast.sessions.watch.reaper import Reaper
@@ -184,6 +185,7 @@ class SessionService:
             store, self._lifecycle, self._sleep, self._live, self._operations, self._marks, node=node, clock=clock
         )
         self._disk_watch = DiskWatch(store, driver, self._sleep, self._operations, self.room, clock=clock)
+        self._disk_guard = DiskGuard(store, driver, self._live, self.room, metrics, clock=clock)
         self._creation = Creation(
             store,
             kept.snapshots,
@@ -233,6 +235,7 @@ class SessionService:
         watchers = [
             asyncio.create_task(self._every(_SAVE_SECONDS, self._reaper.save_activity)),
             asyncio.create_task(self._every(self._settings.reap_interval_seconds, self._tick)),
+            asyncio.create_task(self._disk_guard.run()),
             asyncio.create_task(self._pool.run()),
         ]
         try:

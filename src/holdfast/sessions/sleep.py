@@ -120,6 +120,8 @@ class Sleep:
         if row.status != Status.ACTIVE:
             raise WrongState(f"session {row.id} is {row.status}; only an active one can be put to sleep")
         live = self._live.get(row.id)
+        if live is not None and live.link.held is not None:
+            raise live.link.held
         if live is not None and live.users:
             raise Conflict(f"session {row.id} is in use; wait for the end of its commands, or cancel them")
 

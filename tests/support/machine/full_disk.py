@@ -31,6 +31,10 @@ class SmallDisk:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self.fill()
 
+    def free_bytes(self) -> int:
+        found = os.statvfs(self.path)
+        return found.f_bavail * found.f_frsize
+
     def free(self) -> None:
         self._ballast.unlink()
 

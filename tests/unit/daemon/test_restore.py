@@ -1,5 +1,6 @@
 """Where a backup may be restored to, and what is no backup."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -14,7 +15,7 @@ from holdfast.daemon.backup import Manifest, copy_database
 from holdfast.daemon.config.config import Config
 from holdfast.daemon.restore import refuse_half, restore
 from holdfast.drivers.linux import cgroups
-from holdfast.errors import ConfigError, Conflict
+from holdfast.errors import ConfigError, Conflict, HoldfastError
 
 pytestmark = pytest.mark.anyio
 
@@ -111,3 +112,98 @@ def test_rows_are_copied_while_others_write(tmp_path: Path) -> None:
     copy_database(tmp_path / "a.db", tmp_path / "b.db")
     source.execute("COMMIT")
     assert sqlite3.connect(tmp_path / "b.db").execute("SELECT x FROM t").fetchall() == [(1,)]
+
+
+def _link(backup: Path, name: str, target: str) -> None:
+    path = backup / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir():
+        path.rmdir()
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("api_key", "/etc/shadow"),
+        ("holdfast.db", "/etc/passwd"),
+        ("images", "/etc"),
+        ("sessions", "/etc"),
+        ("thread-files/thr_1/fil_1", "/etc/shadow"),
+        ("sessions/snp_1/disk.img", "/dev/sda"),
+        ("snapshots/snp_1", "/etc"),
+        ("workspaces/wks_1/disk.img", "/etc/passwd"),
+        ("workspaces/wks_1/holder", "/etc/passwd"),
+        ("workspaces/wks_1/disk", "/etc"),
+    ],
+)
+async def test_nothing_in_it_leads_elsewhere(backup: Path, tmp_path: Path, name: str, target: str) -> None:
+    _link(backup, name, target)
+    with pytest.raises(ConfigError, match="do not trust it"):
+        await restore(Config(state_dir=tmp_path / "state", driver="fake"), backup)
+    assert not (tmp_path / "state").exists()
+
+
+async def test_no_pipe_holds_it_up(backup: Path, tmp_path: Path) -> None:
+    os.mkfifo(backup / "link_key")
+    with pytest.raises(ConfigError, match="no file"):
+        await restore(Config(state_dir=tmp_path / "state", driver="fake"), backup)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"node": "../../etc"},
+        {"node": "another"},
+        {"sessions": {"ses_1": "../../../etc"}},
+        {"sessions": {"../x": "snp_1"}},
+        {"sessions": ["ses_1"]},
+        {"node": None},
+        {"unknown": 1},
+    ],
+)
+async def test_a_manifest_that_was_changed(backup: Path, tmp_path: Path, change: dict[str, object]) -> None:
+    content = json.loads((backup / "backup.json").read_text())
+    (backup / "backup.json").write_text(json.dumps({**content, **change}))
+    with pytest.raises(ConfigError):
+        await restore(Config(state_dir=tmp_path / "state", driver="fake"), backup)
+    assert not (tmp_path / "state").exists()
+
+
+async def test_a_backup_without_its_folders(backup: Path, tmp_path: Path) -> None:
+    (backup / "workspaces").rmdir()
+    with pytest.raises(ConfigError, match="not complete"):
+        await restore(Config(state_dir=tmp_path / "state", driver="fake"), backup)
+
+
+@pytest.mark.parametrize("content", [b"SQLite format 3\0" + b"\0" * 84, b"no database", b"SQLite format 3\0\x10\0cut"])
+async def test_a_database_that_is_damaged(backup: Path, tmp_path: Path, content: bytes) -> None:
+    (backup / "holdfast.db").write_bytes(content)
+    with pytest.raises(HoldfastError):
+        await restore(Config(state_dir=tmp_path / "state", driver="fake"), backup)
+    with pytest.raises(ConfigError, match="half restored"):
+        refuse_half(tmp_path / "state")
+
+
+@pytest.mark.skipif(shutil.which("mkfs.ext4") is None, reason="there is no mkfs.ext4 here")
+async def test_a_disk_is_checked_before_the_kernel_sees_it(backup: Path, tmp_path: Path) -> None:
+    place = backup / "snapshots" / "snp_1"
+    place.mkdir()
+    image = place / "disk.img"
+    with image.open("wb") as file:
+        file.truncate(16 << 20)
+    process = await asyncio.create_subprocess_exec("mkfs.ext4", "-q", "-F", str(image))
+    assert await process.wait() == 0
+    mine = place / "workspace" / "disk"
+    mine.mkdir(parents=True)
+    (mine / "disk.img").write_text("a file of a sandbox, by chance of that name")
+    await restore(Config(state_dir=tmp_path / "well", driver="fake"), backup)
+    with image.open("r+b") as file:
+        file.truncate(4 << 20)
+    with pytest.raises(ConfigError, match="e2fsck says"):
+        await restore(Config(state_dir=tmp_path / "cut", driver="fake"), backup)
+    with image.open("r+b") as file:
+        file.write(os.urandom(1 << 20))
+    with pytest.raises(ConfigError, match="e2fsck says"):
+        await restore(Config(state_dir=tmp_path / "noise", driver="fake"), backup)

@@ -9,6 +9,7 @@ from starlette.types import Scope
 
 from holdfast.callers.types import Caller
 from holdfast.errors import Unauthorized
+from holdfast.sessions.use.sight import see_files_only
 
 _CALLER = "holdfast.caller"
 _ADMITTED = "holdfast.admitted"
@@ -16,6 +17,8 @@ _ADMITTED = "holdfast.admitted"
 
 def put_caller(scope: Scope, caller: Caller) -> None:
     scope[_CALLER] = caller
+    if not caller.sees_secrets:
+        see_files_only()
     admit(scope)
 
 

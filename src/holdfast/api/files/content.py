@@ -18,6 +18,7 @@ from holdfast.api.settings import ApiSettings
 from holdfast.api.wire.common import SessionId, failures, reply
 from holdfast.api.wire.streaming import arriving
 from holdfast.api.wire.text import timestamp
+from holdfast.sessions.use.sight import see_files_only
 
 LINKED = "/v1/files/{token}"
 
@@ -95,6 +96,7 @@ def router(files: FileService, links: FileLinks, settings: ApiSettings) -> APIRo
     async def linked_download(token: Token, request: Request) -> Response:
         session_id, path = links.open(token, request.method)
         admit(request.scope)
+        see_files_only()  # whoever has the link was given a file, and not what the sandbox puts in its place
         return StreamedFile(files, session_id, path)
 
     routes.head(LINKED, include_in_schema=False)(linked_download)

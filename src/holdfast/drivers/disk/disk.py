@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import stat
 import struct
 import subprocess
 import tempfile
@@ -23,7 +24,7 @@ from holdfast.drivers.disk.file_copy import copy_file
 from holdfast.drivers.disk.tree_copy import copy_tree
 from holdfast.drivers.disk.tree_removal import remove_tree
 from holdfast.drivers.linux.mounts import is_mounted
-from holdfast.errors import DriverTransient
+from holdfast.errors import DriverTransient, SnapshotBroken
 
 log = structlog.get_logger(__name__)
 
@@ -66,6 +67,7 @@ class Disk:
 
         ``consume``: the source may be used itself instead of a copy.
         """
+        await asyncio.to_thread(self._check_source, source)
         if not self._limited:
             await run_at_length(copy_tree, source / self.path.name, self.path)
             return
@@ -73,13 +75,23 @@ class Disk:
             await uninterrupted(self._grow(size_mb))
         await self._mount()
 
+    def _check_source(self, source: Path) -> None:
+        """It may come from another host, or out of a backup: what is neither file nor folder leads elsewhere."""
+        name, is_right = (self._file.name, stat.S_ISREG) if self._limited else (self.path.name, stat.S_ISDIR)
+        try:
+            found = (source / name).lstat()
+        except FileNotFoundError:
+            raise SnapshotBroken(f"the snapshot in {source} has no {name}; take it again") from None
+        if not is_right(found.st_mode) or source.is_symlink():
+            raise SnapshotBroken(f"the snapshot in {source} is not to be trusted: its {name} is not what it should be")
+
     def _load(self, source: Path, size_mb: int, consume: bool) -> int:
         """Returns how large it is, in MB."""
         self._make_mount_point()
         saved = source / self._file.name
         if consume and saved.stat().st_size >= size_mb << 20:
             with contextlib.suppress(OSError):  # another file system
-                os.link(saved, self._file)
+                os.link(saved, self._file, follow_symlinks=False)
                 return size_mb
         copy_file(saved, self._file)
         return self._file.stat().st_size >> 20
@@ -146,11 +158,17 @@ class Disk:
         log.warning("disk.checked", file=str(self._file), status=done.status)
 
     async def _mount(self) -> None:
-        options = "loop,nosuid,nodev,noatime"
+        # The file system itself says what to do about its errors, and may say that the host shall stop.
+        options = "loop,nosuid,nodev,noatime,errors=remount-ro"
+        if not await asyncio.to_thread(self._is_plain):
+            raise DriverTransient(f"{self._file} is no regular file; it is not mounted")
         done = await run("mount", "-t", "ext4", "-o", options, str(self._file), str(self.path), timeout=_SECONDS)
         if not done.ok:
             raise DriverTransient(f"cannot mount {self._file}: {done.complaint()}")
         await asyncio.to_thread(self.path.chmod, 0o711)
+
+    def _is_plain(self) -> bool:
+        return stat.S_ISREG(self._file.lstat().st_mode)
 
     def _prepare(self, template: Path | None) -> bool:
         """Make what is to be mounted, and where; returns whether it is to be mounted."""
@@ -176,6 +194,10 @@ class Disk:
         found = os.statvfs(self.path)
         return (found.f_blocks - found.f_bfree) * found.f_frsize, found.f_blocks * found.f_frsize
 
+    def allocated(self) -> int:
+        """How many bytes its file takes of the host's disk. Raises OSError."""
+        return self._file.stat().st_blocks * 512
+
     @property
     def size_mb(self) -> int | None:
         """How large it is; None where it is no file system of its own."""
@@ -186,6 +208,9 @@ class Disk:
         if await asyncio.to_thread(self.mounted):
             await asyncio.to_thread(standstill.thaw, self.path)
             await asyncio.to_thread(self.trim)
+            # Somebody who has just made a mount namespace holds it there, and then to unmount writes nothing out.
+            with contextlib.suppress(OSError):  # it takes no writes any more
+                await asyncio.to_thread(standstill.sync, self.path)
             done = await run("umount", str(self.path), timeout=_SECONDS)
             if not done.ok and await asyncio.to_thread(self.mounted):
                 raise DriverTransient(f"cannot unmount {self.path}: {done.complaint()}")

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import stat
 from pathlib import Path
 
 _FICLONE = 0x40049409
@@ -23,7 +24,7 @@ def copy_file(source: Path, target: Path, *, check_room: bool = True) -> None:
     """
     scratch = target.with_suffix(".new")
     try:
-        with source.open("rb") as reader, open(scratch, "wb", opener=_private) as writer:
+        with open(source, "rb", opener=_plain) as reader, open(scratch, "wb", opener=_private) as writer:
             if not share_blocks(reader.fileno(), writer.fileno()):
                 if check_room:
                     _check_room(reader.fileno(), writer.fileno(), target)
@@ -32,6 +33,15 @@ def copy_file(source: Path, target: Path, *, check_room: bool = True) -> None:
     except BaseException:
         scratch.unlink(missing_ok=True)
         raise
+
+
+def _plain(path: str, flags: int) -> int:
+    """A link would lead to another file, and a device to the host's own disk: whoever made it is not trusted."""
+    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is no regular file", path)
+    return fd
 
 
 def _private(path: str, flags: int) -> int:

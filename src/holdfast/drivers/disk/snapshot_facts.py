@@ -45,9 +45,21 @@ class SnapshotFacts:
             raise SnapshotBroken(f"the snapshot in {directory} has a format that this version does not know; upgrade")
         known = {name: content[name] for name in cls.__slots__ if name in content}
         try:
-            return cls(**known)
+            facts = cls(**known)
+            facts._check_types()
+            return facts
         except TypeError as error:
             raise SnapshotBroken(f"the snapshot in {directory} lacks facts: {error}; take it again") from error
+
+    def _check_types(self) -> None:
+        texts, switches = (self.driver, self.image), (self.writable_root, self.limited, self.memory)
+        numbers = [number for number in (self.disk_mb, self.root_id) if number is not None]
+        if not (
+            all(isinstance(text, str) for text in texts)
+            and all(isinstance(switch, bool) for switch in switches)
+            and all(type(number) is int and number >= 0 for number in numbers)
+        ):
+            raise TypeError("one of them is of another kind")
 
     def check(self, spec: SandboxSpec, driver: Driver, *, limited: bool = False) -> None:
         """Raises what ``restore`` must where a sandbox of this spec cannot be made from it."""

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast.drivers.base import Driver, SandboxSpec
+from holdfast.drivers.base import DiskUse, Driver, SandboxSpec
 from holdfast.drivers.blocking import run_at_length, run_to_the_end
 from holdfast.drivers.disk import snapshot_place, standstill
 from holdfast.drivers.disk.disk import Disk, make_template
@@ -66,6 +66,16 @@ class Spaces:
             if self.limited and entry.name.startswith("ses_"):
                 with contextlib.suppress(FileNotFoundError):  # destroyed meanwhile
                     self.of(Path(entry.path)).trim()
+
+    def use(self) -> dict[str, DiskUse]:
+        """Of all whose disks are mounted; of none where they are plain directories. Raises OSError. Blocks."""
+        found: dict[str, DiskUse] = {}
+        for entry in os.scandir(self.homes) if self.limited else ():
+            if entry.name.startswith("ses_"):
+                with contextlib.suppress(FileNotFoundError):  # half made, or destroyed meanwhile
+                    use = self.of(Path(entry.path)).use()
+                    found |= {} if use is None else {entry.name: use}
+        return found
 
     def read_only(self) -> Sequence[str]:
         """Whose disks the kernel has made read-only. Raises OSError. Blocks."""
@@ -149,7 +159,7 @@ class Space:
         await self.disk.load(source, size_mb, consume=consume)
         if spec.workspace is not None:
             await self._take(spec, spec.workspace)
-        elif await asyncio.to_thread((source / _WORKSPACE).is_dir):
+        elif await asyncio.to_thread(os.path.lexists, source / _WORKSPACE):
             await asyncio.to_thread(self._make_own_workspace)
             await Disk(self._link, limited=self._all.limited).load(source / _WORKSPACE, 0, consume=consume)
         kept = MemoryImage(source)
@@ -193,6 +203,12 @@ class Space:
         """How many bytes are used, and how many there are, all disks together; unknown if one's is."""
         used, limits = zip(*(disk.usage() for disk in self._disks()), strict=True)
         return _sum(used), _sum(limits)
+
+    def use(self) -> DiskUse | None:
+        """What it takes of the host's disk; None while it is not mounted. Raises OSError."""
+        disks = self._disks()
+        used = _sum([disk.usage()[0] for disk in disks])
+        return None if used is None else DiskUse(sum(disk.allocated() for disk in disks), used)
 
     def trim(self) -> None:
         for disk in self._disks():

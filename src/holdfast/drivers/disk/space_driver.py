@@ -2,10 +2,10 @@
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
-from holdfast.drivers.base import Driver, Handle, SandboxSpec
+from holdfast.drivers.base import DiskUse, Driver, Handle, SandboxSpec
 from holdfast.drivers.disk.snapshot_facts import SnapshotFacts
 from holdfast.drivers.disk.space import Space, Spaces
 from holdfast.errors import DriverTransient
@@ -42,6 +42,12 @@ class SpaceDriver(Driver):
             await asyncio.to_thread(self._spaces.trim)
         except OSError as error:
             raise DriverTransient(f"cannot trim the disks of sandboxes: {error}") from error
+
+    async def disk_use(self) -> Mapping[str, DiskUse]:
+        try:
+            return await asyncio.to_thread(self._spaces.use)
+        except OSError as error:
+            raise DriverTransient(f"cannot look at the disks of sandboxes: {error}") from error
 
     async def read_only(self) -> Sequence[str]:
         try:

@@ -9,13 +9,14 @@ The sandboxes are in a ``FakeWorld``, which outlives drivers as a machine outliv
     new = FakeDriver(world)     # the daemon was restarted; its sandboxes are still there
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from holdfast.drivers.base import (
     Capabilities,
     Check,
+    DiskUse,
     Driver,
     Handle,
     OomCounter,
@@ -35,11 +36,12 @@ from holdfast.records.limits import Network
 
 _HANDLE_PREFIX = "fake:"
 _NOTHING_USED = SandboxStats(cpu_seconds=0.0, memory_bytes=0, processes=0, oom_kills=0)
+_EMPTY_DISK = DiskUse(allocated=0, used=0)
 _CAPABILITIES = Capabilities(
     isolation=False, pause=True, stop=True, memory=True, snapshot=True, workspace=True, networks=frozenset(Network)
 )
 _LIFE = ("create", "destroy", "pause", "resume", "stop", "checkpoint", "start", "snapshot", "restore")
-_METHODS = ("check", "prepare", *_LIFE, "forget_snapshot", "remove_workspace", "inspect", "stats", "list")
+_METHODS = ("check", "prepare", *_LIFE, "forget_snapshot", "remove_workspace", "inspect", "stats", "disk_use", "list")
 
 
 @dataclass(slots=True)
@@ -51,6 +53,7 @@ class FakeSandbox:
     oom_killed: bool = False
     paused: bool = False
     stats: SandboxStats = _NOTHING_USED
+    disk: DiskUse = _EMPTY_DISK
     files: fake_files.Files = field(default_factory=dict)
     """The same object as its runner's."""
 
@@ -304,6 +307,10 @@ class FakeDriver(Faulty, Driver):
         if session_id not in self.world.sandboxes:
             raise SandboxNotFound(f"there is no sandbox of {session_id}")
         return self._sandbox(session_id).stats
+
+    async def disk_use(self) -> Mapping[str, DiskUse]:
+        await self._strike("disk_use", "before", "")
+        return {session_id: sandbox.disk for session_id, sandbox in self.world.sandboxes.items()}
 
     def oom_counter(self, handle: Handle) -> OomCounter | None:
         sandbox = self.world.sandboxes.get(_session_of(handle))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.runner.lean import sockets
     from holdfast.runner.line.dial import Dialer
     from holdfast.runner.loop import Loop
+    from holdfast.runner.tasks.sight import Sight
 
 CHUNK = 1 << 20
 MANY_DESCRIPTORS = 1 << 16
@@ -32,9 +33,9 @@ class Bulk:
         self.children = 0
         """How many are at work; each has a connection of its own."""
 
-    def pull(self, path: str, limit: int, stream: str) -> None:
+    def pull(self, path: str, limit: int, stream: str, sight: Sight = os) -> None:
         """Send a file to the host: a header frame with its length, then the bytes."""
-        fd, size = files.open_regular(path)
+        fd, size = files.open_regular(path, sight)
         try:
             self._fork(lambda: self._send_file(fd, min(size, limit), size, stream))
         finally:

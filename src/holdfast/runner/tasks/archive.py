@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
 
 from holdfast.archives.pack import pack
 from holdfast.archives.unpack import Unpacker
 from holdfast.protocol import fields
 from holdfast.runner.files import FileError
+from holdfast.runner.tasks.sight import sight_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,10 +20,12 @@ if TYPE_CHECKING:
 def pack_folder(channel: Channel, header: Header) -> None:
     """A frame when the folder is known to be one, frames with the tar, then one with ``end``."""
     path = fields.text(header, "path")
-    _check_folder(path)
-    os.listdir(path)  # so that a folder that may not be read is refused before anything is sent
+    sight = sight_of(header)
+    if not stat.S_ISDIR(sight.stat(path).st_mode):
+        raise FileError("not_a_directory", f"{path} is no folder")
+    sight.listdir(path)  # so that a folder that may not be read is refused before anything is sent
     channel.send({"begin": True})
-    pack(path, lambda piece: channel.send({}, piece), compress=bool(header.get("gzip")))
+    pack(path, lambda piece: channel.send({}, piece), compress=bool(header.get("gzip")), sight=sight)
     channel.send({"end": True})
 
 

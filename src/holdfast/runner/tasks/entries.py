@@ -8,6 +8,7 @@ import stat
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.protocol.frames import Header
+    from holdfast.runner.tasks.sight import Sight
 
 
 def kind_of(info: os.stat_result) -> str:
@@ -18,7 +19,7 @@ def kind_of(info: os.stat_result) -> str:
     return "symlink" if stat.S_ISLNK(info.st_mode) else "other"
 
 
-def describe(path: str, info: os.stat_result) -> Header:
+def describe(path: str, info: os.stat_result, sight: Sight = os) -> Header:
     """What stat(2) says, in words; bytes of a name that are no UTF-8 stay what Python makes of them."""
     entry: Header = {
         "path": path,
@@ -32,12 +33,12 @@ def describe(path: str, info: os.stat_result) -> Header:
         "inode": info.st_ino,
     }
     if stat.S_ISLNK(info.st_mode):
-        entry["target"] = _target(path)
+        entry["target"] = _target(path, sight)
     return entry
 
 
-def _target(path: str) -> str:
+def _target(path: str, sight: Sight) -> str:
     try:
-        return os.readlink(path)
+        return sight.readlink(path)
     except OSError:
         return ""  # it has changed in this moment

@@ -13,6 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from holdfast.runner.tasks.sight import Sight
+
 MODIFY, ATTRIB, MOVED_FROM, MOVED_TO = 0x2, 0x4, 0x40, 0x80
 CREATE, DELETE, DELETE_SELF, MOVE_SELF = 0x100, 0x200, 0x400, 0x800
 OVERFLOW, IGNORED, IS_FOLDER = 0x4000, 0x8000, 0x40000000
@@ -38,7 +40,8 @@ class Event:
 
 
 class Inotify:
-    def __init__(self) -> None:
+    def __init__(self, sight: Sight = os) -> None:
+        self._sight = sight
         self.fd = linux.inotify()
         if self.fd < 0:
             message = (
@@ -48,11 +51,20 @@ class Inotify:
 
     def add(self, folder: str) -> int:
         """Raises OSError: ENOSPC when the kernel's limit is reached, ENOENT and ENOTDIR when it is no folder (now)."""
-        return linux.watch(self.fd, folder, _ALL | _ONLY_FOLDERS | _NOT_UNLINKED)
+        return self._watch(folder, _ALL | _ONLY_FOLDERS | _NOT_UNLINKED)
 
     def add_departures(self, folder: str) -> int:
         """Only what leaves this folder. Raises OSError."""
-        return linux.watch(self.fd, folder, DELETE | MOVED_FROM | _ONLY_FOLDERS)
+        return self._watch(folder, DELETE | MOVED_FROM | _ONLY_FOLDERS)
+
+    def _watch(self, folder: str, mask: int) -> int:
+        if self._sight is os:
+            return linux.watch(self.fd, folder, mask)
+        found = self._sight.open(folder, os.O_PATH | os.O_DIRECTORY)
+        try:
+            return linux.watch(self.fd, f"/proc/self/fd/{found}", mask)  # the very folder that was looked at
+        finally:
+            os.close(found)
 
     def remove(self, watch: int) -> None:
         linux.unwatch(self.fd, watch)

@@ -8,6 +8,7 @@ from holdfast.protocol import compact_json, fields
 from holdfast.runner.files import FileError
 from holdfast.runner.tasks.entries import describe, kind_of
 from holdfast.runner.tasks.globs import Glob
+from holdfast.runner.tasks.sight import sight_of
 from holdfast.runner.tasks.walk import Walk
 
 TYPE_CHECKING = False
@@ -24,12 +25,14 @@ def list_entries(channel: Channel, header: Header) -> None:
     """Frames with entries, one JSON object per line, then one with ``end`` and ``more``."""
     top, limit = fields.text(header, "path"), fields.integer(header, "limit")
     kind, after = fields.optional_text(header, "kind"), fields.optional_text(header, "after")
+    sight = sight_of(header)
     walk = Walk(
         top,
         after=after.split("/") if after else [],
         recursive=bool(header.get("recursive")),
         hidden=bool(header.get("hidden")),
         glob=_glob(fields.optional_text(header, "pattern")),
+        sight=sight,
     )
     page = _Page(channel)
     for relative, info in walk.entries():
@@ -39,7 +42,7 @@ def list_entries(channel: Channel, header: Header) -> None:
         if page.entries >= limit or page.bytes >= PAGE:
             page.end(more=True)
             return
-        page.add(describe(os.path.join(top, relative), info), relative)
+        page.add(describe(os.path.join(top, relative), info, sight), relative)
     page.end(more=False)
 
 

@@ -7,6 +7,7 @@ import os
 from holdfast.protocol import fields
 from holdfast.runner.files import FileError
 from holdfast.runner.tasks.entries import describe
+from holdfast.runner.tasks.sight import sight_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +21,9 @@ def tell(channel: Channel, path: str, *, follow: bool = False) -> None:
 
 
 def look(channel: Channel, header: Header) -> None:
-    tell(channel, fields.text(header, "path"), follow=bool(header.get("follow")))
+    path, sight = fields.text(header, "path"), sight_of(header)
+    info = sight.stat(path) if header.get("follow") else sight.lstat(path)
+    channel.send({"entry": describe(path, info, sight)})
 
 
 def make_folder(channel: Channel, header: Header) -> None:

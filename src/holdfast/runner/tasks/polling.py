@@ -5,13 +5,16 @@ What comes and goes between two looks is not seen. A rename is seen by the file'
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 
 from holdfast.runner.files import SCRATCH, FileError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.protocol.frames import Header
+    from holdfast.runner.tasks.sight import Sight
 
 LOOK_SECONDS = 0.5
 SILENT = ("9p",)
@@ -34,8 +37,9 @@ class Seen:
 class Polled:
     """A tree that is looked at. A single file is looked for in its folder."""
 
-    def __init__(self, path: str, *, recursive: bool) -> None:
-        is_folder = os.path.isdir(path)
+    def __init__(self, path: str, sight: Sight = os, *, recursive: bool) -> None:
+        self._sight = sight
+        is_folder = self._is_folder(path)
         self._only = None if is_folder else path
         self._top = path if is_folder else os.path.dirname(path)
         self._recursive = recursive and is_folder
@@ -44,7 +48,7 @@ class Polled:
 
     def read(self) -> list[Header]:
         """The changes since the last time."""
-        if not os.path.isdir(self._top):
+        if not self._is_folder(self._top):
             self.ended = True
             return [{"kind": "deleted", "path": self._top, "directory": True}]
         last, self._last = self._last, self._look()
@@ -63,26 +67,32 @@ class Polled:
         found: dict[str, Seen] = {}
         waiting = [self._top]
         while waiting:
-            for entry in _entries(waiting.pop()):
-                if self._only is not None and entry.path != self._only:
-                    continue
-                try:
-                    found[entry.path] = seen = Seen(entry)
-                except OSError:
-                    continue  # it is gone again
+            for path, seen in self._entries(waiting.pop()):
+                found[path] = seen
                 if seen.is_folder and self._recursive:
-                    waiting.append(entry.path)
+                    waiting.append(path)
             if len(found) > MAX_ENTRIES:
                 raise FileError("too_many_watches", f"more than {MAX_ENTRIES} entries; watch a smaller tree")
         return found
 
+    def _entries(self, folder: str) -> list[tuple[str, Seen]]:
+        found = []
+        try:
+            with self._sight.scandir(folder) as entries:
+                for entry in entries:
+                    path = os.path.join(folder, entry.name)
+                    if not entry.name.startswith(SCRATCH) and self._only in (None, path):
+                        with contextlib.suppress(OSError):  # it is gone again
+                            found.append((path, Seen(entry)))
+        except OSError:
+            pass
+        return found
 
-def _entries(folder: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return [entry for entry in entries if not entry.name.startswith(SCRATCH)]
-    except OSError:
-        return []
+    def _is_folder(self, path: str) -> bool:
+        try:
+            return stat.S_ISDIR(self._sight.stat(path).st_mode)
+        except OSError:
+            return False
 
 
 def _change(kind: str, path: str, seen: Seen) -> Header:

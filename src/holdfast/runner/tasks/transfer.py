@@ -9,6 +9,7 @@ from holdfast.runner import files
 from holdfast.runner.tasks.channel import HungUp
 from holdfast.runner.tasks.entries import describe
 from holdfast.runner.tasks.metadata import tell
+from holdfast.runner.tasks.sight import sight_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def get(channel: Channel, header: Header) -> None:
     If the file has become shorter meanwhile the connection ends early, which the host notices.
     """
     path = fields.text(header, "path")
-    fd, size = files.open_regular(path)
+    fd, size = files.open_regular(path, sight_of(header))
     content = b"" if size else os.read(fd, CHUNK)  # files in /proc say 0 bytes and have more
     entry = describe(path, os.fstat(fd))
     entry["size"] = size or len(content)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from holdfast.runner.tasks.globs import Glob, States
+    from holdfast.runner.tasks.sight import Sight
 
     Step = tuple[str, list[str] | None]
 
@@ -25,12 +26,15 @@ _NOT_ENTERED = (errno.EACCES, errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, e
 class Walk:
     """Folders below the top that may not be read are told of, and not entered."""
 
-    def __init__(self, top: str, *, after: list[str], recursive: bool, hidden: bool, glob: Glob | None) -> None:
+    def __init__(
+        self, top: str, *, after: list[str], recursive: bool, hidden: bool, glob: Glob | None, sight: Sight = os
+    ) -> None:
         self._top = top
         self._after = after
         self._recursive = recursive
         self._hidden = hidden
         self._glob = glob
+        self._sight = sight
 
     def entries(self) -> Iterator[tuple[str, os.stat_result | None]]:
         """The path below the top and what it is; None for what the pattern does not want, as a sign of life."""
@@ -44,7 +48,7 @@ class Walk:
                 continue
             name, resume = step
             relative = f"{prefix}{name}"
-            info = _look(os.path.join(self._top, relative))
+            info = self._look(os.path.join(self._top, relative))
             if info is None:
                 continue
             below = self._glob.step(states, name) if self._glob and states is not None else None
@@ -85,14 +89,13 @@ class Walk:
             last = batch[-1]
 
     def _names(self, folder: str, last: str) -> Iterator[str]:
-        with os.scandir(folder) as entries:
+        with self._sight.scandir(folder) as entries:
             for entry in entries:
                 if entry.name > last and (self._hidden or not entry.name.startswith(".")):
                     yield entry.name
 
-
-def _look(path: str) -> os.stat_result | None:
-    try:
-        return os.lstat(path)
-    except OSError:
-        return None  # gone in this moment, or too deep to be named
+    def _look(self, path: str) -> os.stat_result | None:
+        try:
+            return self._sight.lstat(path)
+        except OSError:
+            return None  # gone in this moment, too deep to be named, or not to be seen

@@ -9,17 +9,20 @@ from __future__ import annotations
 import errno
 import os
 import select
+import stat
 
 from holdfast.protocol import fields
 from holdfast.runner.files import SCRATCH, FileError
 from holdfast.runner.tasks import inotify
 from holdfast.runner.tasks.inotify import Event, Inotify
 from holdfast.runner.tasks.polling import LOOK_SECONDS, SILENT, Polled, file_system_of
+from holdfast.runner.tasks.sight import sight_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.protocol.frames import Header
     from holdfast.runner.tasks.channel import Channel
+    from holdfast.runner.tasks.sight import Sight
 
 MAX_FOLDERS = 8192
 KEEP_CHANGES = 256
@@ -29,8 +32,9 @@ KEEP_CHANGES = 256
 def watch(channel: Channel, header: Header) -> None:
     """A frame with ``ready``, then frames with ``changes``. Ends when the watched path itself is gone."""
     path = fields.text(header, "path").rstrip("/") or "/"
-    os.stat(path)
-    watched = _watched(path, recursive=bool(header.get("recursive")))
+    sight = sight_of(header)
+    sight.stat(path)
+    watched = _watched(path, sight, recursive=bool(header.get("recursive")))
     channel.send({"ready": True})
     ready = select.poll()
     ready.register(channel.connection.fileno(), select.POLLIN | select.POLLHUP)
@@ -49,19 +53,20 @@ def watch(channel: Channel, header: Header) -> None:
     channel.send({"end": True})
 
 
-def _watched(path: str, *, recursive: bool) -> Watched | Polled:
+def _watched(path: str, sight: Sight, *, recursive: bool) -> Watched | Polled:
     """By the kernel; by looking, where it takes the wish and then never tells."""
     kind = Polled if file_system_of(os.path.realpath(path), "/proc/self/mounts") in SILENT else Watched
-    return kind(path, recursive=recursive)
+    return kind(path, sight, recursive=recursive)
 
 
 class Watched:
     """A tree under watch. A single file is watched by its folder, so that it may be replaced and still be seen."""
 
-    def __init__(self, path: str, *, recursive: bool) -> None:
-        self.kernel = Inotify()
+    def __init__(self, path: str, sight: Sight = os, *, recursive: bool) -> None:
+        self.kernel = Inotify(sight)
+        self._sight = sight
         self.ended = False
-        is_folder = os.path.isdir(path)
+        is_folder = stat.S_ISDIR(sight.stat(path).st_mode)
         self._only = None if is_folder else os.path.basename(path)
         self._top = path if is_folder else os.path.dirname(path)
         self._recursive = recursive and is_folder
@@ -201,7 +206,7 @@ class Watched:
         """Watch every folder below ``top``, which is watched itself; tell of all that is there, if asked."""
         waiting = [top]
         while waiting:
-            for name, is_folder in _entries(waiting.pop()):
+            for name, is_folder in _entries(waiting.pop(), self._sight):
                 if tell:
                     self._found.add(name)
                     self._tell("created", name, is_folder)
@@ -224,10 +229,10 @@ class Watched:
                 self.kernel.remove(number)
 
 
-def _entries(folder: str) -> list[tuple[str, bool]]:
+def _entries(folder: str, sight: Sight) -> list[tuple[str, bool]]:
     try:
-        with os.scandir(folder) as entries:
+        with sight.scandir(folder) as entries:
             found = [entry for entry in entries if not entry.name.startswith(SCRATCH)]
-            return [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in found]
+            return [(os.path.join(folder, entry.name), entry.is_dir(follow_symlinks=False)) for entry in found]
     except OSError:
         return []

@@ -17,6 +17,8 @@ class Kind(StrEnum):
     SNAPSHOT = "snapshot"
     FORKED = "forked"
     READ_ONLY = "read_only"
+    DISK_LOW = "disk_low"
+    DISK_ROOM = "disk_room"
     STRAY = "stray"
     ADOPTED = "adopted"
     STRAY_REMOVED = "stray_removed"

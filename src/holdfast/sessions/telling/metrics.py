@@ -32,6 +32,11 @@ class SessionMetrics:
             "Sandboxes, snapshots and workspaces set aside because no row knows them.",
             registry=registry,
         )
+        self.held = Gauge(
+            "holdfast_sessions_frozen_for_room",
+            "Sessions that are frozen until the disk of the state directory has room.",
+            registry=registry,
+        )
         self.disk_low = Gauge(
             "holdfast_disk_low", "1 while the disk of the state directory has less than disk_low_mb.", registry=registry
         )

@@ -11,6 +11,7 @@ from holdfast.link.streams import check, open_stream, read_frame
 from holdfast.protocol import frames
 from holdfast.protocol.messages import INLINE_FILE_BYTES, MOST_SEGMENTS, STDOUT, unpack_segments
 from holdfast.sessions.types import ExecRequest, ExecResult
+from holdfast.sessions.use.sight import sight_fields
 
 GRACE_SECONDS = 10.0
 """Beyond a command's own timeout: killing what it started, and the way there and back."""
@@ -114,7 +115,7 @@ def _split(output: bytes, segments: list[tuple[int, int]]) -> tuple[bytes, bytes
 
 async def read_file(link: Link, path: str, *, limit: int, refuse_larger: bool) -> tuple[bytes, bool]:
     """At most ``limit`` bytes of a file and whether there is more; or ``TooLarge`` instead, if so asked."""
-    header, body = await link.call("fs.read", {"path": path, "limit": limit}, timeout=FILE_SECONDS)
+    header, body = await link.call("fs.read", {"path": path, "limit": limit, **sight_fields()}, timeout=FILE_SECONDS)
     size = header.get("size")
     if refuse_larger and isinstance(size, int) and size > limit:
         raise TooLarge(f"{path} has {size} bytes, more than the {limit} that one call may read; pass max_bytes")
@@ -124,7 +125,7 @@ async def read_file(link: Link, path: str, *, limit: int, refuse_larger: bool) -
 
 
 async def _pull(link: Link, path: str, limit: int) -> tuple[bytes, bool]:
-    async with _file_stream(link, "fs.pull", {"path": path, "limit": limit}) as (reader, _writer):
+    async with _file_stream(link, "fs.pull", {"path": path, "limit": limit, **sight_fields()}) as (reader, _writer):
         header, _ = await read_frame(reader)
         size = header.get("size")
         if not isinstance(size, int) or not 0 <= size <= max(limit, INLINE_FILE_BYTES):

@@ -10,6 +10,7 @@ from holdfast.protocol.json_weight import is_light
 from holdfast.sessions.live import Clock, LiveSession, in_use
 from holdfast.sessions.use.file_task import FileTask, natural
 from holdfast.sessions.use.file_types import Change, Entry, Search, Unpacked
+from holdfast.sessions.use.sight import sight_fields
 from holdfast.sessions.watch.room import Room
 
 MAX_WATCHES = 32
@@ -46,7 +47,7 @@ class SessionFiles:
             _check_path(place, fields.get(place, "/"))
         live = await self._usable(session_id)
         with in_use(live, self._clock):
-            async with FileTask.begin(live.link, name, fields) as task:
+            async with FileTask.begin(live.link, name, {**fields, **sight_fields()}) as task:
                 yield task
 
     async def _entry(self, session_id: str, name: str, **fields: object) -> Entry:

@@ -10,12 +10,13 @@ from functools import partial
 import structlog
 
 from holdfast.drivers.base import Driver
-from holdfast.errors import Conflict, HoldfastError, StaleRow
+from holdfast.errors import Conflict, DiskFull, HoldfastError, StaleRow
 from holdfast.records.machine import PausedAs, Status
 from holdfast.sessions.live import Clock
 from holdfast.sessions.operations import Operations, reporting
 from holdfast.sessions.sleep import Sleep
 from holdfast.sessions.telling.event_kinds import Kind
+from holdfast.sessions.watch.disk_guard import HELD
 from holdfast.sessions.watch.room import Room
 from holdfast.store import SessionStore, spending
 
@@ -56,7 +57,7 @@ class DiskWatch:
         """Once. Returns whether it is awake: one that sleeps is looked at when it is woken."""
         try:
             row = await self._store.get(session_id)
-            if row.status != Status.ACTIVE or row.error == READ_ONLY:
+            if row.status != Status.ACTIVE or row.error in (READ_ONLY, HELD):
                 return row.status == Status.ACTIVE
             with spending():
                 await self._store.change(
@@ -76,7 +77,7 @@ class DiskWatch:
     async def _mend(self, session_id: str) -> None:
         try:
             await self._sleep.pause(session_id, PausedAs.FILES)
-        except Conflict:
-            return  # in use
+        except (Conflict, DiskFull):
+            return  # in use, or frozen until there is room
         await self._sleep.wake(session_id)
         log.info("session.disk.mended", session_id=session_id)

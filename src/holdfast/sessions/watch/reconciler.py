@@ -4,7 +4,8 @@
 | -------------- | ------------------ | ------------------------------------------------------- |
 | creating       | any                | the create is finished (or given up, and cleaned)       |
 | active         | running            | adopted, if this daemon has no link to it yet           |
-| active         | paused             | it goes on: a daemon without its row had set it aside   |
+| active         | paused             | it goes on: a daemon without its row had set it aside;  |
+|                |                    | if the row says so, it waits for room (``disk_guard``)  |
 | active         | stopped or absent  | ``error`` with reason ``crashed``                       |
 | pausing        | any                | finished if it sleeps already, else it goes on          |
 | paused         | absent, or dead    | ``error`` with reason ``crashed``                       |
@@ -31,6 +32,7 @@ from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.live import LiveSessions
 from holdfast.sessions.operations import Operations
 from holdfast.sessions.sleep import Sleep
+from holdfast.sessions.watch.disk_guard import HELD, hold
 from holdfast.sessions.watch.strays import Strays
 from holdfast.store import SessionStore
 
@@ -101,9 +103,15 @@ class Reconciler:
         if fact is None or fact.state is SandboxState.STOPPED:
             await self._found_dead(row.id)  # looks again, also for what it died of
         elif self._live.get(row.id) is None:
-            if fact.state is SandboxState.PAUSED:
+            waits = row.error == HELD and self._driver.capabilities.pause
+            if waits:
+                await self._driver.pause(fact.handle)
+            elif fact.state is SandboxState.PAUSED:
                 await self._driver.resume(fact.handle)
             await self._lifecycle.adopt(row)
+            live = self._live.get(row.id)
+            if waits and live is not None:
+                hold(live)
             log.info("session.adopted", session_id=row.id)
 
     async def _settle_sleeper(self, row: SessionRow, fact: SandboxInfo | None) -> None:

@@ -22,7 +22,7 @@ class Room:
 
     def __init__(self, place: Path, low: int, metrics: SessionMetrics) -> None:
         self._place = place
-        self._low = low
+        self.low = low
         self.is_low = False
         """As it was when somebody last looked."""
         metrics.disk_low.set_function(lambda: float(self.is_low))
@@ -31,24 +31,29 @@ class Room:
         """Raises ``DiskFull`` where ``what`` must not be begun now."""
         if await self.look():
             raise DiskFull(
-                f"the host's disk has less than {self._low >> 20} MB left (disk_low_mb), so {what} must wait; "
+                f"the host's disk has less than {self.low >> 20} MB left (disk_low_mb), so {what} must wait; "
                 "make room: destroy sessions, remove snapshots or images"
             )
 
     async def look(self) -> bool:
         """Whether there is too little."""
-        low = bool(self._low) and await asyncio.to_thread(self._free) < self._low
+        return bool(self.low) and await self.measure() < self.low
+
+    async def measure(self) -> int:
+        """How many bytes are free."""
+        free = await asyncio.to_thread(self._free)
+        low = bool(self.low) and free < self.low
         if low != self.is_low:
             self.is_low = low
             if low:
-                log.warning("disk.low", place=str(self._place), mark_mb=self._low >> 20, next="nothing new is begun")
+                log.warning("disk.low", place=str(self._place), mark_mb=self.low >> 20, next="nothing new is begun")
             else:
                 log.info("disk.room", place=str(self._place))
-        return low
+        return free
 
     def _free(self) -> int:
         try:
             found = os.statvfs(self._place)
         except OSError:
-            return self._low  # what cannot be looked at is no reason to refuse anything
+            return self.low  # what cannot be looked at is no reason to refuse anything
         return found.f_bavail * found.f_frsize

@@ -33,6 +33,7 @@ from holdfast.errors import (
 )
 from holdfast.records.threads import FileKind, ThreadFileRow, TurnRow
 from holdfast.sessions.use.file_types import Entry, Kind, Search
+from holdfast.sessions.use.sight import files_only
 from holdfast.threads.tools import Tools, new_id
 from holdfast.vocabulary.thread_files import DISPLAY, upload_path
 
@@ -243,6 +244,11 @@ class ThreadFileService:
         return files
 
     async def collect(self, session_id: str, turn: TurnRow, into: "Collected") -> None:
+        """Files only: whoever may read the thread sees what is kept, and the folder may be a link to anything."""
+        with files_only():
+            await self._collect(session_id, turn, into)
+
+    async def _collect(self, session_id: str, turn: TurnRow, into: "Collected") -> None:
         """Keep what is new, or has changed, in the folder for display. Twice is fine: the same bytes are kept once.
 
         A file that cannot be fetched is no reason to leave out the others; it is noted. Raises what concerns them all.

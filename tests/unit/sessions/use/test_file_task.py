@@ -46,7 +46,7 @@ async def files_with(worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(file_task, "open_stream", open_stream)
     monkeypatch.setattr(file_task, "SILENT_SECONDS", 0.2)
-    live = LiveSession("ses_1", cast(Link, None), 60, "/", 0.0, 60.0, OomWatch(None, lambda _kills: None))
+    live = LiveSession("ses_1", Link("ses_1", "token"), 60, "/", 0.0, 60.0, OomWatch(None, lambda _kills: None))
 
     async def usable(_session_id: str) -> LiveSession:
         return live
