@@ -38,7 +38,8 @@ _UNHEARD_SECONDS = 3600.0
 """After how long a call that nobody has noted anything of is over: much longer than any provider may be silent."""
 
 _HOLD_SECONDS = 300.0
-"""After how long a budget gets back what a daemon held that never came back. Much longer than the books are not settled."""
+"""After how long a budget gets back what a daemon held that never came back: several times as long as it takes until
+the books are settled once more."""
 
 
 class ThreadBooks:

@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from contract.store.threads.test_usage import FEB_28, THREAD, a_call
+from contract.store.threads.talk import THREAD
+from contract.store.threads.test_usage import FEB_28, a_call
 from holdfast.store import Store
 from holdfast.store.budget_holds import Asked, Purse
 from holdfast.store.usage_rows import Run
@@ -25,8 +26,7 @@ async def other(store: Store, url: str) -> AsyncIterator[Store]:
 
 
 def asked(id: str, usd: float = MOST, *, thread: float | None = 1.0, owner: float | None = None) -> Asked:
-    limits = {"thread_limit": thread, "owner_limit": owner}
-    return Asked(id=id, thread_id=THREAD, owner="root", usd=usd, now=FEB_28, **limits)
+    return Asked(id=id, thread_id=THREAD, owner="root", usd=usd, now=FEB_28, thread_limit=thread, owner_limit=owner)
 
 
 async def take(store: Store, ask: Asked, run: Run, ttl: float = 60.0) -> bool:
@@ -41,12 +41,12 @@ async def purse(store: Store) -> Purse:
 
 @pytest.mark.parametrize("whose", ["thread", "owner"])
 async def test_daemons_that_race_never_hold_more_than_there_is(store: Store, other: Store, whose: str) -> None:
-    limits = {"thread": 1.0 if whose == "thread" else None, "owner": 1.0 if whose == "owner" else None}
+    thread, owner = (1.0, None) if whose == "thread" else (None, 1.0)
 
     async def call(number: int) -> bool:
         """The call costs what it may cost."""
         mine, run = ((store, A), (other, B))[number % 2]
-        if not await take(mine, asked(f"hld_{number}", **limits), run):
+        if not await take(mine, asked(f"hld_{number}", thread=thread, owner=owner), run):
             return False
         bill = a_call(f"use_{number}", cost_usd=MOST)
         return await mine.usage.add(bill, hold_id=f"hld_{number}")
@@ -70,7 +70,7 @@ async def test_a_call_that_may_cost_more_than_is_left_is_made_alone(store: Store
 async def test_money_moves_from_held_to_spent_at_once(store: Store, other: Store) -> None:
     """Whoever looks meanwhile sees it in one of the two, and never in both."""
     assert await take(store, asked("hld_0", 0.5), A)
-    seen = []
+    seen: list[Purse] = []
 
     async def look() -> None:
         while len(seen) < 200 or (seen[-1].held and len(seen) < 5000):
