@@ -69,7 +69,7 @@ budget_holds = sa.Table(
     sa.Index(None, "owner"),
 )
 """Money that calls under way may still cost. A hold counts until it is released or its time is over; one of the run
-that asks counts in any case. A run is one life of a daemon: a clock that jumps says nothing about whether it is over."""
+that asks counts in any case. A run is one life of a daemon: a clock that jumps does not say whether it is over."""
 
 
 @dataclass(frozen=True, slots=True)
