@@ -44,6 +44,7 @@ from holdfast.sessions.telling.metrics import SessionMetrics
 from holdfast.sessions.telling.webhook import Webhook
 from holdfast.sessions.telling.webhooks import WebhookMetrics, Webhooks, WebhookSettings
 from holdfast.sessions.types import SleepPolicy
+from holdfast.sessions.watch.clock import boot_clock
 from holdfast.sessions.watch.room import Room
 from holdfast.store import Store, reserve_for
 from holdfast.threads.resolve.warm import POOL
@@ -131,6 +132,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             node=node.node_id(config.state_dir),
             link_key=node.link_key(config.state_dir),
             clock=time.time,
+            steady=boot_clock,
             metrics=SessionMetrics(registry),
             way_out=WaysOut([egress, broker]),
         )
