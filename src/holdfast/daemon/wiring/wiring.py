@@ -147,6 +147,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             webhook_settings(config),
             node=node.node_id(config.state_dir),
             clock=time.time,
+            steady=boot_clock,
             metrics=WebhookMetrics(registry),
             outside=outside,
         )
