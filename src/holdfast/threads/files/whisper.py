@@ -14,6 +14,7 @@ from typing import Final
 
 from holdfast.errors import NotTranscribed
 from holdfast.threads.files.fair_queue import FairQueue, QueueFull
+from holdfast.threads.files.voice import MOST_TEXT
 
 ENGINE: Final = "faster_whisper"
 SECONDS: Final = 900.0
@@ -25,6 +26,24 @@ _WAITING = 32
 _CHILD = Path(__file__).with_name("whisper_child.py")
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 _MOST_WORDS = 300
+_READ_BYTES = 64 << 10
+_MOST_BYTES = 4 * MOST_TEXT
+
+
+async def _beginning(stream: asyncio.StreamReader) -> bytes:
+    """Of what it says; the rest is read and dropped. Decoders of strangers' files may say anything, for ever."""
+    kept = bytearray()
+    while chunk := await stream.read(_READ_BYTES):
+        kept += chunk[: _MOST_BYTES - len(kept)]
+    return bytes(kept)
+
+
+async def _end(stream: asyncio.StreamReader) -> bytes:
+    """The last of what it says: there is why it failed."""
+    kept = b""
+    while chunk := await stream.read(_READ_BYTES):
+        kept = (kept + chunk)[-_READ_BYTES:]
+    return kept
 
 
 class Whisper:
@@ -65,8 +84,10 @@ class Whisper:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
+        assert process.stdout is not None and process.stderr is not None
         try:
-            out, err = await process.communicate()
+            out, err = await asyncio.gather(_beginning(process.stdout), _end(process.stderr))
+            await process.wait()
         finally:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):

@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,9 @@ def decode_audio(file):
     said = file.read().decode()
     if said == "hang": time.sleep(600)
     if said == "break": raise ValueError(f"this is no audio: {file.name}")
+    if said == "noise":
+        for _ in range(100): os.write(2, b"complaint " * 100_000)
+        raise ValueError("that was all")
     if said == "env": said = " ".join(sorted(os.environ))
     if said == "memory":
         said = f"{resource.getrlimit(resource.RLIMIT_DATA)[1]} " + open("/proc/self/oom_score_adj").read()
@@ -119,6 +123,17 @@ async def test_a_file_that_is_no_audio(model: Path, tmp_path: Path) -> None:
     with pytest.raises(NotTranscribed, match="this is no audio: the file") as raised:
         await Whisper(model).transcribe(file(tmp_path, "break"), "ann")
     assert str(tmp_path) not in raised.value.message
+
+
+@pytest.mark.usefixtures("engine")
+async def test_a_decoder_that_says_too_much_costs_the_daemon_no_memory(model: Path, tmp_path: Path) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(NotTranscribed, match="that was all"):
+            await Whisper(model).transcribe(file(tmp_path, "noise"), "ann")
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20, "it has said 100 MB"
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.usefixtures("engine")
