@@ -98,6 +98,8 @@ class House:
         self.world = FakeWorld()
         self.driver = FakeDriver(self.world)
         self.clock = Clock()
+        self.steady: Clock | None = None
+        """One that nobody can set, where the test has two."""
         self.images = Images(root)
         self.registry = CollectorRegistry()
 
@@ -119,6 +121,7 @@ class House:
             clock=self.clock,
             metrics=SessionMetrics(self.registry),
             way_out=way_out,
+            steady=self.steady,
         )
 
     @contextlib.asynccontextmanager

@@ -6,8 +6,10 @@ account of its own thread, whatever its programs send.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Protocol
 
+from holdfast.broker.models.limits.holds import Hold
 from holdfast.vocabulary.turn_events import TurnEvent
 
 
@@ -74,6 +76,17 @@ class Spent:
     """In this calendar month."""
 
 
+class Standing(Enum):
+    """Whether money can be held for a call, and if not, why."""
+
+    HELD = "held"
+    THREAD_SPENT = "thread_spent"
+    OWNER_SPENT = "owner_spent"
+    THREAD_HELD = "thread_held"
+    """Something is left of its budget, and calls under way may use that up."""
+    OWNER_HELD = "owner_held"
+
+
 class Books(Protocol):
     """Kept by the threads. No method raises for a thread that is gone: its calls are simply nobody's any more."""
 
@@ -86,6 +99,14 @@ class Books(Protocol):
 
     async def spent(self, account: Account, /) -> Spent: ...
 
+    async def hold(self, account: Account, hold: Hold, /) -> Standing:
+        """Take so much of its budgets until it is released, if there is room; all who keep the same books see it."""
+        ...
+
+    async def release(self, hold: Hold, /) -> None:
+        """It may never have been taken, or be released already. Does not raise: what fails is tried again later."""
+        ...
+
     async def begin(self, account: Account, call: Call, /) -> str:
         """Before a model is asked: what it costs at least, should nobody live to write down the end. Its id."""
         ...
@@ -94,8 +115,11 @@ class Books(Protocol):
         """What it has cost so far."""
         ...
 
-    async def record(self, account: Account, call: Call, call_id: str | None = None, /) -> None:
-        """Kept for ever, also where the call failed. It takes the place of what ``begin`` has written."""
+    async def record(
+        self, account: Account, call: Call, call_id: str | None = None, hold: Hold | None = None, /
+    ) -> None:
+        """Kept for ever, also where the call failed. It takes the place of what ``begin`` has written and, in the same
+        moment, of what was held for it."""
         ...
 
     async def tell(self, account: Account, events: Sequence[TurnEvent], /) -> None:

@@ -301,13 +301,13 @@ class Lifecycle:
                 row = await self._rows.change(row, Event.DESTROY, {"reason": row.reason or reason})
             await self._remove(row, SessionGone(f"session {session_id} was destroyed: {row.reason}"))
 
-    async def claim_expired(self, row: SessionRow) -> bool:
-        """Mark an overdue session for destruction, unless it was used in the meantime."""
+    async def claim_expired(self, row: SessionRow, now: float) -> bool:
+        """Mark a session that is overdue at this time for destruction, unless it was used in the meantime."""
         with spending():
             claimed = await self._store.claim_expired(
                 row.id,
                 statuses=[row.status],
-                now=self._clock(),
+                now=now,
                 values={"status": next_status(Status(row.status), Event.DESTROY), "reason": Reason.EXPIRED},
                 tell=[Kind.EXPIRED],
             )

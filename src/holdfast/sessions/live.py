@@ -47,6 +47,11 @@ class LiveSession:
         self.expires_at = max(self.expires_at, now + self._ttl_seconds)
         self.unsaved = True
 
+    def move_times(self, seconds: float, now: float) -> None:
+        """The clock was set by so much. What was noted after that needs no moving, so nothing gets later than now."""
+        self.last_activity_at = min(self.last_activity_at + seconds, now)
+        self.expires_at = min(self.expires_at + seconds, now + self._ttl_seconds)
+
     def shell(self, name: str) -> asyncio.Lock:
         """Held while a command runs in that shell: commands of one shell run one after the other."""
         return self._shells[name]
@@ -87,6 +92,11 @@ class LiveSessions:
 
     def all(self) -> list[LiveSession]:
         return list(self._by_id.values())
+
+    def move_times(self, seconds: float, now: float) -> None:
+        """The clock was set: nobody was used earlier or later because of that."""
+        for session in self._by_id.values():
+            session.move_times(seconds, now)
 
     def touch_busy(self, now: float) -> None:
         """What is in use does not expire, however long it takes."""

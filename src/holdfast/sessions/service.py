@@ -54,6 +54,7 @@ from holdfast.sessions.use.ports import Ports
 from holdfast.sessions.use.processes import Processes
 from holdfast.sessions.use.usage import Usage
 from holdfast.sessions.views import Views
+from holdfast.sessions.watch.clock import ClockWatch
 from holdfast.sessions.watch.disk_guard import DiskGuard
 from holdfast.sessions.watch.disks import DiskWatch
 from holdfast.sessions.watch.marks import Marks
@@ -93,7 +94,9 @@ class SessionService:
         clock: Clock,
         metrics: SessionMetrics,
         way_out: WayOut | None = None,
+        steady: Clock | None = None,
     ) -> None:
+        """``steady`` is a clock that nobody can set; without one, ``clock`` is believed whatever it says."""
         self._store = store
         self._images = images
         self._hub = hub
@@ -101,6 +104,7 @@ class SessionService:
         self._node = node
         self._clock = clock
         self._metrics = metrics
+        self._watch = ClockWatch(clock, steady)
         self._live = LiveSessions()
         self._owners = Owners(store)
         self._operations = Operations()
@@ -169,6 +173,7 @@ class SessionService:
             metrics,
             node=node,
             clock=clock,
+            watch=self._watch,
         )
         self._reconciler = Reconciler(
             store,
@@ -182,7 +187,15 @@ class SessionService:
             strays=self.strays,
         )
         self._reaper = Reaper(
-            store, self._lifecycle, self._sleep, self._live, self._operations, self._marks, node=node, clock=clock
+            store,
+            self._lifecycle,
+            self._sleep,
+            self._live,
+            self._operations,
+            self._marks,
+            self._watch,
+            node=node,
+            clock=clock,
         )
         self._disk_watch = DiskWatch(store, driver, self._sleep, self._operations, self.room, clock=clock)
         self._disk_guard = DiskGuard(store, driver, self._live, self.room, metrics, clock=clock)
@@ -285,6 +298,8 @@ class SessionService:
         await self.room.look()
 
     async def _prune(self) -> None:
+        if self._watch.is_doubtful:
+            return
         await self._reaper.prune(self._clock() - self._settings.keep_destroyed_seconds)
         await self._reaper.prune_events(self._clock() - self._settings.event_retention_seconds)
 

@@ -5,6 +5,7 @@ from typing import Self
 import sqlalchemy as sa
 
 from holdfast.errors import ConfigError
+from holdfast.store.budget_holds import BudgetHolds
 from holdfast.store.database.database import Database, database_for
 from holdfast.store.database.engine import parse_url
 from holdfast.store.database.migrate import migrate
@@ -47,6 +48,7 @@ class Store:
         self.thread_requests = ThreadRequests(database, self.watch)
         self.thread_files = ThreadFiles(database)
         self.usage = UsageStore(database)
+        self.budget_holds = BudgetHolds(database)
 
     @classmethod
     async def open(cls, url: str, *, reserve: Reserve | None = None) -> Self:

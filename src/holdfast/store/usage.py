@@ -1,5 +1,6 @@
 """Calls to models, as they are billed: added one by one, summed up by turn, thread, owner, model and day."""
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -8,11 +9,14 @@ from enum import StrEnum
 import sqlalchemy as sa
 
 from holdfast.store.database.database import Database
-from holdfast.store.usage_rows import SUMS, UsageRow, UsageSum, open_calls, usage_sum
+from holdfast.store.threads.guard import clock
+from holdfast.store.usage_rows import SUMS, Run, UsageRow, UsageSum, budget_holds, open_calls, usage_sum
 from holdfast.store.usage_rows import usage as table
 
-_KNOWN = sa.select(table.c.id).where(table.c.id == sa.bindparam("known"))
+_KNOWN = sa.select(table).where(table.c.id == sa.bindparam("known"))
 _ADD = sa.insert(table)
+_REMOVE = sa.delete(table).where(table.c.id == sa.bindparam("removed"))
+_RELEASE = sa.delete(budget_holds).where(budget_holds.c.id == sa.bindparam("released"))
 _CLOSE = sa.delete(open_calls).where(open_calls.c.id == sa.bindparam("closed"))
 _COUNT = sa.text(
     "INSERT INTO usage_totals (whose, month, cost_usd) VALUES (:whose, :month, :cost_usd)"
@@ -43,7 +47,7 @@ class UsageLine:
     sum: UsageSum
 
 
-def _totals(thread_id: str, owner: str, day: str) -> tuple[tuple[str, str], tuple[str, str]]:
+def totals(thread_id: str, owner: str, day: str) -> tuple[tuple[str, str], tuple[str, str]]:
     """The keys of the totals that a call on this day counts in."""
     return (f"thread:{thread_id}", ""), (f"owner:{owner}", day[:7])
 
@@ -57,44 +61,64 @@ CUT = "the daemon was killed while the model was asked; this much was known"
 
 
 class UsageStore:
-    """The bills. Rows are added and never changed. Raises what ``ThreadStore`` raises when the database fails."""
+    """The bills. Rows are added, and changed in one case only: one that was written for a daemon that was thought to be
+    dead gives way to what that daemon says. Raises what ``ThreadStore`` raises when the database fails."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def add(self, row: UsageRow) -> bool:
-        """Once per id: who is not sure whether it was added adds it again. Whether it was new."""
+    async def add(self, row: UsageRow, *, hold_id: str | None = None) -> bool:
+        """Once per id: who is not sure whether it was added adds it again. Whether it was new.
+
+        What was held for it is released in the same transaction: money is never in both sums, and never in none.
+        """
 
         def work(connection: sa.Connection) -> bool:
             connection.execute(_CLOSE, {"closed": row.id})
-            return _add(connection, row)
+            if hold_id is not None:
+                connection.execute(_RELEASE, {"released": hold_id})
+            return bool(_add(connection, [row]))
 
         return await self._database.write(work)
 
     # -- calls under way -----------------------------------------------------------------------------------------------
 
-    async def begin(self, row: UsageRow, *, node: str) -> None:
+    async def begin(self, row: UsageRow, *, run: Run) -> None:
         """A call of this daemon is under way; ``add`` with the same id ends that, in one transaction."""
-        values = asdict(row) | {"node": node, "noted_at": row.at}
-        await self._database.write(lambda connection: connection.execute(sa.insert(open_calls).values(values)))
+
+        def work(connection: sa.Connection) -> None:
+            values = asdict(row) | {"node": run.node, "run": run.id, "noted_at": clock(connection)}
+            connection.execute(sa.insert(open_calls).values(values))
+
+        await self._database.write(work)
 
     async def advance(
-        self, id: str, *, now: float, output_tokens: int, input_tokens: int, cost_usd: float | None
+        self, id: str, *, output_tokens: int, input_tokens: int, cost_usd: float | None, seconds: float
     ) -> None:
         """What it has cost so far. One that has ended meanwhile is left alone."""
-        values = {"output_tokens": output_tokens, "input_tokens": input_tokens, "cost_usd": cost_usd, "noted_at": now}
-        update = sa.update(open_calls).where(open_calls.c.id == id).values(values)
-        await self._database.write(lambda connection: connection.execute(update))
+        values = {"output_tokens": output_tokens, "input_tokens": input_tokens, "cost_usd": cost_usd}
 
-    async def settle(self, *, node: str, before: float, unheard: float) -> list[UsageRow]:
-        """Bill what was under way when a daemon died: of this node, what began before a time; of any, what nobody has
-        noted anything of since another. Returns the bills."""
-        mine = sa.and_(open_calls.c.node == node, open_calls.c.at < before)
-        dead = sa.delete(open_calls).where(sa.or_(mine, open_calls.c.noted_at < unheard)).returning(open_calls)
+        def work(connection: sa.Connection) -> None:
+            update = sa.update(open_calls).where(open_calls.c.id == id)
+            connection.execute(update.values(values | {"seconds": seconds, "noted_at": clock(connection)}))
+
+        await self._database.write(work)
+
+    async def settle(self, *, run: Run, unheard_for: float) -> list[UsageRow]:
+        """Bill what was under way when a daemon died: of earlier runs of this node; of other nodes, what nobody has
+        noted anything of for so many seconds by the one clock. Returns the bills.
+
+        No clock says that of this run's own calls: it would have jumped. Of other nodes' it can be wrong, too; then
+        ``add`` puts it right.
+        """
 
         def work(connection: sa.Connection) -> list[UsageRow]:
-            rows = [_cut(found) for found in connection.execute(dead).all()]
-            return [row for row in rows if _add(connection, row)]
+            unheard = open_calls.c.noted_at < clock(connection) - unheard_for
+            over = sa.and_(open_calls.c.run != run.id, sa.or_(open_calls.c.node == run.node, unheard))
+            rows = [
+                _cut(found) for found in connection.execute(sa.delete(open_calls).where(over).returning(open_calls))
+            ]
+            return _add(connection, rows)
 
         return await self._database.write(work)
 
@@ -102,7 +126,7 @@ class UsageStore:
 
     async def spent(self, thread_id: str, owner: str, *, now: float) -> tuple[float, float]:
         """In US dollars: by a thread in all, and by an owner in the calendar month (UTC) of ``now``."""
-        of_thread, of_owner = _totals(thread_id, owner, day_of(now))
+        of_thread, of_owner = totals(thread_id, owner, day_of(now))
 
         def work(connection: sa.Connection) -> tuple[float, float]:
             found = connection.execute(_SPENT, {"thread": of_thread[0], "owner": of_owner[0], "month": of_owner[1]})
@@ -161,21 +185,35 @@ class UsageStore:
         return await self._database.read(lambda connection: usage_sum(*connection.execute(query).one()))
 
 
-def _add(connection: sa.Connection, row: UsageRow) -> bool:
-    if connection.scalar(_KNOWN, {"known": row.id}) is not None:
-        return False
-    connection.execute(_ADD, asdict(row))
-    if row.cost_usd:
-        thread, owner = _totals(row.thread_id, row.owner, row.day)
-        for whose, month in (thread, owner):  # always in this order: nobody waits for who waits for them
-            connection.execute(_COUNT, {"whose": whose, "month": month, "cost_usd": row.cost_usd})
-    return True
+def _add(connection: sa.Connection, rows: Sequence[UsageRow]) -> list[UsageRow]:
+    """Those that were new."""
+    new = []
+    amounts: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for row in rows:
+        found = connection.execute(_KNOWN, {"known": row.id}).one_or_none()
+        known = UsageRow(**found._mapping) if found is not None else None
+        if known is not None and (known.error != CUT or row.error == CUT):
+            continue
+        if known is None:
+            new.append(row)
+        else:
+            connection.execute(_REMOVE, {"removed": known.id})
+            _count(amounts, known, -1)
+        connection.execute(_ADD, asdict(row))
+        _count(amounts, row)
+    for whose, month in sorted(amounts, reverse=True):  # always in this order: nobody waits for who waits for them
+        connection.execute(_COUNT, {"whose": whose, "month": month, "cost_usd": amounts[whose, month]})
+    return new
+
+
+def _count(amounts: defaultdict[tuple[str, str], float], row: UsageRow, times: int = 1) -> None:
+    for key in totals(row.thread_id, row.owner, row.day) if row.cost_usd else ():
+        amounts[key] += times * (row.cost_usd or 0.0)
 
 
 def _cut(found: sa.Row[tuple[object, ...]]) -> UsageRow:
     known = {name: found._mapping[name] for name in UsageRow.__dataclass_fields__}
-    seconds = float(found._mapping["noted_at"]) - float(found._mapping["at"])
-    return UsageRow(**(known | {"error": CUT, "seconds": max(0.0, seconds)}))
+    return UsageRow(**(known | {"error": CUT}))
 
 
 _MODEL = table.c.provider + "/" + table.c.model

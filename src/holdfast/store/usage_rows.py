@@ -51,8 +51,33 @@ open_calls = sa.Table(
     sa.Column("id", ID_TEXT, primary_key=True),
     sa.Column("node", ID_TEXT, nullable=False),
     sa.Column("noted_at", sa.Double, nullable=False),
+    sa.Column("run", ID_TEXT, nullable=False, server_default=sa.text("''")),
 )
 """Calls under way, with what they have cost so far: what is billed of them if their daemon is killed."""
+
+budget_holds = sa.Table(
+    "budget_holds",
+    metadata,
+    sa.Column("id", ID_TEXT, primary_key=True),
+    sa.Column("thread_id", ID_TEXT, nullable=False),
+    sa.Column("owner", ID_TEXT, nullable=False),
+    sa.Column("usd", sa.Double, nullable=False),
+    sa.Column("node", ID_TEXT, nullable=False),
+    sa.Column("run", ID_TEXT, nullable=False),
+    sa.Column("until", sa.Double, nullable=False),
+    sa.Index(None, "thread_id"),
+    sa.Index(None, "owner"),
+)
+"""Money that calls under way may still cost. A hold counts until it is released or its time is over; one of the run
+that asks counts in any case. A run is one life of a daemon: a clock that jumps does not say whether it is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One life of the daemon of a node."""
+
+    node: str
+    id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

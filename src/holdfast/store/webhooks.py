@@ -12,6 +12,10 @@ from holdfast.errors import StaleRow
 from holdfast.store.database.database import Database
 from holdfast.store.tables import event_log
 from holdfast.store.tables import webhook_cursors as table
+from holdfast.store.threads.guard import clock
+
+LONGEST_WAIT_SECONDS = 3600.0
+"""Nobody waits longer than this between two tries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +36,14 @@ class WebhookCursors:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    async def now(self) -> float:
+        """What time it is by the one clock, which cursors go by: those of hosts differ."""
+
+        def work(connection: sa.Connection) -> float:
+            return connection.execute(sa.select(clock(connection))).scalar_one()
+
+        return await self._database.read(work)
 
     async def ensure(self, id: str, *, now: float) -> Cursor:
         """The cursor of a webhook; a new one begins with the next event, not with the past."""
@@ -71,11 +83,17 @@ class WebhookCursors:
         return await self._database.read(work)
 
     async def claim(self, id: str, *, owner: str, now: float, ttl: float) -> Cursor | None:
-        """Lease the cursor until ``now + ttl`` if nobody else has it and its next try is due; None if not."""
-        free = sa.or_(table.c.lease_owner.is_(None), table.c.lease_owner == owner, table.c.lease_expires_at <= now)
+        """Lease the cursor until ``now + ttl`` if nobody else has it and its next try is due; None if not.
+
+        Times that are further ahead than anybody sets them were set by a clock that has been set back since: they
+        hold nobody up.
+        """
+        over = sa.or_(table.c.lease_expires_at <= now, table.c.lease_expires_at > now + 2 * ttl)
+        free = sa.or_(table.c.lease_owner.is_(None), table.c.lease_owner == owner, over)
+        due = sa.or_(table.c.next_try_at <= now, table.c.next_try_at > now + LONGEST_WAIT_SECONDS)
         update = (
             sa.update(table)
-            .where(table.c.id == id, free, table.c.next_try_at <= now)
+            .where(table.c.id == id, free, due)
             .values(lease_owner=owner, lease_expires_at=now + ttl, updated_at=now)
             .returning(table)
         )

@@ -1,6 +1,7 @@
 """Cursors of webhooks: where a new one begins, who may move it, and when it is forgotten."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -81,3 +82,20 @@ async def test_an_unknown_one_is_an_error(store: Store) -> None:
     with pytest.raises(StaleRow, match="nobody"):
         await store.webhooks.look("nobody")
     assert await store.webhooks.claim("nobody", owner="a", now=NOW, ttl=30) is None
+
+
+async def test_times_of_a_clock_that_was_set_back_hold_nobody_up(store: Store) -> None:
+    await store.webhooks.ensure(HOOK, now=NOW)
+    ahead = NOW + 8 * 86400
+    assert await store.webhooks.claim(HOOK, owner="dead", now=ahead, ttl=30)
+    assert await store.webhooks.claim(HOOK, owner="b", now=NOW, ttl=30), "nobody leases it for eight days"
+    await store.webhooks.postpone(HOOK, owner="b", seq=4, failures=1, next_try_at=ahead + 600, now=ahead)
+    assert await store.webhooks.claim(HOOK, owner="b", now=NOW, ttl=30), "nobody waits for eight days"
+
+
+async def test_cursors_go_by_the_databases_clock(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = await store.webhooks.now()
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 600)
+    ahead = await store.webhooks.now() - before
+    assert ahead < 60 if store.webhooks._database._place.startswith("Postgres") else ahead >= 600

@@ -18,7 +18,7 @@ from holdfast.sessions.telling import webhooks as webhooks_module
 from holdfast.sessions.telling.events import EventFeed
 from holdfast.sessions.telling.webhook import Webhook
 from holdfast.sessions.telling.webhooks import WebhookMetrics, Webhooks, WebhookSettings
-from holdfast.store import Store
+from holdfast.store import Store, WebhookCursors
 from support.house import Clock, until
 from support.servers.forward_proxy import forward_proxy
 from support.servers.receiver import SECRET, Delivery, Receiver
@@ -38,12 +38,24 @@ class Daemon:
         return self.registry.get_sample_value(name, labels) or 0.0
 
 
+class Cursors(WebhookCursors):
+    """Those of a database whose clock the test sets."""
+
+    def __init__(self, store: WebhookCursors, clock: Clock) -> None:
+        super().__init__(store._database)
+        self._clock = clock
+
+    async def now(self) -> float:
+        return self._clock()
+
+
 class World:
     """One database and one clock for any number of daemons."""
 
     def __init__(self, root: Path) -> None:
         self.url = f"sqlite:///{root / 'test.db'}"
         self.clock = Clock(1_700_000_000.0)
+        self.steady: Clock | None = None
 
     @asynccontextmanager
     async def daemon(
@@ -56,7 +68,7 @@ class World:
             await stack.enter_async_context(feed.running())
             registry = CollectorRegistry()
             webhooks = Webhooks(
-                store.webhooks,
+                Cursors(store.webhooks, self.clock),
                 store.events,
                 feed,
                 WebhookSettings(hooks, retry),
@@ -64,6 +76,7 @@ class World:
                 clock=self.clock,
                 metrics=WebhookMetrics(registry),
                 outside=outside or Outside(),
+                steady=self.steady,
             )
             await stack.enter_async_context(webhooks.running())
             yield Daemon(store, registry)
@@ -236,6 +249,22 @@ async def test_what_is_too_old_is_skipped_by_name(world: World, receiver: Receiv
         (1, "created", "error"),
         (2, "active", "error"),
     ]
+
+
+@pytest.mark.parametrize("jump", [8 * 24 * HOUR, -8 * 24 * HOUR])
+async def test_a_clock_that_is_set_loses_no_event_and_keeps_nobody_waiting(
+    world: World, receiver: Receiver, jump: float
+) -> None:
+    world.steady = Clock(1000.0)
+    receiver.behave = lambda _delivery: 500
+    async with world.daemon(hook(receiver), retry=2 * HOUR) as daemon:
+        await world.happen(daemon, "created", "active")
+        await until(lambda: len(receiver.got) >= 2, "it is tried")
+        world.clock.now += jump
+        tried = len(receiver.got)
+        await until(lambda: len(receiver.got) > tried + 1, "it is tried again and again")
+        receiver.behave = lambda _delivery: 204
+        await until(lambda: receiver.numbers == [1, 2], "none is skipped")
 
 
 async def test_a_slow_receiver_delays_no_other(

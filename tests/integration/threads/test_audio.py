@@ -23,7 +23,7 @@ class Ear:
         self.heard: list[str] = []
         self.gate: asyncio.Event | None = None
 
-    async def transcribe(self, path: Path, /) -> str:
+    async def transcribe(self, path: Path, _owner: str, /) -> str:
         self.heard.append(path.name)
         if self.gate is not None:
             await self.gate.wait()

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -342,3 +342,29 @@ async def test_a_tick_that_fails_or_is_cut_off_holds_no_thread(street: Street) -
         assert (await threads.get(row.id)).lease_owner is None
         await desk.tools.store.leases.take(row.id, owner=keeper._owner, ttl=120.0)  # and now the daemon is stopped
     assert (await street.store.threads.get(row.id)).lease_owner is None
+
+
+@pytest.mark.parametrize("jump", [8 * 86400.0, -8 * 86400.0])
+async def test_a_clock_that_is_set_removes_nothing(
+    street: Street, monkeypatch: pytest.MonkeyPatch, jump: float
+) -> None:
+    """The agent's sandbox stays as it was, and what was uploaded for the next message is still there for it."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"kept"
+
+    settings = replace(QUICK, idle=IdlePolicy(None, None, destroy_after_seconds=86400.0), keep_uploads_seconds=86400.0)
+    async with street.daemon(settings) as desk:
+        await desk.talk("say the password is kelp", "m1")
+        session_id = (await desk.threads.get(REF)).session_id
+        file = await desk.threads.upload(REF, "data.csv", pieces())
+        await at_rest(desk)
+        await desk.threads.janitor.tick()
+        now = time.time
+        monkeypatch.setattr(time, "time", lambda: now() + jump)
+        await desk.threads.janitor.tick()
+        await desk.threads.janitor.tick()
+        assert (await desk.threads.get(REF)).session_id == session_id
+        name, path = await desk.threads._files.on_host((await desk.threads.get(REF)).id, file.id)
+        assert (name, path.read_bytes()) == ("data.csv", b"kept")
+        assert (await desk.talk("recall kelp", "m2")).answer == "yes\n"

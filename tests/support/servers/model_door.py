@@ -9,13 +9,15 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import aiohttp
 from prometheus_client import CollectorRegistry
 
-from holdfast.broker.accounts import Account, Call, Spent
+from holdfast.broker.accounts import Account, Books, Call, Spent, Standing
 from holdfast.broker.door import LISTENER, ModelBroker
 from holdfast.broker.guard import Deadlines
+from holdfast.broker.models.limits.holds import Hold
 from holdfast.broker.models.metrics import ModelMetrics
 from holdfast.broker.models.prices import Price
 from holdfast.broker.models.providers.catalogue import Catalogue, Kind, Offer, Provider
@@ -29,6 +31,8 @@ from holdfast.network.outside import Outside
 from holdfast.records.limits import Limits
 from holdfast.records.network import NetworkPolicy
 from holdfast.records.spec import SessionSpec
+from holdfast.store.budget_holds import Purse
+from holdfast.threads.billing.books import standing
 from holdfast.vocabulary.models import Model, Wire, placeholder
 from holdfast.vocabulary.turn_events import TurnEvent
 from support.servers.model_server import ModelServer
@@ -52,6 +56,7 @@ class MemoryBooks:
         """Those that have begun and not ended, as last told."""
         self.told: list[TurnEvent] = []
         self.spent_before = 0.0
+        self.held: dict[str, float] = {}
 
     async def account(self, session_id: str, channel_tag: str | None, /) -> Account | None:
         self.tags.append(channel_tag)
@@ -61,6 +66,18 @@ class MemoryBooks:
         total = self.spent_before + sum(call.cost_usd or 0.0 for call in self.calls)
         return Spent(total, total)
 
+    async def hold(self, account: Account, hold: Hold, /) -> Standing:
+        spent, held = await self.spent(account), sum(self.held.values())
+        thread = Purse(account.limits.spend_usd, spent.thread_usd, held)
+        owner = Purse(account.owner_limits.spend_usd, spent.owner_usd, held)
+        found = standing(thread, owner, hold.usd)
+        if found is Standing.HELD:
+            self.held[hold.id] = hold.usd
+        return found
+
+    async def release(self, hold: Hold, /) -> None:
+        self.held.pop(hold.id, None)
+
     async def begin(self, _account: Account, call: Call, /) -> str:
         self.begun.append(call)
         self.open[f"use_{len(self.begun)}"] = call
@@ -69,9 +86,13 @@ class MemoryBooks:
     async def advance(self, call_id: str, call: Call, /) -> None:
         self.open[call_id] = call
 
-    async def record(self, _account: Account, call: Call, call_id: str | None = None, /) -> None:
+    async def record(
+        self, _account: Account, call: Call, call_id: str | None = None, hold: Hold | None = None, /
+    ) -> None:
         if call_id is not None:
             del self.open[call_id]
+        if hold is not None:
+            self.held.pop(hold.id, None)
         self.calls.append(call)
 
     async def tell(self, _account: Account, events: Sequence[TurnEvent], /) -> None:
@@ -148,7 +169,7 @@ async def model_door(
     server: ModelServer,
     wire: Wire = Wire.CHAT,
     *,
-    books: MemoryBooks | None = None,
+    books: Books | None = None,
     settings: ProxySettings | None = None,
     more: Sequence[Provider] = (),
     deadlines: Deadlines | None = None,
@@ -170,7 +191,7 @@ async def model_door(
     key = {"authorization": f"Bearer {placeholder('webdefault')}"}
     try:
         async with aiohttp.ClientSession(headers=key) as client:
-            yield Door(f"http://127.0.0.1:{port}", wire, books, proxy, broker, registry, client)
+            yield Door(f"http://127.0.0.1:{port}", wire, cast(MemoryBooks, books), proxy, broker, registry, client)
     finally:
         listening.close()
         await proxy.close()

@@ -71,12 +71,17 @@ class Ledger:
     ) -> asyncio.Task[None]:
         """As ``ended``, for who cannot wait."""
         self._note(account, call)
-        hold = self._gate.hold(account, call.cost_usd or 0.0)
-        if held is not None:
-            self._gate.release(held)
-        task = self._spawn(self._write(account, call, hold, call_id))
-        task.add_done_callback(lambda _task: self._gate.release(hold))
-        return task
+        if held is not None and held.is_open:
+            held.is_open = False  # it is released with the bill
+        else:
+            held = None
+        return self._spawn(self._write(account, call, held, call_id))
+
+    def release(self, held: Hold) -> None:
+        """What was held for a call that is not billed; nobody waits for it."""
+        if held.is_open:
+            held.is_open = False
+            self._spawn(self._books.release(held))
 
     def _note(self, account: Account, call: Call) -> None:
         tokens = call.tokens
@@ -106,9 +111,8 @@ class Ledger:
             error=call.error,
         )
 
-    async def _write(self, account: Account, call: Call, hold: Hold, call_id: str | None) -> None:
-        await self._books.record(account, call, call_id)
-        self._gate.release(hold)
+    async def _write(self, account: Account, call: Call, held: Hold | None, call_id: str | None) -> None:
+        await self._books.record(account, call, call_id, held)
         if call.cost_usd and has_budget(account):
             events = self._alarms.spent(account, await self._books.spent(account), call.cost_usd)
             self.tell(account, events)

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from holdfast.broker.accounts import Account, Call, Spent
+from holdfast.broker.accounts import Account, Call, Spent, Standing
+from holdfast.broker.models.limits.holds import Hold
 from holdfast.vocabulary.turn_events import TurnEvent
 
 
@@ -13,11 +14,18 @@ class NoBooks:
     async def spent(self, _account: Account, /) -> Spent:
         return Spent(0.0, 0.0)
 
+    async def hold(self, _account: Account, _hold: Hold, /) -> Standing:
+        return Standing.HELD
+
+    async def release(self, _hold: Hold, /) -> None: ...
+
     async def begin(self, _account: Account, _call: Call, /) -> str:
         return ""
 
     async def advance(self, _call_id: str, _call: Call, /) -> None: ...
 
-    async def record(self, _account: Account, _call: Call, _call_id: str | None = None, /) -> None: ...
+    async def record(
+        self, _account: Account, _call: Call, _call_id: str | None = None, _hold: Hold | None = None, /
+    ) -> None: ...
 
     async def tell(self, _account: Account, _events: Sequence[TurnEvent], /) -> None: ...

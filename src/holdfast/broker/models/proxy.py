@@ -6,6 +6,7 @@ anything has been sent back: the agent never sees the first failure. See ``docs/
 
 import asyncio
 import math
+import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -99,7 +100,7 @@ class ModelProxy:
         assert task is not None
         self._tasks.add(task)
         self._metrics.under_way.inc()
-        taken = Taken(self._room, self._pace, self._gate, visit.session_id)
+        taken = Taken(self._room, self._pace, self._ledger, visit.session_id)
         try:
             return await self._answer(visit, taken)
         except HoldfastError as error:  # of the books: nothing was asked yet
@@ -159,11 +160,8 @@ class ModelProxy:
         most = max(one.most_usd(question) for one in found) if question is not None and endpoint.is_billed else 0.0
         model_id = found[0].model.id if question is not None else None
         price = found[0].price if endpoint.is_billed else FREE
-        admitted = await self._gate.admit(account, model_id, price, self._books, most_usd=most)
-        if isinstance(admitted, Refusal):
-            return admitted
-        taken.hold = admitted
-        return None
+        taken.hold = Hold(f"hld_{secrets.token_hex(12)}", most)
+        return await self._gate.admit(account, model_id, price, self._books, taken.hold)
 
     def _no_way(
         self, account: Account | None, name: str, provider: Provider | None, endpoint: Endpoint | None, what: str
@@ -207,7 +205,7 @@ class ModelProxy:
             if not self._breakers[candidate.provider.name].lets_through():
                 continue
             later = [one for one in found[at + 1 :] if not self._breakers[one.provider.name].seconds_left()]
-            outcome = await self._try(put, self._patience(puts, put, later), account)
+            outcome = await self._try(put, self._patience(puts, put, later), account, hold)
             if isinstance(outcome, Opened):
                 reason = failures[-1].reason if failures else f"{asked.provider.name} is left alone for a while"
                 self._tell_switch(account, asked, candidate, reason)
@@ -230,7 +228,7 @@ class ModelProxy:
 
         return Patience(soon, longest, is_last)
 
-    async def _try(self, put: Put, patience: Patience, account: Account) -> Opened | Failed:
+    async def _try(self, put: Put, patience: Patience, account: Account, hold: Hold | None) -> Opened | Failed:
         ask, candidate = put.ask, put.candidate
         breaker = self._breakers[candidate.provider.name]
         billed = ask.question.size if ask.question is not None and ask.endpoint.is_billed else None
@@ -249,7 +247,7 @@ class ModelProxy:
                 breaker.undecided()
                 if billed is not None:
                     call = canceled_call(candidate, billed, time.monotonic() - since)
-                    self._ledger.cut_off(account, call, call_id=call_id)
+                    self._ledger.cut_off(account, call, hold, call_id)
                 raise
             if isinstance(outcome, Opened):
                 breaker.succeeded()

@@ -46,6 +46,7 @@ from holdfast.sessions.telling.events import EventFeed
 from holdfast.sessions.telling.metrics import SessionMetrics
 from holdfast.sessions.telling.webhook import Webhook
 from holdfast.sessions.telling.webhooks import WebhookMetrics, Webhooks, WebhookSettings
+from holdfast.sessions.watch.clock import boot_clock
 from holdfast.sessions.watch.room import Room
 from holdfast.sessions.ways_out import WaysOut
 from holdfast.store import Store, reserve_for
@@ -135,6 +136,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             node=node.node_id(config.state_dir),
             link_key=node.link_key(config.state_dir),
             clock=time.time,
+            steady=boot_clock,
             metrics=SessionMetrics(registry),
             way_out=WaysOut([egress, broker]),
         )
@@ -149,6 +151,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             webhook_settings(config),
             node=node.node_id(config.state_dir),
             clock=time.time,
+            steady=boot_clock,
             metrics=WebhookMetrics(registry),
             outside=outside,
         )

@@ -20,7 +20,9 @@ from holdfast.network.outside import Outside
 from holdfast.sessions.live import Clock
 from holdfast.sessions.telling.events import EventFeed
 from holdfast.sessions.telling.webhook import Webhook, body, headers, retry_seconds
+from holdfast.sessions.watch.clock import ClockWatch
 from holdfast.store import Cursor, EventRow, EventStore, WebhookCursors
+from holdfast.store.webhooks import LONGEST_WAIT_SECONDS
 
 log = structlog.get_logger(__name__)
 
@@ -69,7 +71,10 @@ class Webhooks:
         clock: Clock,
         metrics: WebhookMetrics,
         outside: Outside,
+        steady: Clock | None = None,
     ) -> None:
+        """``steady`` is a clock that nobody can set."""
+        self._watch = ClockWatch(clock, steady)
         self._outside = outside
         self._cursors = cursors
         self._events = events
@@ -119,10 +124,10 @@ class Webhooks:
     async def _turn(self, http: aiohttp.ClientSession, webhook: Webhook) -> float:
         """Send what there is to send; returns for how many seconds there is nothing to do unless an event comes."""
         cursor, newest = await self._cursors.look(webhook.id)
-        now = self._clock()
         if cursor.seq >= newest:
             return _LONGEST_WAIT_SECONDS
-        if cursor.next_try_at > now:
+        now = await self._cursors.now()
+        if now < cursor.next_try_at <= now + LONGEST_WAIT_SECONDS:
             return min(cursor.next_try_at - now, _LONGEST_WAIT_SECONDS)
         claimed = await self._cursors.claim(webhook.id, owner=self._node, now=now, ttl=LEASE_SECONDS)
         if claimed is None:
@@ -149,7 +154,8 @@ class Webhooks:
         return 0.0
 
     async def _advance(self, webhook: Webhook, seq: int) -> None:
-        await self._cursors.advance(webhook.id, owner=self._node, seq=seq, now=self._clock(), ttl=LEASE_SECONDS)
+        now = await self._cursors.now()
+        await self._cursors.advance(webhook.id, owner=self._node, seq=seq, now=now, ttl=LEASE_SECONDS)
 
     async def _send(self, http: aiohttp.ClientSession, webhook: Webhook, event: EventRow) -> str | None:
         """One try; what went wrong, or None. Only the status counts: what the receiver says is not read."""
@@ -178,7 +184,6 @@ class Webhooks:
         """A try failed: skip what has been tried for too long, and come back to the rest later."""
         failures += 1
         seconds = retry_seconds(failures)
-        now = self._clock()
         self._metrics.tries.labels(webhook.host, "failed").inc()
         self._metrics.failures.labels(webhook.host).set(failures)
         log.warning(
@@ -191,7 +196,10 @@ class Webhooks:
             failures=failures,
             next_try_seconds=round(seconds, 1),
         )
-        done = await self._skip_older(webhook, done, now - self._settings.retry_seconds)
+        self._watch.look()
+        if not self._watch.is_doubtful:
+            done = await self._skip_older(webhook, done, self._clock() - self._settings.retry_seconds)
+        now = await self._cursors.now()
         await self._cursors.postpone(
             webhook.id, owner=self._node, seq=done, failures=failures, next_try_at=now + seconds, now=now
         )

@@ -12,6 +12,7 @@ from holdfast.sessions.lifecycle import Lifecycle
 from holdfast.sessions.live import Clock, LiveSessions
 from holdfast.sessions.operations import Operations
 from holdfast.sessions.sleep import Sleep
+from holdfast.sessions.watch.clock import ClockWatch
 from holdfast.sessions.watch.marks import Marks
 from holdfast.store import SessionStore
 
@@ -32,6 +33,7 @@ class Reaper:
         live: LiveSessions,
         operations: Operations,
         marks: Marks,
+        watch: ClockWatch,
         *,
         node: str,
         clock: Clock,
@@ -42,6 +44,8 @@ class Reaper:
         self._live = live
         self._operations = operations
         self._marks = marks
+        self._watch = watch
+        self._to_move = 0.0
         self._node = node
         self._clock = clock
 
@@ -57,17 +61,29 @@ class Reaper:
             await self._marks.touch([(row[0], row[1]) for row in rows])
 
     async def tick(self) -> None:
-        self._live.touch_busy(self._clock())
+        now = await self._look_at_the_clock()
+        self._live.touch_busy(now)
         with contextlib.suppress(DiskFull):  # who was used is known here, too; who expires makes room
             await self.save_activity()
-        overdue = await self._store.expired(statuses=_MAY_EXPIRE, node=self._node, now=self._clock(), limit=_BATCH)
+        overdue = await self._store.expired(statuses=_MAY_EXPIRE, node=self._node, now=now, limit=_BATCH)
         for row in overdue:
             live = self._live.get(row.id)
-            if live is not None and live.expires_at > self._clock():
+            if live is not None and live.expires_at > now:
                 continue  # used since it was written down
-            if not self._operations.running(row.id) and await self._lifecycle.claim_expired(row):
+            if not self._operations.running(row.id) and await self._lifecycle.claim_expired(row, now):
                 log.info("session.expired", session_id=row.id)
                 self._operations.spawn(row.id, self._destroyer(row.id))
+
+    async def _look_at_the_clock(self) -> float:
+        """What time it is. Where the clock was set, sessions keep the time that they had left."""
+        look = self._watch.look()
+        self._to_move += look.jumped  # also by what could not be written the last time
+        if self._to_move:
+            seconds = self._to_move
+            await self._store.move_times(node=self._node, seconds=seconds, now=look.now)
+            self._to_move -= seconds
+            self._live.move_times(seconds, look.now)
+        return look.now
 
     async def put_to_sleep(self) -> None:
         """Whoever has been idle, or frozen, for as long as their policy says."""

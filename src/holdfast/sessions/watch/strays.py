@@ -31,6 +31,7 @@ from holdfast.sessions.sleep import Sleep
 from holdfast.sessions.telling.event_kinds import Kind
 from holdfast.sessions.telling.metrics import SessionMetrics
 from holdfast.sessions.types import StrayKind, StrayView
+from holdfast.sessions.watch.clock import ClockWatch
 from holdfast.sessions.watch.marks import Mark, Marks
 from holdfast.store import SessionStore, SnapshotStore, Wish, WorkspaceStore
 
@@ -71,6 +72,7 @@ class Strays:
         *,
         node: str,
         clock: Clock,
+        watch: ClockWatch,
     ) -> None:
         self._sessions = sessions
         self._snapshots = snapshots
@@ -84,6 +86,7 @@ class Strays:
         self._settings = settings
         self._node = node
         self._clock = clock
+        self._watch = watch
         self._count = 0
         metrics.strays.set_function(lambda: self._count)
 
@@ -182,7 +185,8 @@ class Strays:
         await self._sessions.events.record(kind, mark.id, data=data, now=self._clock(), owner=mark.row.get("owner"))
 
     async def _remove_if_due(self, mark: Mark, remove: Callable[[], Awaitable[None]]) -> bool:
-        if (mark.aside_at or 0.0) + self._settings.stray_keep_seconds > self._clock():
+        due = (mark.aside_at or 0.0) + self._settings.stray_keep_seconds
+        if due > self._clock() or self._watch.is_doubtful:
             return False
         log.warning("stray.removed", id=mark.id, meaning="nobody has adopted it for stray_keep_days")
         await self._tell(Kind.STRAY_REMOVED, mark)

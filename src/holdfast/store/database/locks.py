@@ -17,6 +17,7 @@ INSERT: Final = _HOLDFAST + 2
 LEASE: Final = _HOLDFAST + 3
 THREAD: Final = _HOLDFAST + 6
 NODE: Final = _HOLDFAST + 7
+BUDGET: Final = _HOLDFAST + 8
 
 
 def hold(connection: sa.Connection, what: int, which: str = "") -> None:

@@ -238,6 +238,18 @@ class SessionStore:
         batch = [dict(zip(("b_id", "b_activity", "b_expires", "b_cwd"), row, strict=True)) for row in sorted(rows)]
         await self._database.write(lambda connection: connection.execute(_TOUCH, batch))
 
+    async def move_times(self, *, node: str, seconds: float, now: float) -> None:
+        """The clock of this node was set by so much, and it is ``now`` by it: what counts from a time of its live
+        sessions counts on as it did. Times that were noted after that need no moving, so none gets later than it
+        could be now. Only this moves times backwards."""
+        moved = {
+            "last_activity_at": _at_most(table.c.last_activity_at + seconds, now),
+            "expires_at": _at_most(table.c.expires_at + seconds, now + table.c.ttl_seconds),
+            "paused_at": _at_most(table.c.paused_at + seconds, now),
+        }
+        update = sa.update(table).where(table.c.node == node, table.c.status.in_(LIVE)).values(moved)
+        await self._database.write(lambda connection: connection.execute(update))
+
     async def prune_destroyed(self, before: float) -> int:
         """Delete destroyed rows that last changed before ``before``; returns how many."""
         old = sa.delete(table).where(table.c.status == "destroyed", table.c.updated_at < before)
@@ -270,6 +282,10 @@ class SessionStore:
             return [row_of(found) for found in connection.execute(query)]
 
         return await self._database.read(work)
+
+
+def _at_most(value: sa.ColumnElement[float], most: float | sa.ColumnElement[float]) -> sa.ColumnElement[float]:
+    return sa.case((value > most, most), else_=value)
 
 
 def _later(column: sa.Column[float], value: sa.BindParameter[float]) -> sa.Case[float]:

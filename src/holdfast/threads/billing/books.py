@@ -9,13 +9,15 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from holdfast.broker.accounts import Account, Call, Spent
+from holdfast.broker.accounts import Account, Call, Spent, Standing
+from holdfast.broker.models.limits.holds import Hold
 from holdfast.errors import HoldfastError, StaleRow, TurnNotFound, WrongState
 from holdfast.records.threads import Lease
 from holdfast.sessions.live import Clock
 from holdfast.store import Store
+from holdfast.store.budget_holds import Asked, Purse
 from holdfast.store.usage import day_of
-from holdfast.store.usage_rows import UsageRow
+from holdfast.store.usage_rows import Run, UsageRow
 from holdfast.threads.billing.policy import account_of
 from holdfast.threads.names import DEFAULT_CHANNEL
 from holdfast.threads.patience import patiently
@@ -35,14 +37,18 @@ _MOST_KEYS = 10_000
 _UNHEARD_SECONDS = 3600.0
 """After how long a call that nobody has noted anything of is over: much longer than any provider may be silent."""
 
+_HOLD_SECONDS = 300.0
+"""After how long a budget gets back what a daemon held that never came back: several times as long as it takes until
+the books are settled once more."""
+
 
 class ThreadBooks:
     """Made before the sessions are, since the broker needs it; the threads come with ``attend``."""
 
     def __init__(self, store: Store, defaults: AgentDefaults, *, clock: Clock, node: str = "") -> None:
         self._store = store
-        self._node = node
-        self._since = clock()
+        self._run = Run(node, new_id("run"))
+        self._to_release: set[str] = set()
         self._defaults = defaults
         self._clock = clock
         self._lease_of: LeaseOf = _nobodys
@@ -75,9 +81,36 @@ class ThreadBooks:
     async def spent(self, account: Account, /) -> Spent:
         return Spent(*await self._store.usage.spent(account.thread_id, account.owner, now=self._clock()))
 
+    async def hold(self, account: Account, hold: Hold, /) -> Standing:
+        asked = Asked(
+            id=hold.id,
+            thread_id=account.thread_id,
+            owner=account.owner,
+            usd=hold.usd,
+            thread_limit=account.limits.spend_usd,
+            owner_limit=account.owner_limits.spend_usd,
+            now=self._clock(),
+        )
+        thread, owner = await self._store.budget_holds.take(asked, run=self._run, ttl=_HOLD_SECONDS)
+        return standing(thread, owner, hold.usd)
+
+    async def release(self, hold: Hold, /) -> None:
+        self._to_release.add(hold.id)
+        await self._release()
+
+    async def _release(self) -> None:
+        """What could not be released is tried again with the next one, or when the books are settled."""
+        ids = frozenset(self._to_release)
+        try:
+            await self._store.budget_holds.release(ids)
+        except HoldfastError as error:
+            log.warning("usage.release.failed", holds=len(ids), code=error.code, error=error.message)
+        else:
+            self._to_release -= ids
+
     async def begin(self, account: Account, call: Call, /) -> str:
         row = self._row(account, call, new_id("use"))
-        await self._store.usage.begin(row, node=self._node)
+        await self._store.usage.begin(row, run=self._run)
         return row.id
 
     async def advance(self, call_id: str, call: Call, /) -> None:
@@ -85,29 +118,37 @@ class ThreadBooks:
         try:
             await self._store.usage.advance(
                 call_id,
-                now=self._clock(),
                 output_tokens=tokens.output,
                 input_tokens=tokens.input,
                 cost_usd=call.cost_usd,
+                seconds=call.seconds,
             )
         except HoldfastError as error:  # the next one tells more
             log.warning("usage.advance.failed", call_id=call_id, code=error.code, error=error.message)
 
     async def settle(self) -> None:
-        """Bill what was under way when a daemon was killed: an earlier one of this node, or one that is gone."""
-        unheard = self._clock() - _UNHEARD_SECONDS
-        for row in await self._store.usage.settle(node=self._node, before=self._since, unheard=unheard):
+        """Bill what was under way when a daemon was killed: an earlier one of this node, or one that is gone. What they
+        held is given back; what this one holds is kept."""
+        for row in await self._store.usage.settle(run=self._run, unheard_for=_UNHEARD_SECONDS):
             log.warning(
                 "usage.cut", thread_id=row.thread_id, turn_id=row.turn_id, model=row.model, cost_usd=row.cost_usd
             )
+        await self._store.budget_holds.renew(run=self._run, ttl=_HOLD_SECONDS)
+        if self._to_release:
+            await self._release()
 
-    async def record(self, account: Account, call: Call, call_id: str | None = None, /) -> None:
+    async def record(
+        self, account: Account, call: Call, call_id: str | None = None, hold: Hold | None = None, /
+    ) -> None:
         row = self._row(account, call, call_id or new_id("use"))
+        hold_id = hold.id if hold is not None else None
         try:
             async with asyncio.timeout(_RECORD_SECONDS):
-                await patiently(lambda: self._store.usage.add(row), asyncio.sleep)
+                await patiently(lambda: self._store.usage.add(row, hold_id=hold_id), asyncio.sleep)
         except (HoldfastError, TimeoutError) as error:  # the line is the bill, then
             log.error("usage.lost", error=str(error), row=row)
+            if hold is not None:
+                self._to_release.add(hold.id)
 
     def _row(self, account: Account, call: Call, id: str) -> UsageRow:
         now = self._clock()
@@ -150,6 +191,16 @@ class ThreadBooks:
             else:
                 return
         await self._store.thread_events.leave(account.thread_id, events, channel=account.channel)
+
+
+def standing(thread: Purse, owner: Purse, usd: float) -> Standing:
+    if thread.is_spent:
+        return Standing.THREAD_SPENT
+    if owner.is_spent:
+        return Standing.OWNER_SPENT
+    if not thread.has_room(usd):
+        return Standing.THREAD_HELD
+    return Standing.HELD if owner.has_room(usd) else Standing.OWNER_HELD
 
 
 def _nobodys(_thread_id: str) -> Lease | None:

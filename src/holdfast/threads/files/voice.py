@@ -22,15 +22,16 @@ MOST_TEXT: Final = 200_000
 
 
 class Transcriber(Protocol):
-    async def transcribe(self, path: Path, /) -> str:
-        """What is said in an audio file of the host. Raises ``NotTranscribed``, and nothing else, in the end."""
+    async def transcribe(self, path: Path, owner: str, /) -> str:
+        """What is said in an audio file of the host, which is this owner's. Raises ``NotTranscribed``, and nothing
+        else, in the end."""
         ...
 
 
 class NoTranscriber:
     """Where none is configured."""
 
-    async def transcribe(self, _path: Path, /) -> str:
+    async def transcribe(self, _path: Path, _owner: str, /) -> str:
         raise NotTranscribed(
             "no speech recognition is set up: install holdfast[audio], and set transcription_model to the directory "
             "of a Whisper model"

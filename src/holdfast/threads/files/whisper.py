@@ -13,13 +13,37 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import NotTranscribed
+from holdfast.threads.files.fair_queue import FairQueue, QueueFull
+from holdfast.threads.files.voice import MOST_TEXT
 
 ENGINE: Final = "faster_whisper"
 SECONDS: Final = 900.0
-"""For one file."""
+"""For one file; and for waiting until it is its turn."""
+_AT_ONCE = 2
+"""Of different owners, so that one who sends what takes long leaves a place for the others."""
+_WAITING = 32
+"""Files of one owner."""
 _CHILD = Path(__file__).with_name("whisper_child.py")
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 _MOST_WORDS = 300
+_READ_BYTES = 64 << 10
+_MOST_BYTES = 4 * MOST_TEXT
+
+
+async def _beginning(stream: asyncio.StreamReader) -> bytes:
+    """Of what it says; the rest is read and dropped. Decoders of strangers' files may say anything, for ever."""
+    kept = bytearray()
+    while chunk := await stream.read(_READ_BYTES):
+        kept += chunk[: _MOST_BYTES - len(kept)]
+    return bytes(kept)
+
+
+async def _end(stream: asyncio.StreamReader) -> bytes:
+    """The last of what it says: there is why it failed."""
+    kept = b""
+    while chunk := await stream.read(_READ_BYTES):
+        kept = (kept + chunk)[-_READ_BYTES:]
+    return kept
 
 
 class Whisper:
@@ -28,15 +52,25 @@ class Whisper:
     def __init__(self, model: Path, *, seconds: float = SECONDS) -> None:
         self._model = model
         self._seconds = seconds
-        self._one_at_a_time = asyncio.Lock()
+        self._queue = FairQueue(_AT_ONCE, _WAITING)
 
-    async def transcribe(self, path: Path, /) -> str:
+    async def transcribe(self, path: Path, owner: str, /) -> str:
         if importlib.util.find_spec(ENGINE) is None:
             raise NotTranscribed("transcription_model is set, but its engine is missing: install holdfast[audio]")
         if not (self._model / "model.bin").is_file():
             raise NotTranscribed(f"transcription_model: there is no Whisper model (model.bin) in {self._model}")
         try:
-            async with asyncio.timeout(self._seconds), self._one_at_a_time:
+            async with self._queue.turn(owner, seconds=self._seconds):
+                return await self._in_time(path)
+        except QueueFull:
+            raise NotTranscribed(f"{_WAITING} audio files of this owner are waiting already; send it later") from None
+        except TimeoutError:
+            waited = f"other files came first, for {self._seconds:g} s; send it again"
+            raise NotTranscribed(waited) from None
+
+    async def _in_time(self, path: Path) -> str:
+        try:
+            async with asyncio.timeout(self._seconds):
                 return await self._run(path)
         except TimeoutError:
             raise NotTranscribed(f"it took longer than {self._seconds:g} s") from None
@@ -50,8 +84,10 @@ class Whisper:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
+        assert process.stdout is not None and process.stderr is not None
         try:
-            out, err = await process.communicate()
+            out, err = await asyncio.gather(_beginning(process.stdout), _end(process.stderr))
+            await process.wait()
         finally:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):

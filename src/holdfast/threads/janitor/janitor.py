@@ -14,6 +14,7 @@ from holdfast.errors import Conflict, DriverUnsupported, HoldfastError, SessionN
 from holdfast.records.machine import LIVE, PausedAs, Status
 from holdfast.records.sessions import SessionRow
 from holdfast.records.threads import SleepState, ThreadRow
+from holdfast.sessions.watch.clock import DOUBT_SECONDS
 from holdfast.store.threads.leases import Idle
 from holdfast.threads import options
 from holdfast.threads.desk.errands import destroy, put_to_sleep
@@ -58,6 +59,8 @@ class Janitor:
         self._swept_at: float | None = None
         self._clocks: tuple[float, float] | None = None
         """The store's and this machine's, which never jumps, at the last tick."""
+        self._doubtful_until = 0.0
+        """By the clock that never jumps: until then nothing is removed for its age."""
         self._owner = f"{tools.node}/janitor"
         """Not that of the mailboxes: they must not take a thread from under its hands, nor it from under theirs."""
 
@@ -108,7 +111,12 @@ class Janitor:
         jumped = 0.0 if before is None else (wall - before[0]) - (steady - before[1])
         if abs(jumped) > _SKEW_SECONDS:
             log.warning("thread.clock.jumped", seconds=round(jumped))
+            self._doubtful_until = steady + DOUBT_SECONDS
             await self._tools.store.threads.touch_all(self._tools.node)
+
+    def _is_doubtful(self) -> bool:
+        """Whether the clock was set lately, so that what looks old may not be."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME) < self._doubtful_until
 
     async def _see_who_woke(self) -> None:
         """A sandbox can be used by its own id, for a command or a terminal: its thread is awake then, and sleeps by
@@ -227,7 +235,9 @@ class Janitor:
         if number <= row.incarnation:
             return True
         old = session.created_at + self._tools.settings.half_made_seconds < self._tools.clock()
-        return old and row.lease_owner is None  # whoever resolves the thread would still take it
+        return (
+            old and not self._is_doubtful() and row.lease_owner is None
+        )  # whoever resolves the thread would still take it
 
     async def _kept_aside(self, session: SessionRow, thread_id: str) -> bool:
         """This host was given up, and the thread went on elsewhere without these files: they are kept for a while.
@@ -242,7 +252,7 @@ class Janitor:
             return False
         if session.status == Status.PAUSED and session.paused_as == PausedAs.FILES:
             since = session.paused_at or session.updated_at
-            return since + self._tools.settings.keep_aside_seconds > self._tools.clock()
+            return self._is_doubtful() or since + self._tools.settings.keep_aside_seconds > self._tools.clock()
         try:
             await self._tools.sessions.pause(session.id, PausedAs.FILES)
         except WrongState:
@@ -282,6 +292,8 @@ class Janitor:
 
     async def forget(self) -> None:
         """Rows and files of deleted threads, uploads that no message ever named, and requests that are done."""
+        if self._is_doubtful():
+            return
         store, settings = self._tools.store, self._tools.settings
         await store.thread_requests.forget(older_than=settings.keep_requests_seconds)
         await prune_all(self._tools)

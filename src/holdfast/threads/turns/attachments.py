@@ -52,8 +52,9 @@ class Attachments:
         return "\n\n".join(parts), paths
 
     async def _words(self, name: str, path: Path) -> str | NotTranscribed:
+        row = await patiently(lambda: self._tools.store.threads.get(self._lease.thread_id), self._tools.sleep)
         try:
-            return await self._tools.transcriber.transcribe(path)
+            return await self._tools.transcriber.transcribe(path, row.owner)
         except NotTranscribed as error:
             log.warning("turn.not_transcribed", turn_id=self._turn_id, file=name, why=error.message)
             await self._tell(error_event(error.code, f"{name} was not transcribed: {error.message}"))

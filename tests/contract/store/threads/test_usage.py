@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from contract.store.threads.talk import THREAD, a_turn, finalize, leased
 from holdfast.store import Store
 from holdfast.store.usage import CUT, UsageBy, UsageLine, day_of
-from holdfast.store.usage_rows import UsageRow, UsageSum
+from holdfast.store.usage_rows import Run, UsageRow, UsageSum
 from holdfast.vocabulary.turn_events import Kind
 
 pytestmark = pytest.mark.anyio
@@ -17,6 +17,7 @@ pytestmark = pytest.mark.anyio
 FEB_28 = 1_772_323_199.0
 """The last second of February 2026, in UTC."""
 MAR_1 = FEB_28 + 1
+HOST_A, HOST_B = Run("host-a", "run_1"), Run("host-b", "run_1b")
 
 
 def a_call(id: str, at: float = FEB_28, **changes: Any) -> UsageRow:
@@ -53,26 +54,47 @@ async def test_a_call_counts_once(store: Store) -> None:
 
 
 async def test_a_call_that_ends_takes_the_place_of_what_was_known_of_it(store: Store) -> None:
-    await store.usage.begin(a_call("use_1", cost_usd=0.1), node="host-a")
+    await store.usage.begin(a_call("use_1", cost_usd=0.1), run=HOST_A)
     assert await store.usage.spent(THREAD, "root", now=FEB_28) == (0.0, 0.0)
     assert await store.usage.add(a_call("use_1"))
-    await store.usage.advance("use_1", now=FEB_28, output_tokens=9, input_tokens=9, cost_usd=9.0)  # too late
-    assert await store.usage.settle(node="host-a", before=MAR_1, unheard=MAR_1) == []
+    await store.usage.advance("use_1", output_tokens=9, input_tokens=9, cost_usd=9.0, seconds=1.0)  # too late
+    assert await store.usage.settle(run=Run("host-a", "run_2"), unheard_for=-60.0) == []
     assert await store.usage.spent(THREAD, "root", now=FEB_28) == (0.25, 0.25)
 
 
 async def test_calls_of_a_daemon_that_was_killed_are_billed_with_what_was_known_of_them(store: Store) -> None:
-    await store.usage.begin(a_call("use_1", output_tokens=0, cost_usd=0.1), node="host-a")
-    await store.usage.begin(a_call("use_2", cost_usd=1.0), node="host-b")
-    await store.usage.begin(a_call("use_3", MAR_1, cost_usd=2.0), node="host-a")  # of the daemon that asks
-    await store.usage.advance("use_1", now=FEB_28 + 0.5, output_tokens=7, input_tokens=100, cost_usd=0.5)
-    [bill] = await store.usage.settle(node="host-a", before=MAR_1, unheard=FEB_28)
+    again = Run("host-a", "run_2")
+    await store.usage.begin(a_call("use_1", output_tokens=0, cost_usd=0.1), run=HOST_A)
+    await store.usage.begin(a_call("use_2", cost_usd=1.0), run=HOST_B)
+    await store.usage.begin(a_call("use_3", cost_usd=2.0), run=again)  # of the daemon that asks
+    await store.usage.advance("use_1", output_tokens=7, input_tokens=100, cost_usd=0.5, seconds=0.5)
+    [bill] = await store.usage.settle(run=again, unheard_for=3600.0)
     assert (bill.id, bill.output_tokens, bill.cost_usd, bill.error, bill.seconds) == ("use_1", 7, 0.5, CUT, 0.5)
-    assert await store.usage.settle(node="host-a", before=MAR_1, unheard=FEB_28) == []
+    assert await store.usage.settle(run=again, unheard_for=3600.0) == []
     assert await store.usage.spent(THREAD, "root", now=FEB_28) == (0.5, 0.5)
-    assert not await store.usage.add(a_call("use_1")), "it is billed once"
-    bills = await store.usage.settle(node="host-a", before=FEB_28, unheard=FEB_28 + 0.7)  # a host that never came back
-    assert [one.id for one in bills] == ["use_2"]
+    bills = await store.usage.settle(run=again, unheard_for=-60.0)  # a host that never came back
+    assert [one.id for one in bills] == ["use_2"], "its own are its own, whatever the clock says"
+
+
+async def test_a_daemon_that_was_thought_to_be_dead_puts_its_bill_right(store: Store) -> None:
+    """The clock had jumped."""
+    await store.usage.begin(a_call("use_1", cost_usd=1.0), run=HOST_B)
+    assert await store.usage.settle(run=HOST_A, unheard_for=-60.0)
+    assert await store.usage.spent(THREAD, "root", now=FEB_28) == (1.0, 1.0)
+    for _ in range(2):
+        assert not await store.usage.add(a_call("use_1", MAR_1, cost_usd=3.0))
+    assert await store.usage.spent(THREAD, "root", now=FEB_28) == (3.0, 0.0)
+    assert await store.usage.spent(THREAD, "root", now=MAR_1) == (3.0, 3.0)
+    assert await store.usage.of_turn("trn_1") == UsageSum(1, 100, 10, 40, 3.0)
+
+
+async def test_many_cut_calls_are_billed_while_others_end(store: Store) -> None:
+    """Each transaction counts for threads and for an owner: in one order, or they wait for each other for ever."""
+    for number in range(30):
+        await store.usage.begin(a_call(f"use_{number}", thread_id=f"thr_{number % 3}"), run=HOST_B)
+    ending = [store.usage.add(a_call(f"end_{number}", thread_id=f"thr_{number % 3}")) for number in range(30)]
+    await asyncio.gather(*ending, store.usage.settle(run=HOST_A, unheard_for=-60.0))
+    assert await store.usage.spent("thr_0", "root", now=FEB_28) == (5.0, 15.0)
 
 
 async def test_a_call_without_a_price_or_an_answer_is_kept(store: Store) -> None:

@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,9 @@ def decode_audio(file):
     said = file.read().decode()
     if said == "hang": time.sleep(600)
     if said == "break": raise ValueError(f"this is no audio: {file.name}")
+    if said == "noise":
+        for _ in range(100): os.write(2, b"complaint " * 100_000)
+        raise ValueError("that was all")
     if said == "env": said = " ".join(sorted(os.environ))
     if said == "memory":
         said = f"{resource.getrlimit(resource.RLIMIT_DATA)[1]} " + open("/proc/self/oom_score_adj").read()
@@ -61,20 +65,24 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def file(tmp_path: Path, said: str) -> Path:
-    path = tmp_path / "memo.ogg"
+    return named(tmp_path, "memo", said)
+
+
+def named(tmp_path: Path, name: str, said: str) -> Path:
+    path = tmp_path / f"{name}.ogg"
     path.write_text(said)
     return path
 
 
 @pytest.mark.usefixtures("engine")
 async def test_what_is_said(model: Path, tmp_path: Path) -> None:
-    assert await Whisper(model).transcribe(file(tmp_path, "one two|three")) == "one two\nthree\n"
+    assert await Whisper(model).transcribe(file(tmp_path, "one two|three"), "ann") == "one two\nthree\n"
 
 
 @pytest.mark.usefixtures("engine")
 async def test_it_does_not_have_the_daemons_keys(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "secret")
-    names = (await Whisper(model).transcribe(file(tmp_path, "env"))).split()
+    names = (await Whisper(model).transcribe(file(tmp_path, "env"), "ann")).split()
     assert "PATH" in names
     assert "ANTHROPIC_API_KEY" not in names
 
@@ -84,13 +92,13 @@ async def test_it_does_not_have_the_daemons_keys(model: Path, tmp_path: Path, mo
 async def test_a_file_is_decoded_by_nobody(model: Path, tmp_path: Path) -> None:
     secret = file(tmp_path, "rights")
     secret.chmod(0o600)
-    assert (await Whisper(model).transcribe(secret)).startswith("65534 65534 []")
+    assert (await Whisper(model).transcribe(secret, "ann")).startswith("65534 65534 []")
 
 
 @pytest.mark.usefixtures("engine")
 async def test_a_file_may_take_half_of_the_free_memory(model: Path, tmp_path: Path) -> None:
     """And if that is too much, it is the one whom the kernel ends."""
-    limit, score = (await Whisper(model).transcribe(file(tmp_path, "memory"))).split()
+    limit, score = (await Whisper(model).transcribe(file(tmp_path, "memory"), "ann")).split()
     assert 0 < int(limit) < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") + (1 << 30)
     assert score == "1000"
 
@@ -107,26 +115,37 @@ async def test_a_file_that_is_longer_than_that(
     monkeypatch.setattr(whisper, "_CHILD", child)
     monkeypatch.setenv("TMPDIR", str(size))
     with pytest.raises(NotTranscribed, match="too long for the memory"):
-        await Whisper(model).transcribe(file(tmp_path, "long"))
+        await Whisper(model).transcribe(file(tmp_path, "long"), "ann")
 
 
 @pytest.mark.usefixtures("engine")
 async def test_a_file_that_is_no_audio(model: Path, tmp_path: Path) -> None:
     with pytest.raises(NotTranscribed, match="this is no audio: the file") as raised:
-        await Whisper(model).transcribe(file(tmp_path, "break"))
+        await Whisper(model).transcribe(file(tmp_path, "break"), "ann")
     assert str(tmp_path) not in raised.value.message
+
+
+@pytest.mark.usefixtures("engine")
+async def test_a_decoder_that_says_too_much_costs_the_daemon_no_memory(model: Path, tmp_path: Path) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(NotTranscribed, match="that was all"):
+            await Whisper(model).transcribe(file(tmp_path, "noise"), "ann")
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20, "it has said 100 MB"
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.usefixtures("engine")
 async def test_it_has_a_deadline_and_leaves_nothing_behind(model: Path, tmp_path: Path) -> None:
     with pytest.raises(NotTranscribed, match="longer than"):
-        await Whisper(model, seconds=2).transcribe(file(tmp_path, "hang"))
+        await Whisper(model, seconds=2).transcribe(file(tmp_path, "hang"), "ann")
     await until(lambda: not running(tmp_path), "it is gone")
 
 
 @pytest.mark.usefixtures("engine")
 async def test_who_gives_up_waiting_ends_it(model: Path, tmp_path: Path) -> None:
-    listening = asyncio.ensure_future(Whisper(model).transcribe(file(tmp_path, "hang")))
+    listening = asyncio.ensure_future(Whisper(model).transcribe(file(tmp_path, "hang"), "ann"))
     await until(lambda: running(tmp_path), "it listens", every=0.05)
     listening.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -135,21 +154,45 @@ async def test_who_gives_up_waiting_ends_it(model: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("engine")
+async def test_one_owners_slow_files_leave_a_place_for_others(model: Path, tmp_path: Path) -> None:
+    ears = Whisper(model, seconds=30)
+    slow = [asyncio.ensure_future(ears.transcribe(named(tmp_path, f"slow{n}", "hang"), "ann")) for n in range(5)]
+    await until(lambda: running(tmp_path), "it listens", every=0.05)
+    async with asyncio.timeout(20):
+        assert await ears.transcribe(named(tmp_path, "bobs", "hello"), "bob") == "hello\n"
+    assert not any(one.done() for one in slow)
+    for one in slow:
+        one.cancel()
+    await asyncio.gather(*slow, return_exceptions=True)
+
+
+@pytest.mark.usefixtures("engine")
+async def test_waiting_is_bounded_in_number_and_time(model: Path, tmp_path: Path) -> None:
+    ears = Whisper(model, seconds=2)
+    path = file(tmp_path, "hang")
+    many = await asyncio.gather(*(ears.transcribe(path, "ann") for _ in range(40)), return_exceptions=True)
+    said = [one.message for one in many if isinstance(one, NotTranscribed)]
+    assert len(said) == 40
+    assert sum("waiting already" in one for one in said) == 40 - 1 - whisper._WAITING
+    assert sum("came first" in one for one in said) >= whisper._WAITING - 2
+
+
+@pytest.mark.usefixtures("engine")
 async def test_no_model_at_that_place(tmp_path: Path) -> None:
     with pytest.raises(NotTranscribed, match=r"no Whisper model .* in /nowhere"):
-        await Whisper(Path("/nowhere")).transcribe(file(tmp_path, "x"))
+        await Whisper(Path("/nowhere")).transcribe(file(tmp_path, "x"), "ann")
 
 
 @pytest.mark.skipif(importlib.util.find_spec(whisper.ENGINE) is not None, reason="the extra is installed here")
 async def test_without_the_extra(model: Path, tmp_path: Path) -> None:
     assert whisper.ENGINE not in sys.modules
     with pytest.raises(NotTranscribed, match=r"install holdfast\[audio\]"):
-        await Whisper(model).transcribe(file(tmp_path, "x"))
+        await Whisper(model).transcribe(file(tmp_path, "x"), "ann")
 
 
 async def test_without_any_setting(tmp_path: Path) -> None:
     with pytest.raises(NotTranscribed, match="set transcription_model"):
-        await NoTranscriber().transcribe(tmp_path)
+        await NoTranscriber().transcribe(tmp_path, "ann")
 
 
 def running(tmp_path: Path) -> bool:

@@ -10,7 +10,7 @@ from holdfast.broker.models.intake.pace import Pace
 from holdfast.broker.models.intake.question import BadQuestion, Question
 from holdfast.broker.models.intake.room import Room
 from holdfast.broker.models.intake.weight import BIG_BYTES, PART_BYTES, TooHeavy, is_big, parts_of
-from holdfast.broker.models.limits.gate import Gate
+from holdfast.broker.models.ledger import Ledger
 from holdfast.broker.models.limits.holds import Hold
 from holdfast.broker.models.providers.endpoints import Endpoint, Operation
 
@@ -22,10 +22,10 @@ BODY_SECONDS = 60.0
 class Taken:
     """What one call has taken: of the room, and of its budgets."""
 
-    def __init__(self, room: Room, pace: Pace, gate: Gate, session_id: str) -> None:
+    def __init__(self, room: Room, pace: Pace, ledger: Ledger, session_id: str) -> None:
         self.room = room
         self._pace = pace
-        self._gate = gate
+        self._ledger = ledger
         self.hold: Hold | None = None
         self._session_id = session_id
         self._size = 0
@@ -40,7 +40,7 @@ class Taken:
     def give_back(self) -> None:
         self.room.give_back(self._session_id, self._size)
         if self.hold is not None:
-            self._gate.release(self.hold)
+            self._ledger.release(self.hold)
 
 
 async def read_question(request: web.BaseRequest, endpoint: Endpoint, taken: Taken) -> Question | None:

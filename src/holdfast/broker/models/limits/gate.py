@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from holdfast.broker.accounts import Account, Books, Limits
-from holdfast.broker.models.limits.holds import Hold, Holds
+from holdfast.broker.accounts import Account, Books, Limits, Standing
+from holdfast.broker.models.limits.holds import Hold
 from holdfast.broker.models.limits.windows import Windows
 from holdfast.broker.models.prices import Price
 
@@ -36,12 +36,11 @@ _AGAIN_SECONDS = 5
 
 class Gate:
     """Counts what it lets in. What is under way is not in the sum of tokens yet, so a few calls at the same time can
-    overshoot that by what they use. Money is held for them, as much as they may cost."""
+    overshoot that by what they use. Money is held for them in the books, as much as they may cost."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._requests = Windows(clock)
         self._tokens = Windows(clock)
-        self._holds = Holds()
 
     def enter(self, account: Account) -> Refusal | None:
         """Before anything is read: None, and the request is counted; or why not. There must be no await between the
@@ -53,22 +52,12 @@ class Gate:
         return refusal
 
     async def admit(
-        self, account: Account, model_id: str | None, price: Price | None, books: Books, *, most_usd: float = 0.0
-    ) -> Refusal | Hold:
-        """A hold of ``most_usd``, to be released when the call is over; or why it may not be made. ``model_id`` is None
-        for what is about no model."""
+        self, account: Account, model_id: str | None, price: Price | None, books: Books, hold: Hold
+    ) -> Refusal | None:
+        """None, and the money is held until the call is over; or why it may not be made. ``model_id`` is None for what
+        is about no model."""
         refusal = self._model(account, model_id, price) if model_id is not None else None
-        refusal = refusal or await self._money(account, books)
-        return refusal or self.hold(account, most_usd)
-
-    def hold(self, account: Account, usd: float) -> Hold:
-        """Takes so much of its budgets until it is released. Costs that are not written down yet are held, too."""
-        return self._holds.add(
-            [key for key, _limits, _whose in _both(account)] if usd and has_budget(account) else (), usd
-        )
-
-    def release(self, hold: Hold) -> None:
-        self._holds.release(hold)
+        return refusal or await self._money(account, books, hold)
 
     def requests(self, account: Account) -> int:
         """Of this thread, in the last minute."""
@@ -102,27 +91,26 @@ class Gate:
                 return Refusal(429, "tokens_per_minute", message, wait)
         return None
 
-    async def _money(self, account: Account, books: Books) -> Refusal | None:
+    async def _money(self, account: Account, books: Books, hold: Hold) -> Refusal | None:
         if not has_budget(account):
             return None
-        before = {key: self._holds.of(key) for key, _limits, _whose in _both(account)}
-        spent = await books.spent(account)
+        hold.is_open = True  # before it is: who is cancelled meanwhile does not know
+        standing = await books.hold(account, hold)
+        if standing is Standing.HELD:
+            hold.is_open = hold.usd > 0
+            return None
+        hold.is_open = False
         thread, owner = account.limits.spend_usd, account.owner_limits.spend_usd
-        if thread is not None and spent.thread_usd >= thread:
-            message = f"this thread has spent its budget of ${thread:g}; raise its limit, or start a new thread"
-            return Refusal(403, "budget_spent", message)
-        if owner is not None and spent.owner_usd >= owner:
-            message = f"the owner of this thread has spent this month's budget of ${owner:g}; raise it, or wait"
-            return Refusal(403, "budget_spent", message)
-        for (key, limits, whose), usd in zip(_both(account), (spent.thread_usd, spent.owner_usd), strict=True):
-            # A call that has ended while we looked may be in neither the sum nor the holds that are left.
-            held = sum(hold.usd for hold in before[key] | self._holds.of(key))
-            if limits.spend_usd is not None and usd + held >= limits.spend_usd:
-                message = (
-                    f"calls under way may use up what is left of the budget of {whose}; try again when they are done"
-                )
-                return Refusal(429, "budget_under_way", message, _AGAIN_SECONDS)
-        return None
+        match standing:
+            case Standing.THREAD_SPENT:
+                message = f"this thread has spent its budget of ${thread:g}; raise its limit, or start a new thread"
+                return Refusal(403, "budget_spent", message)
+            case Standing.OWNER_SPENT:
+                message = f"the owner of this thread has spent this month's budget of ${owner:g}; raise it, or wait"
+                return Refusal(403, "budget_spent", message)
+        whose = "this thread" if standing is Standing.THREAD_HELD else "the owner of this thread"
+        message = f"calls under way may use up what is left of the budget of {whose}; try again when they are done"
+        return Refusal(429, "budget_under_way", message, _AGAIN_SECONDS)
 
 
 def _both(account: Account) -> Sequence[tuple[str, Limits, str]]:
