@@ -27,7 +27,7 @@ from holdfast.vocabulary.turn_events import Kind
 from support.agents.towns import open_agent_town
 from support.servers.postgres import MISSING, Postgres, running_postgres
 from support.threads.hosts import Host, ran, sandboxes
-from support.threads.real_threads import REAL, RealDesk, Town, forgotten, only, opened, remembers, sandbox_of
+from support.threads.real_threads import RealDesk, Town, forgotten, only, opened, remembers, sandbox_of
 from support.threads.threads import REF, STEADY, Desk, text_of
 from support.waiting import linger, until
 
@@ -124,7 +124,7 @@ async def test_a_daemon_stopped_past_its_lease_does_no_harm_when_it_goes_on(tmp_
 async def test_a_daemon_with_real_sandboxes_stopped_past_its_lease(agent_town: Town, url: str) -> None:
     """The same on two hosts with real sandboxes: the agent on the one that was given up talks on, and nobody hears."""
     town = agent_town
-    settings = replace(REAL, node_silent_seconds=1.0, node_grace_seconds=4.0)
+    settings = replace(town.settings, node_silent_seconds=1.0, node_grace_seconds=4.0)
     with open_agent_town(town.agent) as theirs:
         async with child(theirs.root, url, town.agent) as process, contextlib.AsyncExitStack() as stack:
             await heard(process, "begun")
@@ -150,10 +150,10 @@ async def test_a_host_that_is_gone_leaves_its_snapshots_where_the_others_can_rea
     agent_town: Town, tmp_path: Path, url: str
 ) -> None:
     town = agent_town
-    settings = replace(REAL, node_silent_seconds=0.5, node_grace_seconds=2.0)
+    settings = replace(town.settings, node_silent_seconds=0.5, node_grace_seconds=2.0)
     town.shared = tmp_path
     with open_agent_town(town.agent, "node_gone", tmp_path) as theirs:
-        async with theirs.daemon(REAL, await Store.open(url)) as desk:
+        async with theirs.daemon(None, await Store.open(url)) as desk:
             await opened(desk)
             before = await sandbox_of(desk)
             await desk.sessions.snapshots.create(before, "one", idempotency_key=None, caller=ROOT)

@@ -1,7 +1,7 @@
 """Agents that ship, in real sandboxes, whose answers are wrong, lost or no answers at all.
 
-As in ``test_thread_real``: what the user sees, what the row says, which sandboxes there are. The scripted agent's are in
-``test_thread_real_world``. A few with Pi; all of them with every agent that ships with ``TEST_WHOLE_SUITE=1``.
+As in ``test_thread_real``: what the user sees, what the row says, which sandboxes there are. The scripted agent's are
+in ``test_thread_real_world``. A few with Pi; all of them with every agent that ships with ``TEST_WHOLE_SUITE=1``.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ in_the_long_run = pytest.mark.skipif(
     "TEST_WHOLE_SUITE" not in os.environ, reason="the scripted agent meets it each time; others with TEST_WHOLE_SUITE=1"
 )
 WRONG = ("5xx", "404", "garbage", "nothing")
-IMPATIENT = replace(PATIENCE, request=8.0, hung=8.0)
+IMPATIENT = replace(PATIENCE, request=20.0, hung=8.0)
 
 
 @pytest.fixture(autouse=True)
@@ -47,8 +47,8 @@ async def lines_of(desk: RealDesk, path: str) -> Sequence[str]:
 
 @in_the_long_run
 async def test_an_agent_that_answers_wrongly_once(agent_town: Town) -> None:
-    """5xx, 404, garbage or nothing: to what it is asked before a turn, and, when it was started again, on the way to its
-    conversation. Nobody notices, and a prompt is not run twice."""
+    """5xx, 404, garbage or nothing: to what it is asked before a turn, and, when it was started again, on the way to
+    its conversation. Nobody notices, and a prompt is not run twice."""
     town = agent_town
     async with town.daemon(patience=IMPATIENT) as desk:
         await opened(desk)
@@ -155,11 +155,11 @@ async def test_an_agent_that_is_gone_before_it_is_known_whether_it_had_begun(age
         await opened(desk)
         before = await sandbox_of(desk)
         agent = desk.tools.agents.get(town.agent)
-        prompt = agent.prompt
+        ask = agent.prompt
 
-        async def unheard(place: Place, session: AgentSessionId, asked: Prompt) -> None:
-            await prompt(place, session, asked)
-            agent.prompt = prompt  # type: ignore[method-assign]  # as it was
+        async def unheard(place: Place, session: AgentSessionId, prompt: Prompt) -> None:
+            await ask(place, session, prompt)
+            agent.prompt = ask  # type: ignore[method-assign]  # as it was
             await until(lambda: there(desk, before, "/workspace/ran"), "it has run")
             await asyncio.to_thread(town.delete, before)
             raise AgentFailed("nobody has heard what it answered")

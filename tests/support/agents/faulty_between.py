@@ -1,9 +1,9 @@
 """Stands between a real agent and whoever asks it, in the sandbox, and spoils answers on demand.
 
 ``python3 faulty_between.py PROGRAM ARGUMENT…`` starts the agent and passes on what goes in and out: lines of stdin and
-stdout, and connections to the port that it listens at, which get a port of their own here. A file ``FAULTS/OP`` says how
-the next request of that kind is answered in the agent's place; with ``always`` behind it, all of them. ``OP`` is
-``prompt``, ``load`` (for the way to a conversation), ``ask`` (for any other request, but the first handshake), or ``any``.
+stdout, and connections to the port that it listens at, which get a port of their own here. A file ``FAULTS/OP`` says
+how the next request of that kind is answered in the agent's place; with ``always`` behind it, all of them. ``OP`` is
+``prompt``, ``load`` (the way to a conversation), ``ask`` (any other request, but the first handshake), or ``any``.
 ``lost``: the request is passed on, and only its answer is not. ``FAULTS/turn``: something that is no answer at all is
 said in the middle of a turn.
 
@@ -12,6 +12,7 @@ It needs nothing but Python, and is not part of the package.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -58,7 +59,7 @@ def op_of(kind: str) -> tuple[str, ...]:
     return ("load", "any") if kind in LOADS else ("ask", "any")
 
 
-# -- lines ---------------------------------------------------------------------------------------------------------------
+# -- lines -------------------------------------------------------------------------------------------------------------
 
 
 def say(line: bytes) -> None:
@@ -103,13 +104,13 @@ def pass_lines_out(agent: subprocess.Popen[bytes]) -> None:
         found = LISTENS.search(line)
         if found:
             port = serve(int(found[2]))
-            line = line.replace(found[0], found[1] + str(port).encode())  # noqa: PLW2901 - the same, with our port
+            line = line.replace(found[0], found[1] + str(port).encode())
         if in_turn.is_set() and fault_of("turn"):
             say(b"\x00\xff no words of any protocol\n" + PAGE + b'\n["?"]\n{"huh": {"type": "?"}}\n')
         say(line)
 
 
-# -- connections ---------------------------------------------------------------------------------------------------------
+# -- connections -------------------------------------------------------------------------------------------------------
 
 
 def read_request(client: socket.socket) -> bytes:
@@ -183,11 +184,8 @@ def pass_answer(agent: socket.socket, client: socket.socket, *, is_lost: bool, i
 
 
 def guarded(client: socket.socket, port: int) -> None:
-    with client:
-        try:
-            handle(client, port)
-        except OSError:
-            pass  # somebody has hung up
+    with client, contextlib.suppress(OSError):  # somebody has hung up
+        handle(client, port)
 
 
 def serve(port: int) -> int:
@@ -230,7 +228,7 @@ def serve_when_it_listens(agent: subprocess.Popen[bytes]) -> None:
         time.sleep(0.05)
 
 
-# -- the agent -----------------------------------------------------------------------------------------------------------
+# -- the agent ---------------------------------------------------------------------------------------------------------
 
 
 def die_with_us() -> None:
@@ -238,11 +236,11 @@ def die_with_us() -> None:
 
 
 def main() -> int:
-    agent = subprocess.Popen(  # noqa: S603 - that is what it is for
+    agent = subprocess.Popen(
         sys.argv[1:],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        preexec_fn=die_with_us,  # noqa: PLW1509 - no other thread is there yet
+        preexec_fn=die_with_us,
     )
     signal.signal(signal.SIGTERM, lambda _number, _frame: agent.terminate())
     if "sandbox-agent" in sys.argv:

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from holdfast.agents.base import Agent, Place
 from holdfast.agents.known import KNOWN
+from holdfast.agents.scripted.adapter import Patience as ScriptedPatience
 from holdfast.agents.supervisor import Patience, Supervisor
 from holdfast.broker.door import ModelBroker
 from holdfast.broker.visit import Visit
@@ -23,7 +24,7 @@ from support.house import NODE
 from support.machine.machine import runtime
 from support.machine.state_dir import open_state_dir
 from support.servers.model_server import ModelServer
-from support.threads.real_threads import SESSIONS, Town
+from support.threads.real_threads import REAL, SESSIONS, Town
 from support.threads.threads import Desk
 
 AGENTS = ("pi", "opencode", "sandbox-agent", "opencode-acp", "codex", "pi-acp", "claude", "gemini")
@@ -33,6 +34,7 @@ PATIENCE = Patience(start=90, health=5, request=60, quiet=1.0, hung=12)
 class AgentTown(Town):
     """All of its threads have this agent."""
 
+    settings = replace(REAL, resolve_seconds=90.0)  # on a busy machine, starting some of them takes most of that
     sessions = replace(SESSIONS, default_limits=Limits(cpus=2, memory_mb=1536, pids=512, disk_mb=256))
     models = (Model("demo", "demo-1", tuple(Wire)),)
 
@@ -40,13 +42,12 @@ class AgentTown(Town):
         super().__init__(root, node, shared)
         self.agent = agent
 
-    def make_agent(self, patience: object) -> Agent:
+    def make_agent(self, patience: ScriptedPatience | Patience) -> Agent:
         """The scripted agent's patience is shorter than any of these can be: it only says that less is wanted. One that
         is meant for these is taken as it is."""
         module, _, name = KNOWN[self.agent].adapter.partition(":")
         if not isinstance(patience, Patience):
-            asked = getattr(patience, "health", PATIENCE.health)
-            patience = replace(PATIENCE, hung=PATIENCE.hung if asked >= SCRIPTED_PATIENCE.health else 2.0)
+            patience = replace(PATIENCE, hung=PATIENCE.hung if patience.health >= SCRIPTED_PATIENCE.health else 2.0)
         made = getattr(importlib.import_module(module), name)(patience)
         return cast(Agent, made)
 

@@ -19,11 +19,10 @@ from holdfast.vocabulary.turn_events import Kind
 from support.agents.towns import make_town
 from support.machine.machine import runtime
 from support.threads.hosts import Host
-from support.threads.real_threads import REAL
 from support.threads.threads import STEADY, Desk
 from support.waiting import until
 
-SCRIPT = "say begun\n" + "\n".join("say more\nsleep 0.1" for _ in range(600))
+SCRIPT = "say begun\n" + "\n".join("say more\nsleep 0.5" for _ in range(120))
 
 
 def often(settings: ThreadSettings) -> ThreadSettings:
@@ -50,7 +49,7 @@ async def on_fakes(node: str, root: Path, url: str) -> None:
 
 async def on_real_ones(node: str, root: Path, url: str, agent: str) -> None:
     town = make_town(root, agent, node)
-    async with town.daemon(often(REAL), await Store.open(url)) as desk:
+    async with town.daemon(often(town.settings), await Store.open(url)) as desk:
         await work(desk, town.sandboxes)
 
 
