@@ -237,7 +237,8 @@ async def test_another_model_answers_when_an_agents_first_cannot(lab: Lab, agent
         thread = client.thread(f"lab:{agent}:switch")
         lab.models.break_("lab", Status(529))
         try:
-            options = {"agent": agent, "model": "lab-openai/demo-1", "model_preferences": ["spare/demo-1"]}
+            first = {"claude": "lab-anthropic/demo-1", "gemini": "lab-gemini/demo-1"}.get(agent, "lab-openai/demo-1")
+            options = {"agent": agent, "model": first, "model_preferences": ["spare/demo-1"]}
             result = await thread.send(script, options=options).result()
         finally:
             lab.models.mend("lab")
