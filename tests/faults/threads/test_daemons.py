@@ -86,7 +86,7 @@ async def child(root: Path, url: str, agent: str = "fake") -> AsyncIterator[asyn
 async def heard(process: asyncio.subprocess.Process, word: str) -> None:
     """Until it says so; its log is between."""
     assert process.stdout is not None
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):  # some agents take long to start on a busy machine
         while line := await process.stdout.readline():
             if line.decode().strip() == word:
                 return

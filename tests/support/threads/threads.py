@@ -118,7 +118,7 @@ class Desk:
 
     async def wait_for(self, kind: Kind, ref: ThreadRef = REF, after: int = 0) -> EventView:
         """The first event of this kind."""
-        async with asyncio.timeout(PATIENCE), contextlib.aclosing(self.threads.follow(ref, after=after)) as events:
+        async with asyncio.timeout(self.patience), contextlib.aclosing(self.threads.follow(ref, after=after)) as events:
             async for event in events:
                 if event.kind == kind:
                     return event
