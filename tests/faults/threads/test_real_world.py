@@ -70,16 +70,17 @@ async def test_a_link_that_is_cut_between_deltas(agent_town: Town, agent_desk: R
 async def test_a_link_that_is_cut_while_tools_run(agent_town: Town, agent_desk: RealDesk) -> None:
     """The same, five times in one turn of any agent: no model is speaking then, so nothing is asked for again."""
     town, desk = agent_town, agent_desk
-    before, numbers = await sandbox_of(desk), [str(number) for number in range(5)]
-    tool = "run touch /workspace/at-{0}; until [ -e /workspace/go-{0} ]; do sleep 0.05; done\nsay {0}"
-    await desk.say("\n".join(tool.format(number) for number in numbers), "m1")
+    before, numbers = await sandbox_of(desk), range(5)
+    tool = "say {0}\nrun touch /workspace/at-{0}; until [ -e /workspace/go-{0} ]; do sleep 0.05; done"
+    await desk.say("\n".join([*(tool.format(number) for number in numbers), "say end"]), "m1")
     for number in numbers:
         await until(partial(there, desk, before, f"/workspace/at-{number}"), "the tool runs", every=0.05)
+        await until(partial(has_come_to, desk, number), "the turn is read again", every=0.05)
         assert await asyncio.to_thread(town.cut_link, before) >= 2, "the control connection and that of the turn"
         await touch(desk, f"/workspace/go-{number}")
     turn = await desk.ended("m1")
     assert (turn.reason, turn.error) == ("end_turn", None)
-    assert text_of(await desk.events(), turn.id).split() == numbers
+    assert text_of(await desk.events(), turn.id).split() == [*map(str, numbers), "end"]
     await remembers(desk, town, file=True)
     assert await sandbox_of(desk) == before
 
