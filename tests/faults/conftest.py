@@ -1,7 +1,7 @@
 """Daemons that are killed at the worst moments. Each module has one; tests restart it as they like."""
 
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 
@@ -71,9 +71,15 @@ ALWAYS = ("scripted", "pi")
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Most rows of the failure table are tried with those of ``ALWAYS``, and with all others in the long run."""
     if "agent_town" in metafunc.fixturenames:
-        everybody = metafunc.definition.get_closest_marker("every_agent") or os.environ.get("TEST_WHOLE_SUITE")
-        agents = ("scripted", *AGENTS) if everybody else ALWAYS
-        metafunc.parametrize("agent_town", agents, indirect=True, scope="module")
+        metafunc.parametrize("agent_town", chosen_agents(metafunc.definition), indirect=True, scope="module")
+
+
+def chosen_agents(test: pytest.Item) -> Sequence[str]:
+    if test.get_closest_marker("every_agent") or os.environ.get("TEST_WHOLE_SUITE"):
+        agents: Sequence[str] = ("scripted", *AGENTS)
+    else:
+        agents = ("scripted",) if test.get_closest_marker("scripted_first") else ALWAYS
+    return [agent for agent in agents if agent != "scripted" or not test.get_closest_marker("shipped_agents")]
 
 
 @pytest.fixture(scope="module")

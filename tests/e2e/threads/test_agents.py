@@ -20,10 +20,10 @@ from holdfast.store.usage import CUT
 from holdfast.vocabulary.turn_events import Kind
 from support.agents.installed import need_agent
 from support.daemons.daemon import DaemonProcess, unusable_driver
-from support.machine.machine import containers, processes_of
+from support.machine.machine import containers, init_pid, is_calling, processes_of
 from support.secrets import ENVIRONMENTS, FILES, finding, found, those_in_memory
 from support.servers.git_server import GitServer, git_server
-from support.servers.model_server import Cut, ModelServer, Stalled, Torn, model_server
+from support.servers.model_server import Cut, ModelServer, Stalled, Status, Torn, model_server
 from support.waiting import until, wait_for
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
@@ -93,15 +93,13 @@ def _secret(file: Path, prefix: str) -> str:
 def _providers(url: str, key_file: Path) -> dict[str, object]:
     base = f"{url}/llm/lab"
     urls = {"openai": f"{base}/v1", "anthropic": base, "gemini": base}
-    return {
-        f"lab-{kind}": {
-            "kind": kind,
-            "base_url": where,
-            "key": {"file": str(key_file)},
-            "models": [{"name": "demo-1", "price": {"input": 1.0, "output": 2.0}}],
-        }
-        for kind, where in urls.items()
+    priced = [{"name": "demo-1", "price": {"input": 1.0, "output": 2.0}}]
+    key = {"file": str(key_file)}
+    made: dict[str, object] = {
+        f"lab-{kind}": {"kind": kind, "base_url": where, "key": key, "models": priced} for kind, where in urls.items()
     }
+    spare = {"kind": "openai", "base_url": f"{url}/llm/spare/v1", "key": key, "models": priced}
+    return {**made, "spare": spare}
 
 
 async def test_a_models_answer_that_breaks_off(lab: Lab) -> None:
@@ -195,6 +193,67 @@ async def test_the_daemon_is_killed_while_the_model_speaks(lab: Lab, agent: str)
         assert [event.kind for event in events].count(Kind.FINALIZE) == 1
         discarded = {part for event in events for part in event.data.get("discards", ())}
         assert "".join(event.text for event in events if event.data.get("part_id") in discarded).strip() == HALF
+
+
+async def test_an_agent_asks_its_model_while_the_daemon_is_away(lab: Lab, agent: str) -> None:
+    """It is answered by the next one. The tool that it waits for ends meanwhile, by a file from outside."""
+    _only_in_the_long_run(agent, "pi")
+    before, after = f"/workspace/before-{agent}", f"/workspace/after-{agent}"
+    script = f"say hello\nrun touch {before}; until [ -e {after} ]; do sleep 0.1; done\nsay good bye"
+    async with Client(lab.daemon.url, lab.daemon.key) as client, asyncio.timeout(PATIENCE):
+        thread = client.thread(f"lab:{agent}")
+        await thread.send(script, id="away", options={"agent": agent})
+        disk = await _disk_of(lab, thread)
+        await until((disk / before[1:]).exists, "the tool runs", PATIENCE, every=0.05)
+        inside = Path(f"/proc/{await asyncio.to_thread(init_pid, lab.daemon, disk.parent.name)}")
+        await asyncio.to_thread(lab.daemon.kill)
+        try:
+            (disk / after[1:]).touch()
+            await until(lambda: is_calling(inside), "the model is asked", every=0.05)
+        finally:
+            await asyncio.to_thread(lab.daemon.start)
+        result = await thread.send(script, id="away").result()
+        assert (result.reason, result.error) == ("end_turn", None), lab.daemon.tail()
+        assert result.text.split() == ["hello", "good", "bye"], result.text
+
+
+async def _disk_of(lab: Lab, thread: Thread) -> Path:
+    """Where its sandbox has its files, seen from outside."""
+    found: list[str] = []
+
+    async def has_one() -> bool:
+        found.extend(name for name in [(await thread.info()).session_id] if name)
+        return bool(found)
+
+    await until(has_one, "it has a sandbox", PATIENCE, every=0.05)
+    return lab.daemon.state_dir / "oci" / found[-1] / "disk"
+
+
+async def test_another_model_answers_when_an_agents_first_cannot(lab: Lab, agent: str) -> None:
+    """The agent is asked nothing, and told nothing: the thread's next choice answers."""
+    _only_in_the_long_run(agent)
+    script = f"say first part\nrun echo {agent} > /workspace/switched\nsay last part"
+    async with Client(lab.daemon.url, lab.daemon.key) as client, asyncio.timeout(PATIENCE):
+        thread = client.thread(f"lab:{agent}:switch")
+        lab.models.break_("lab", Status(529))
+        try:
+            first = {"claude": "lab-anthropic/demo-1", "gemini": "lab-gemini/demo-1"}.get(agent, "lab-openai/demo-1")
+            options = {"agent": agent, "model": first, "model_preferences": ["spare/demo-1"]}
+            result = await thread.send(script, options=options).result()
+        finally:
+            lab.models.mend("lab")
+        assert (result.reason, result.error) == ("end_turn", None), lab.daemon.tail()
+        assert (result.text.count("first part"), result.text.count("last part")) == (1, 1), result.text
+        session = await client.get_session(str((await thread.info()).session_id))
+        assert await session.read("/workspace/switched") == f"{agent}\n".encode()
+        switched = [event.data["to"] async for event in thread.events(follow=False) if event.kind == "model-switched"]
+        assert switched and set(switched) == {"spare/demo-1"}, switched
+        await thread.delete()
+
+
+def _only_in_the_long_run(agent: str, *but: str) -> None:
+    if agent not in but and not os.environ.get("TEST_WHOLE_SUITE"):
+        pytest.skip("one is enough; all with TEST_WHOLE_SUITE=1")
 
 
 async def test_a_models_answer_that_breaks_off_is_asked_for_again(lab: Lab, agent: str) -> None:

@@ -14,7 +14,7 @@ from holdfast.sdk import Client, Session, Thread
 from holdfast.vocabulary.models import PORT, ROOT, Wire, placeholder
 from support.agents.installed import need_agent
 from support.daemons.daemon import DaemonProcess, unusable_driver, wait_for
-from support.machine.machine import init_pid, processes_of
+from support.machine.machine import init_pid, is_calling, processes_of
 from support.secrets import ENVIRONMENTS, FILES, counting, in_memory
 from support.servers.model_server import ModelServer, Status, model_server
 
@@ -224,12 +224,6 @@ async def test_who_asks_while_the_daemon_is_away_is_answered_by_the_next_one(tal
     assert (await process.wait()).exit_code == 0
     output = "".join([chunk.text for chunk in await process.output()])
     assert json.loads(output)[0][0] == 200 and "next" in output
-
-
-def is_calling(inside: Path) -> bool:
-    """Whether a program in this process's network is connected to the broker's port."""
-    rows = [line.split() for line in (inside / "net/tcp").read_text().splitlines()[1:]]
-    return any(row[2].endswith(f":{PORT:04X}") and row[3] == "01" for row in rows)
 
 
 async def test_limits_of_a_thread(talk: Talk) -> None:

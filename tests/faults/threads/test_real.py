@@ -13,7 +13,7 @@ from holdfast.callers.types import ROOT
 from holdfast.records.machine import PausedAs
 from holdfast.threads.types import How, IdlePolicy
 from support.house import NODE
-from support.threads.real_threads import REAL, RealDesk, Town, forgotten, only, opened, remembers, said, sandbox_of
+from support.threads.real_threads import RealDesk, Town, forgotten, only, opened, remembers, said, sandbox_of
 from support.threads.threads import REF, text_of
 from support.waiting import PATIENCE, until
 
@@ -50,7 +50,7 @@ async def test_a_thread_that_was_silent_for_so_long_that_its_sandbox_was_destroy
     async with agent_town.daemon() as desk:
         await opened(desk)
     long_ago = IdlePolicy(pause_after_seconds=None, hibernate_after_seconds=None, destroy_after_seconds=0.05)
-    async with agent_town.daemon(replace(REAL, idle=long_ago)) as desk:
+    async with agent_town.daemon(replace(agent_town.settings, idle=long_ago)) as desk:
 
         async def destroyed() -> bool:
             await desk.threads.janitor.tick()

@@ -19,14 +19,16 @@ from support.waiting import until
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
 
-async def test_a_databases_disk_that_is_full(town: Town) -> None:
+@pytest.mark.scripted_first
+async def test_a_databases_disk_that_is_full(agent_town: Town) -> None:
     """New messages are refused; the turn goes on, waits for room, and all of it is told then."""
+    town = agent_town
     with small_disk(town.root / "db", "16m") as disk:
         database = disk.path / "test.db"
         async with town.daemon(store=await Store.open(f"sqlite:///{database}")) as desk:
             await opened(desk)
             before = await sandbox_of(desk)
-            await desk.say("say one\nwait-for /workspace/go\ncount 500\nwrite /workspace/done x", "m1")
+            await desk.say("say one\nwait-for /workspace/go\ncount 500\nwrite /workspace/done x\nsay end", "m1")
             await until(partial(said, desk, "one"), "begun")
             refused = refusals(desk)
             disk.fill_around(database)
@@ -40,14 +42,16 @@ async def test_a_databases_disk_that_is_full(town: Town) -> None:
             disk.free()
             turn = await desk.ended("m1")
             assert (turn.reason, turn.attempts) == ("end_turn", 1)
-            assert text_of(await desk.events(), turn.id).split() == ["one", *map(str, range(500))]
+            assert text_of(await desk.events(), turn.id).split() == ["one", *map(str, range(500)), "end"]
             await remembers(desk, town, file=True)
             assert await sandbox_of(desk) == before
             await forgotten(town, desk)
 
 
-async def test_uploads_and_artifacts_that_find_no_room(town: Town) -> None:
+@pytest.mark.scripted_first
+async def test_uploads_and_artifacts_that_find_no_room(agent_town: Town) -> None:
     """They are told, and do not spoil the turn; with room again, the next one's are there."""
+    town = agent_town
     with small_disk(town.root / "files", "128k") as disk:
         async with town.daemon() as desk:
             await opened(desk)
@@ -57,7 +61,7 @@ async def test_uploads_and_artifacts_that_find_no_room(town: Town) -> None:
                 await desk.threads.upload(REF, "a.bin", pieces(b"x" * 100_000))
             turn = await desk.talk("write /workspace/output/display/a.txt kelp\nsay made", "m1")
             told = [event.data["code"] for event in await desk.events() if event.kind == Kind.ERROR]
-            assert (turn.reason, turn.answer, list(turn.artifacts)) == ("end_turn", "made\n", [])
+            assert (turn.reason, (turn.answer or "").strip(), list(turn.artifacts)) == ("end_turn", "made", [])
             assert told == ["disk_full"]
             assert (await desk.threads.get(REF)).last_error is None
             disk.free()

@@ -17,6 +17,7 @@ import pytest
 import support
 from holdfast.records.machine import PausedAs
 from holdfast.vocabulary.turn_events import Kind
+from support.agents.towns import AGENTS
 from support.threads.real_threads import RealDesk, Town, forgotten, opened, sandbox_of
 from support.threads.threads import REF, text_of
 
@@ -58,8 +59,8 @@ Before = Callable[[Town, RealDesk], Awaitable[None]]
 def crash(town: Town, at: int, work: str) -> int:
     """A daemon, as a process, that does the work and is killed at its ``at``-th step; 0: never. How many there were."""
     program = str(Path(next(iter(support.__path__))) / "crash_child.py")
-    command = [sys.executable, program, str(town.root), str(at), work]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    command = [sys.executable, program, str(town.root), str(at), work, town.agent]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
     assert ended.returncode == (-signal.SIGKILL if at else 0), ended.stdout[-2000:] + ended.stderr[-2000:]
     return 0 if at else int(ended.stdout.strip().splitlines()[-1].removeprefix("steps "))
 
@@ -79,13 +80,14 @@ async def check(town: Town, desk: RealDesk, before: Before, where: str) -> None:
     await desk.say("run echo x >> /workspace/ran\nsay one two", "m1")
     turn = await desk.ended("m1")
     assert (turn.reason, (turn.answer or "").split()) == ("end_turn", ["one", "two"]), (where, turn)
-    again = await desk.talk("run cat /workspace/ran\nrecall the password is kelp", "m2")
+    again = await desk.talk("recall the password is kelp", "m2")
     events = await desk.events()
-    output = [e.data.get("output") for e in events if e.kind == Kind.TOOL_UPDATE and e.turn_id == again.id]
     thread = await desk.threads.get(REF)
-    assert str(output[-1]) == "x\n", (where, output)
-    assert again.answer == ("no\n" if before is new else "yes\n"), where
-    assert text_of(events, turn.id).split() == ["one", "two"], where
+    ran, _ = await desk.sessions.read_file(str(thread.session_id), "/workspace/ran", max_bytes=None)
+    assert ran == b"x\n", (where, ran)
+    assert (again.answer or "").strip() == ("no" if before is new else "yes"), where
+    if town.agent == "scripted":  # of a real one, the half that a model had said may have been taken back
+        assert text_of(events, turn.id).split() == ["one", "two"], where
     assert [event.seq for event in events] == list(range(1, len(events) + 1)), where
     assert len([event for event in events if event.kind == Kind.FINALIZE and event.turn_id == turn.id]) == 1, where
     assert (town.sandboxes(), thread.last_error) == ([thread.session_id], None), where
@@ -95,7 +97,10 @@ POINTS: dict[Before, int] = {new: 3, live: 2, asleep: 1, gone: 1, forgetful: 1}
 """At how many steps of a send in CI. It begins with a resolve, so those steps are among its own."""
 
 
-def chosen(before: Before, steps: int) -> Sequence[int]:
+def chosen(town: Town, before: Before, steps: int) -> Sequence[int]:
+    """Of agents that ship, each has another one: together they are at steps from the first to the last."""
+    if not CHOSEN and town.agent in AGENTS:
+        return [steps * (AGENTS.index(town.agent) + 1) // (len(AGENTS) + 1)]
     if not CHOSEN:
         return [steps * number // (POINTS[before] + 1) for number in range(1, POINTS[before] + 1)]
     stride, _, first = CHOSEN.partition("+")
@@ -104,9 +109,11 @@ def chosen(before: Before, steps: int) -> Sequence[int]:
 
 @pytest.mark.parametrize("work", ["send", "resolve"] if CHOSEN else ["send"])
 @pytest.mark.parametrize("before", POINTS, ids=lambda before: before.__name__)
-async def test_a_daemon_killed_at_any_step(town: Town, before: Before, work: str) -> None:
+@pytest.mark.scripted_first
+async def test_a_daemon_killed_at_any_step(agent_town: Town, before: Before, work: str) -> None:
+    town = agent_town
     steps = await died(town, before, work, 0)
     assert steps > 2
-    for at in chosen(before, steps):
+    for at in chosen(town, before, steps):
         await died(town, before, work, at)
         print(f"{before.__name__}, {work}: killed at step {at} of {steps}")

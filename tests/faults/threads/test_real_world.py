@@ -48,8 +48,9 @@ async def at_rest(desk: RealDesk) -> None:
 
 
 async def test_a_link_that_is_cut_between_deltas(agent_town: Town, agent_desk: RealDesk) -> None:
-    """All connections of the runner, five times: every word is told once, and the row says nothing. Of a real agent
-    the answer of the model is cut, too, with all that it had said: it is asked again, so once must do."""
+    """All connections of the runner, five times: every word is told once, and the row says nothing. Of an agent that
+    ships the answer of the model is cut, too, with all that it had said: it is asked again, and gives up if that
+    happens too often, so once must do."""
     town, desk = agent_town, agent_desk
     cuts = range(5, 55, 10) if town.agent == "scripted" else [5]
     before, numbers = await sandbox_of(desk), [str(number) for number in range(60)]
@@ -62,6 +63,24 @@ async def test_a_link_that_is_cut_between_deltas(agent_town: Town, agent_desk: R
     assert (turn.answer or "").split() == numbers
     if town.agent == "scripted":
         assert text_of(await desk.events(), turn.id).split() == numbers
+    await remembers(desk, town, file=True)
+    assert await sandbox_of(desk) == before
+
+
+async def test_a_link_that_is_cut_while_tools_run(agent_town: Town, agent_desk: RealDesk) -> None:
+    """The same, five times in one turn of any agent: no model is speaking then, so nothing is asked for again."""
+    town, desk = agent_town, agent_desk
+    before, numbers = await sandbox_of(desk), range(5)
+    tool = "say {0}\nrun touch /workspace/at-{0}; until [ -e /workspace/go-{0} ]; do sleep 0.05; done"
+    await desk.say("\n".join([*(tool.format(number) for number in numbers), "say end"]), "m1")
+    for number in numbers:
+        await until(partial(there, desk, before, f"/workspace/at-{number}"), "the tool runs", every=0.05)
+        await until(partial(has_come_to, desk, number), "the turn is read again", every=0.05)
+        assert await asyncio.to_thread(town.cut_link, before) >= 2, "the control connection and that of the turn"
+        await touch(desk, f"/workspace/go-{number}")
+    turn = await desk.ended("m1")
+    assert (turn.reason, turn.error) == ("end_turn", None)
+    assert text_of(await desk.events(), turn.id).split() == [*map(str, numbers), "end"]
     await remembers(desk, town, file=True)
     assert await sandbox_of(desk) == before
 
@@ -236,16 +255,18 @@ def postgres() -> Iterator[Postgres]:
         yield server
 
 
-async def test_postgres_that_crashes_and_comes_back_in_mid_turn(town: Town, postgres: Postgres) -> None:
+@pytest.mark.scripted_first
+async def test_postgres_that_crashes_and_comes_back_in_mid_turn(agent_town: Town, postgres: Postgres) -> None:
     """New messages are refused while it is away; the agent goes on, and all that it said is told."""
+    town = agent_town
     name, numbers = f"test_{uuid.uuid4().hex}", [str(number) for number in range(50)]
     postgres.create(name)
-    steady = replace(REAL, lease_seconds=1000.0)  # nobody takes over: the same daemon goes on, and soon
+    steady = replace(town.settings, lease_seconds=1000.0)  # nobody takes over: the same daemon goes on, and soon
     async with town.daemon(steady, await Store.open(postgres.url(name))) as desk:
         await opened(desk)
         before = await sandbox_of(desk)
-        script = ["say one", "wait-for /workspace/go", *(f"say {n}" for n in numbers), "write /workspace/done x"]
-        await desk.say("\n".join(script), "m1")
+        script = ["say one", "wait-for /workspace/go", *(f"say {n}" for n in numbers)]
+        await desk.say("\n".join([*script, "write /workspace/done x", "say end"]), "m1")
         await until(partial(said, desk, "one"), "begun")
         await asyncio.to_thread(postgres.stop)
         await desk.sessions.write_file(before, "/workspace/go", b"", mode=None)
@@ -254,10 +275,10 @@ async def test_postgres_that_crashes_and_comes_back_in_mid_turn(town: Town, post
         await asyncio.to_thread(postgres.start)
         with contextlib.suppress(HoldfastError):  # refused: the client sends it again
             await waiting
-        assert (await desk.talk("say hello?", "m2")).answer == "hello?\n"
+        assert ((await desk.talk("say hello?", "m2")).answer or "").strip() == "hello?"
         turn = await desk.ended("m1")
         assert turn.reason == "end_turn"
-        assert text_of(await desk.events(), turn.id).split() == ["one", *numbers]
+        assert text_of(await desk.events(), turn.id).split() == ["one", *numbers, "end"]
         await remembers(desk, town, file=True)
         assert await sandbox_of(desk) == before
         await forgotten(town, desk)
@@ -269,9 +290,11 @@ async def test_postgres_that_crashes_and_comes_back_in_mid_turn(town: Town, post
 REFUSALS = [(401, "application/json"), (403, "text/html"), (404, "text/plain"), (400, "text/html; charset=utf-8")]
 
 
-async def test_a_preview_that_is_refused(town: Town) -> None:
+@pytest.mark.scripted_first
+async def test_a_preview_that_is_refused(agent_town: Town) -> None:
     """By a real server, in each of the ways of providers: another one is asked for, and leads to the same sandbox."""
-    settings = replace(REAL, preview_trust_seconds=0.0)
+    town = agent_town
+    settings = replace(town.settings, preview_trust_seconds=0.0)
     async with PreviewServer() as server, town.daemon(settings, previews=server) as desk:
         await opened(desk)
         server.sandbox = desk.sessions

@@ -1,12 +1,17 @@
-"""A scripted agent that answers wrongly on demand, as a real process in a real sandbox."""
+"""Agents that answer wrongly on demand, as real processes in real sandboxes.
+
+The scripted agent has a program of its own for that. One that ships is as it is, and a program stands between it and
+whoever asks it, at its pipes and at its port.
+"""
 
 import io
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.agents.base import Place
 from holdfast.agents.scripted import package
-from holdfast.agents.supervisor import home
+from holdfast.agents.supervisor import Launch, home
 from holdfast.errors import FileMissing
 from support.threads.real_threads import Town, sandbox_of
 from support.threads.threads import Desk
@@ -14,6 +19,8 @@ from support.threads.threads import Desk
 FAULTS = "/workspace/.faults"
 _PROGRAM = Path(__file__).with_name("faulty_inside.py")
 _INSIDE = "holdfast/agents/scripted/inside"
+_BETWEEN = Path(__file__).with_name("faulty_between.py")
+_BETWEEN_INSIDE = "/workspace/.between.py"
 
 
 class FaultyAgent:
@@ -46,6 +53,39 @@ class FaultyAgent:
         except FileMissing:
             return True
         return False
+
+
+class FaultyShippedAgent(FaultyAgent):
+    """The agent of the thread's sandbox, started again with the program between it and the daemon."""
+
+    def __init__(self, desk: Desk, session_id: str, agent: str) -> None:
+        super().__init__(desk, session_id)
+        self._agent = agent
+
+    @classmethod
+    async def instead(cls, town: Town, desk: Desk) -> "FaultyShippedAgent":
+        session_id = await sandbox_of(desk)
+        await desk.sessions.write_file(session_id, _BETWEEN_INSIDE, _BETWEEN.read_bytes(), mode=None)
+        made = cls(desk, session_id, town.agent)
+        await made.stop()
+        return made
+
+    async def stop(self) -> None:
+        """So that it must be started again, which is nobody's failure."""
+        await self._desk.tools.agents.get(self._agent).stop(Place(self._session_id, self._desk.sessions))
+
+
+def command_with_between(command: Callable[[Launch, str, int], str]) -> Callable[[Launch, str, int], str]:
+    """The same, of ``Launch``: with the program before the agent's own, in sandboxes that have it."""
+
+    def made(launch: Launch, tag: str, generation: int) -> str:
+        before, exec_, program = command(launch, tag, generation).partition("exec ")
+        between = (
+            f'between=(); [ -e {_BETWEEN_INSIDE} ] && between=(python3 {_BETWEEN_INSIDE}); exec "${{between[@]}}" '
+        )
+        return f"{before}{between if exec_ else ''}{program}"
+
+    return made
 
 
 def _program() -> bytes:

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from holdfast.agents.base import Agent, Place
 from holdfast.agents.known import KNOWN
+from holdfast.agents.scripted.adapter import Patience as ScriptedPatience
 from holdfast.agents.supervisor import Patience, Supervisor
 from holdfast.broker.door import ModelBroker
 from holdfast.broker.visit import Visit
@@ -19,10 +20,11 @@ from holdfast.sessions.ways_out import WayOut
 from holdfast.vocabulary.models import Model, Wire
 from support.agents.installed import need_agent
 from support.agents.scripted_harness import PATIENCE as SCRIPTED_PATIENCE
+from support.house import NODE
 from support.machine.machine import runtime
 from support.machine.state_dir import open_state_dir
 from support.servers.model_server import ModelServer
-from support.threads.real_threads import SESSIONS, Town, open_town
+from support.threads.real_threads import REAL, SESSIONS, Town
 from support.threads.threads import Desk
 
 AGENTS = ("pi", "opencode", "sandbox-agent", "opencode-acp", "codex", "pi-acp", "claude", "gemini")
@@ -32,19 +34,21 @@ PATIENCE = Patience(start=90, health=5, request=60, quiet=1.0, hung=12)
 class AgentTown(Town):
     """All of its threads have this agent."""
 
+    settings = replace(REAL, resolve_seconds=90.0)  # on a busy machine, starting some of them takes most of that
     sessions = replace(SESSIONS, default_limits=Limits(cpus=2, memory_mb=1536, pids=512, disk_mb=256))
     models = (Model("demo", "demo-1", tuple(Wire)),)
 
-    def __init__(self, root: Path, agent: str) -> None:
-        super().__init__(root)
+    def __init__(self, root: Path, agent: str, node: str = NODE, shared: Path | None = None) -> None:
+        super().__init__(root, node, shared)
         self.agent = agent
 
-    def make_agent(self, patience: object) -> Agent:
-        """The scripted agent's patience is shorter than any of these can be: of it, only the health check is taken."""
+    def make_agent(self, patience: ScriptedPatience | Patience) -> Agent:
+        """The scripted agent's patience is shorter than any of these can be: it only says that less is wanted. One that
+        is meant for these is taken as it is."""
         module, _, name = KNOWN[self.agent].adapter.partition(":")
-        asked = getattr(patience, "health", PATIENCE.health)
-        hung = PATIENCE.hung if asked >= SCRIPTED_PATIENCE.health else 2.0
-        made = getattr(importlib.import_module(module), name)(replace(PATIENCE, hung=hung))
+        if not isinstance(patience, Patience):
+            patience = replace(PATIENCE, hung=PATIENCE.hung if patience.health >= SCRIPTED_PATIENCE.health else 2.0)
+        made = getattr(importlib.import_module(module), name)(patience)
         return cast(Agent, made)
 
     @contextlib.asynccontextmanager
@@ -74,14 +78,16 @@ class AgentTown(Town):
         await desk.sessions.files.remove(session_id, own, recursive=True)
 
 
+def make_town(root: Path, agent: str, node: str = NODE, shared: Path | None = None) -> Town:
+    """Whose threads have ``scripted``, or one that ships."""
+    return Town(root, node, shared) if agent == "scripted" else AgentTown(root, agent, node, shared)
+
+
 @contextlib.contextmanager
-def open_agent_town(agent: str) -> Iterator[Town]:
-    """``scripted``, or one that ships; that is skipped where it is not installed."""
-    if agent == "scripted":
-        with open_town() as town:
-            yield town
-        return
-    need_agent(str(KNOWN[agent].program))
+def open_agent_town(agent: str, node: str = NODE, shared: Path | None = None) -> Iterator[Town]:
+    """An agent that ships is skipped where it is not installed."""
+    if agent != "scripted":
+        need_agent(str(KNOWN[agent].program))
     runtime()  # found out now: later there is an event loop
     with open_state_dir() as root:
-        yield AgentTown(root, agent)
+        yield make_town(root, agent, node, shared)

@@ -1,6 +1,6 @@
 """A daemon on real sandboxes that kills itself, with -9, at the N-th step of what it is to do.
 
-``python crash_child.py ROOT N send|resolve``. With 0 it comes to the end, and says how many steps there were.
+``python crash_child.py ROOT N send|resolve AGENT``. With 0 it comes to the end, and says how many steps there were.
 """
 
 import asyncio
@@ -11,8 +11,8 @@ sys.path.pop(0)  # this directory: what is in it must not stand for modules of t
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from holdfast.store import Store
+from support.agents.towns import make_town
 from support.daemons.crash_points import SuicideFuse, wire, wire_store
-from support.threads.real_threads import Town
 from support.threads.threads import REF, Desk
 from support.waiting import until
 
@@ -24,20 +24,20 @@ async def send(desk: Desk, outside: Store) -> None:
         thread = await outside.threads.by_key(REF.owner, REF.key)
         return (await outside.messages.get(thread.id, "m1")).status == "done"
 
-    await until(done, "done", 60)
+    await until(done, "done", 180)
 
 
 async def resolve(desk: Desk, _outside: Store) -> None:
     await desk.threads.resolve(REF)
 
 
-async def main(root: Path, at: int, work: str) -> None:
+async def main(root: Path, at: int, work: str, agent: str) -> None:
     fuse = SuicideFuse(at or None)
     store = await Store.open(f"sqlite:///{root / 'test.db'}")
     outside = await Store.open(f"sqlite:///{root / 'test.db'}")
     wire_store(store, fuse)
-    async with Town(root).daemon(store=store) as desk:
-        wire(desk.tools.agents.get("scripted"), fuse, "agent")
+    async with make_town(root, agent).daemon(store=store) as desk:
+        wire(desk.tools.agents.get(agent), fuse, "agent")
         fuse.lit = True
         await (send if work == "send" else resolve)(desk, outside)
         fuse.lit = False
@@ -48,4 +48,4 @@ async def main(root: Path, at: int, work: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]))

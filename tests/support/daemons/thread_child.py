@@ -1,6 +1,6 @@
 """A daemon with threads on a host of its own, as a process that a test may stop and let go on.
 
-``python thread_child.py NODE ROOT URL fake|oci`` sends the message "m1", says ``begun`` when the agent has, and
+``python thread_child.py NODE ROOT URL fake|AGENT`` sends the message "m1", says ``begun`` when the agent has, and
 ``empty`` when none of its sandboxes is left. Its agent goes on talking until then.
 """
 
@@ -16,13 +16,13 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from holdfast.store import Store
 from holdfast.threads.settings import ThreadSettings
 from holdfast.vocabulary.turn_events import Kind
+from support.agents.towns import make_town
 from support.machine.machine import runtime
 from support.threads.hosts import Host
-from support.threads.real_threads import REAL, Town
 from support.threads.threads import STEADY, Desk
 from support.waiting import until
 
-SCRIPT = "say begun\n" + "\n".join("say more\nsleep 0.1" for _ in range(600))
+SCRIPT = "say begun\n" + "\n".join("say more\nsleep 0.5" for _ in range(120))
 
 
 def often(settings: ThreadSettings) -> ThreadSettings:
@@ -47,13 +47,13 @@ async def on_fakes(node: str, root: Path, url: str) -> None:
         await work(desk, lambda: list(host.house.world.sandboxes))
 
 
-async def on_real_ones(node: str, root: Path, url: str) -> None:
-    town = Town(root, node)
-    async with town.daemon(often(REAL), await Store.open(url)) as desk:
+async def on_real_ones(node: str, root: Path, url: str, agent: str) -> None:
+    town = make_town(root, agent, node)
+    async with town.daemon(often(town.settings), await Store.open(url)) as desk:
         await work(desk, town.sandboxes)
 
 
 if __name__ == "__main__":
     runtime()  # found out now: later there is an event loop
-    run = on_real_ones if sys.argv[4] == "oci" else on_fakes
-    asyncio.run(run(sys.argv[1], Path(sys.argv[2]), sys.argv[3]))
+    node, place, url, agent = sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4]
+    asyncio.run(on_fakes(node, place, url) if agent == "fake" else on_real_ones(node, place, url, agent))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from holdfast.drivers.linux.host_processes import mentioning
 from holdfast.drivers.oci.machine import examine
+from holdfast.vocabulary.models import PORT
 from support.daemons.daemon import DaemonProcess, wait_for
 
 
@@ -202,3 +203,9 @@ def open_held(runtime: HeldRuntime) -> Iterator[Held]:
     """A daemon with this runtime, and with a quick tick."""
     with DaemonProcess(runtime=str(runtime.path), reap_interval_seconds=0.5, disk_limit_mb=64) as process:
         yield process, runtime
+
+
+def is_calling(inside: Path) -> bool:
+    """Whether a program in the network of this process (``/proc/PID``) is connected to the broker's port."""
+    rows = [line.split() for line in (inside / "net/tcp").read_text().splitlines()[1:]]
+    return any(row[2].endswith(f":{PORT:04X}") and row[3] == "01" for row in rows)

@@ -22,6 +22,7 @@ from holdfast.agents.base import Agent, Place
 from holdfast.agents.registry import AgentRegistry
 from holdfast.agents.scripted import process
 from holdfast.agents.scripted.adapter import Patience, ScriptedAgent
+from holdfast.agents.supervisor import Patience as AgentPatience
 from holdfast.agents.supervisor import home
 from holdfast.drivers.oci.config import ID_BASE
 from holdfast.drivers.oci.driver import OciDriver
@@ -58,6 +59,8 @@ SESSIONS = replace(SETTINGS, default_image="host", reap_interval_seconds=0.5)
 class RealDesk(Desk):
     """One daemon on real sandboxes. It has neither ``agent`` nor ``driver`` to play with: the faults are real, too."""
 
+    patience = 3 * PATIENCE_SECONDS  # some agents take long to start on a busy machine
+
     def __init__(self, threads: ThreadService, sessions: SessionService, tools: Tools) -> None:
         self.threads = threads
         self.sessions = sessions
@@ -68,6 +71,7 @@ class Town:
     """What stays when daemons go: the state directory, and the machine."""
 
     agent = "scripted"
+    settings = REAL
     sessions = SESSIONS
     models: Sequence[Model] = ()
     """What the broker offers."""
@@ -83,12 +87,13 @@ class Town:
     @contextlib.asynccontextmanager
     async def daemon(
         self,
-        settings: ThreadSettings = REAL,
+        settings: ThreadSettings | None = None,
         store: Store | None = None,
-        patience: Patience = PATIENCE,
+        patience: Patience | AgentPatience = PATIENCE,
         previews: Previews | None = None,
     ) -> AsyncIterator[RealDesk]:
         """It closes the store, also one that it was given."""
+        settings = settings or self.settings
         opened = store or await Store.open(f"sqlite:///{self.root / 'test.db'}")
         driver = OciDriver(self.state_dir)
         await driver.prepare()
@@ -120,7 +125,8 @@ class Town:
             await driver.close()
             await opened.close()
 
-    def make_agent(self, patience: Patience) -> Agent:
+    def make_agent(self, patience: Patience | AgentPatience) -> Agent:
+        assert isinstance(patience, Patience)
         return ScriptedAgent(patience)
 
     @contextlib.asynccontextmanager
@@ -214,7 +220,7 @@ async def there(desk: Desk, session_id: str, path: str) -> bool:
 async def opened(desk: Desk) -> None:
     """The thread has begun: something was said, and there is a file."""
     script = "write /workspace/a.txt kelp\nsay the password is kelp"
-    await desk.talk(script, "m0", seconds=3 * PATIENCE_SECONDS)  # some agents take long to start on a busy machine
+    await desk.talk(script, "m0")
 
 
 async def only(town: Town, *sandboxes: str) -> None:

@@ -60,6 +60,9 @@ def registry(agent: FakeAgent) -> AgentRegistry:
 class Desk:
     """One daemon: its threads, with what the test may do to it."""
 
+    patience = PATIENCE
+    """Seconds that a turn may take."""
+
     def __init__(
         self,
         threads: ThreadService,
@@ -90,7 +93,7 @@ class Desk:
         message = NewMessage(name, text, mode=mode, channel=channel, author="ann", attachments=attachments)
         return await self.threads.send(ref, message)
 
-    async def ended(self, message_id: str, ref: ThreadRef = REF, *, seconds: float = PATIENCE) -> TurnView:
+    async def ended(self, message_id: str, ref: ThreadRef = REF, *, seconds: float | None = None) -> TurnView:
         """The turn of a message, when it is over."""
         turns: list[TurnView] = []
 
@@ -100,11 +103,11 @@ class Desk:
                 turns.append(await self.threads.turn(ref, message.turn_id))
             return bool(turns) and turns[-1].state == "ended"
 
-        await until(over, f"the turn of {message_id} is over", seconds, every=0.02)
+        await until(over, f"the turn of {message_id} is over", seconds or self.patience, every=0.02)
         return turns[-1]
 
     async def talk(
-        self, text: str, id: str | None = None, ref: ThreadRef = REF, *, seconds: float = PATIENCE
+        self, text: str, id: str | None = None, ref: ThreadRef = REF, *, seconds: float | None = None
     ) -> TurnView:
         return await self.ended((await self.say(text, id, ref)).id, ref, seconds=seconds)
 
@@ -116,7 +119,7 @@ class Desk:
 
     async def wait_for(self, kind: Kind, ref: ThreadRef = REF, after: int = 0) -> ThreadEventRow:
         """The first event of this kind."""
-        async with asyncio.timeout(PATIENCE), contextlib.aclosing(self.threads.follow(ref, after=after)) as events:
+        async with asyncio.timeout(self.patience), contextlib.aclosing(self.threads.follow(ref, after=after)) as events:
             async for event in events:
                 if event.kind == kind:
                     return event

@@ -9,7 +9,7 @@ and others answer to it for a prompt that they have not done.
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Final
@@ -18,7 +18,7 @@ from holdfast.agents.base import Place
 from holdfast.agents.http import Event, Reply, Server, ask, events, sent
 from holdfast.agents.supervisor import Json
 from holdfast.agents.supervisor.home import find_file
-from holdfast.errors import AgentDown, AgentFailed
+from holdfast.errors import AgentDown, AgentError, AgentFailed
 from holdfast.sessions.use.processes import ProcessView
 
 TOKEN_FILE: Final = "token"  # noqa: S105 - where it is, and not what it is
@@ -58,10 +58,21 @@ class AcpServer:
         reply = await ask(self.place, self.server, "POST", self._path, message, seconds=seconds)
         check_reply(reply)
 
-    def posted(self, message: Json) -> AbstractAsyncContextManager["asyncio.Future[None]"]:
+    def posted(
+        self, message: Json, refused: Callable[[AgentError], None] = lambda _error: None
+    ) -> AbstractAsyncContextManager["asyncio.Future[None]"]:
         """Say something whose answer takes long. The server forgets what it was told by one who hangs up too soon, so
-        the connection is held as long as the block lasts."""
-        return sent(self.place, self.server, self._path, message, check_reply)
+        the connection is held as long as the block lasts. ``refused`` is told of an error that the server answers with;
+        a connection that breaks is none."""
+
+        def check(reply: Reply) -> None:
+            try:
+                check_reply(reply)
+            except AgentError as error:
+                refused(error)
+                raise
+
+        return sent(self.place, self.server, self._path, message, check)
 
     def events(self, after: int) -> AsyncGenerator[Event | None, None]:
         return events(self.place, self.server, self.path, str(after) if after > 0 else "")

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from holdfast.agents.acp.words import is_answer, request
 from holdfast.agents.base import Place
@@ -35,9 +35,50 @@ _HEARD_SECONDS = 1.0
 """After which a request that was sent has been heard, if nobody hung up."""
 _REMEMBERED = 1000
 _RETRIES = 5
+_REFUSED = -32603
 _RETRY_SECONDS = 0.1
 
 Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Refusal:
+    """A request that the server answered with an error of its own, so that the agent behind it never heard of it."""
+
+    name: str
+    request: Json
+    error: AgentError
+
+    @property
+    def line(self) -> Json:
+        """As the agent would have said it."""
+        return {"jsonrpc": "2.0", "id": self.request.get("id"), "error": {"code": _REFUSED, "message": str(self.error)}}
+
+
+class Refusals:
+    """Of one server; all who follow it are told."""
+
+    def __init__(self) -> None:
+        self.all: list[Refusal] = []
+        self._news = asyncio.Event()
+
+    @property
+    def names(self) -> set[str]:
+        return {one.name for one in self.all}
+
+    def add(self, refusal: Refusal) -> None:
+        self.all.append(refusal)
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def next(self, told: set[Refusal]) -> Refusal:
+        """One that is not among these, which it then is."""
+        while True:
+            for one in self.all:
+                if one not in told:
+                    told.add(one)
+                    return one
+            await self._news.wait()
 
 
 class HttpSupervisor(Supervisor):
@@ -51,6 +92,7 @@ class HttpSupervisor(Supervisor):
         self._uncut_since: dict[Key, int] = {}
         """What came after that event, we heard ourselves as it was said: no daemon has died."""
         self._held: dict[str, asyncio.Task[None]] = {}
+        self._refusals: dict[Key, Refusals] = {}
         self._tapped: set[Key] = set()
 
     def journal(self, kind: str) -> Journal:
@@ -74,7 +116,7 @@ class HttpSupervisor(Supervisor):
                 yield item
 
     async def _follow(self, place: Place, process_id: str, offset: int, quiet: float) -> AsyncGenerator[Said, None]:
-        last, failures = offset, 0
+        last, failures, told = offset, 0, set[Refusal]()
         yield Attached()
         while True:
             view = await self._process(place, process_id)
@@ -88,9 +130,12 @@ class HttpSupervisor(Supervisor):
                 yield replace(view, written=LAST)
                 return
             try:
-                stream = self._lines(place, view, last)
+                stream = _or_refusals(self._lines(place, view, last), self._refused(place, process_id), told)
                 async with contextlib.aclosing(_or_silence(stream, quiet)) as items:
                     async for item in items:
+                        if isinstance(item, Refusal):
+                            yield Line(last, last, item.line)
+                            continue
                         if isinstance(item, Line):
                             last, failures = item.start, 0
                             if item.told.get("method") == EXITED:
@@ -212,16 +257,19 @@ class HttpSupervisor(Supervisor):
         self, place: Place, view: ProcessView, line: bytes, name: str, heard: Callable[[], Awaitable[None]]
     ) -> None:
         """A request whose answer comes with the events. Returns when it is sent; it is held, as ``name``, until it is
-        answered or let go."""
+        answered or let go. Where the server itself refuses it, no event ever comes of it: ``follow`` tells that error
+        as its answer."""
         acp = await self._server(place, view)
         sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        message, refusals = message_of(line), self._refused(place, view.process_id)
 
         async def hold() -> None:
             try:
-                async with acp.posted(message_of(line)) as replied:
+                async with acp.posted(message, lambda error: refusals.add(Refusal(name, message, error))) as replied:
                     sent.set_result(None)
                     await asyncio.wait([replied], timeout=_HEARD_SECONDS)
-                    await heard()
+                    if name not in refusals.names:
+                        await heard()
                     await asyncio.wait([replied])
             except HoldfastError as error:
                 if not sent.done():
@@ -231,6 +279,11 @@ class HttpSupervisor(Supervisor):
         self._held[name] = task
         task.add_done_callback(lambda _task: self._held.pop(name, None))
         await sent
+
+    def _refused(self, place: Place, process_id: str) -> "Refusals":
+        if len(self._refusals) >= _REMEMBERED:
+            self._refusals.clear()
+        return self._refusals.setdefault((place.session_id, process_id), Refusals())
 
     async def let_go(self, name: str) -> None:
         """Its answer has come."""
@@ -345,9 +398,31 @@ def _ping(id: str) -> bytes:
     return request(id, "_holdfast/ping", {})
 
 
+async def _or_refusals(
+    stream: AsyncGenerator[Line | int, None], refusals: Refusals, told: set[Refusal]
+) -> AsyncGenerator[Line | int | Refusal, None]:
+    """The same, and between its items what the server refuses, as soon as it does."""
+    async with contextlib.aclosing(stream):
+        while True:
+            coming = asyncio.ensure_future(anext(stream))
+            try:
+                while not coming.done():
+                    refusal = asyncio.ensure_future(refusals.next(told))
+                    try:
+                        await asyncio.wait([coming, refusal], return_when=asyncio.FIRST_COMPLETED)
+                        if refusal.done():
+                            yield refusal.result()
+                    finally:
+                        await let_go(refusal)
+                item = coming.result()
+            finally:
+                await let_go(coming)
+            yield item
+
+
 async def _or_silence(
-    stream: AsyncGenerator[Line | int, None], seconds: float
-) -> AsyncGenerator[Line | int | None, None]:
+    stream: AsyncGenerator[Line | int | Refusal, None], seconds: float
+) -> AsyncGenerator[Line | int | Refusal | None, None]:
     """The same, and None each time that nothing came for so long."""
     async with contextlib.aclosing(stream):
         while True:

@@ -1,8 +1,9 @@
 """What the server says, with its gaps and its end."""
 
+import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -14,7 +15,7 @@ from holdfast.agents.sandbox_agent.server import AcpServer
 from holdfast.agents.sandbox_agent.wire import EXITED, LAST, HttpSupervisor
 from holdfast.agents.supervisor import Line, Patience
 from holdfast.agents.supervisor.lines import BROKE, CUT
-from holdfast.errors import AgentDown, ProcessNotFound
+from holdfast.errors import AgentDown, AgentError, ProcessNotFound
 from holdfast.protocol.messages import BROKE as BROKE_OFF
 from holdfast.protocol.messages import CUT as CUT_OFF
 from holdfast.protocol.messages import STDERR, STDOUT
@@ -230,3 +231,42 @@ async def test_a_process_that_is_not_known_says_nothing() -> None:
     assert [item async for item in Wired(Stub()).follow(place, "prc_2", 0, 10)] == [Attached()]
     with pytest.raises(ProcessNotFound):
         await Wired(Stub()).read(place, "prc_2", 0)
+
+
+class Refusing(Stub):
+    """Its server answers what it is told with an error, and has no events: they are waited for."""
+
+    @contextlib.asynccontextmanager
+    async def posted(
+        self, _message: object, refused: Callable[[AgentError], None]
+    ) -> AsyncGenerator["asyncio.Future[None]", None]:
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        refused(AgentDown("503"))
+        answer.set_exception(AgentDown("503"))
+        yield answer
+        answer.exception()
+
+    async def events(self, _after: int) -> AsyncGenerator[Event | None, None]:
+        yield None
+        await asyncio.Event().wait()
+
+
+async def test_what_the_server_itself_refuses_is_answered_though_no_event_comes_of_it() -> None:
+    """Else the turn of a prompt that the agent never got would have no end: the server lives, and says so."""
+    wired, heard = Wired(Refusing()), list[str]()
+    place = place_with(Box(10))
+
+    async def note() -> None:
+        heard.append("heard")
+
+    line = b'{"jsonrpc": "2.0", "id": "holdfast-1", "method": "session/prompt", "params": {}}'
+    await wired.send(place, VIEW, line, "one", note)
+    told: list[object] = []
+    async with asyncio.timeout(5), contextlib.aclosing(wired.follow(place, VIEW.process_id, 3, 10)) as items:
+        async for item in items:
+            told.append(item)
+            if isinstance(item, Line):
+                break
+    error = {"code": -32603, "message": "503"}
+    assert told[-1] == Line(3, 3, {"jsonrpc": "2.0", "id": "holdfast-1", "error": error})
+    assert heard == []
