@@ -113,7 +113,6 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
         stack.push_async_callback(driver.close)
         images = make_images(config, driver)
         registry = CollectorRegistry()
-        await stack.enter_async_context(LoopMeter(registry).running())
         books = make_books(config, store, node.node_id(config.state_dir))
         proxies = Proxies.from_environment(os.environ)
         outside = Outside(proxies=proxies)
@@ -189,6 +188,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             links=FileLinks(node.link_key(config.state_dir), time.time, keys.has),
             threads=threads,
         )
+        await stack.enter_async_context(LoopMeter(registry).running())  # last: the start itself may take its time
         yield Daemon(app=app, service=service, driver=driver, events=feed, threads=threads)
 
 
