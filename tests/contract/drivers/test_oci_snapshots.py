@@ -32,7 +32,7 @@ CHURN = "while :; do mkdir d; head -c 300K /dev/urandom > d/f; mv d/f f; sync f;
 DYING_DAEMON = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from holdfast.drivers import disk, snapshot_place
+from holdfast.drivers.disk import disk, snapshot_place
 from holdfast.drivers.oci.driver import OciDriver
 
 dies_in, state_dir, runtime, handle, to = sys.argv[1:]

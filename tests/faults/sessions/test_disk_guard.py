@@ -81,7 +81,7 @@ def size(daemon: DaemonProcess, session_id: str) -> int:
 def test_who_fills_the_disk_is_frozen_and_nobody_suffers(daemon: DaemonProcess) -> None:
     with Api(daemon) as api:
         writer, other, ballast = (str(api.create()["id"]) for _ in range(3))
-        api.exec(ballast, "head -c 150000000 /dev/urandom > /workspace/large; sync -f /workspace")
+        api.exec(ballast, "head -c 250000000 /dev/urandom > /workspace/large; sync -f /workspace")
         with looking(daemon) as looks:
             begin_writing(api, writer)
             wait_for(lambda: frozen(api, writer), "the writer is frozen", 60)
@@ -115,7 +115,7 @@ def test_who_fills_the_disk_is_frozen_and_nobody_suffers(daemon: DaemonProcess) 
 def test_the_next_daemon_knows_who_waits_for_room(daemon: DaemonProcess) -> None:
     with Api(daemon) as api:
         writer, ballast = (str(api.create()["id"]) for _ in range(2))
-        api.exec(ballast, "head -c 150000000 /dev/urandom > /workspace/large; sync -f /workspace")
+        api.exec(ballast, "head -c 250000000 /dev/urandom > /workspace/large; sync -f /workspace")
         begin_writing(api, writer)
         wait_for(lambda: frozen(api, writer), "the writer is frozen", 60)
     daemon.kill()
@@ -134,7 +134,7 @@ def test_the_next_daemon_knows_who_waits_for_room(daemon: DaemonProcess) -> None
 def test_a_command_under_way_is_answered(daemon: DaemonProcess) -> None:
     with Api(daemon) as api:
         writer, ballast = (str(api.create()["id"]) for _ in range(2))
-        api.exec(ballast, "head -c 150000000 /dev/urandom > /workspace/large; sync -f /workspace")
+        api.exec(ballast, "head -c 250000000 /dev/urandom > /workspace/large; sync -f /workspace")
         answer = api.try_exec(writer, WRITE, key="once")
         assert code(answer, 413) == "disk_full"
         assert "frozen" in answer.text

@@ -51,7 +51,7 @@ async def store(url: str) -> AsyncIterator[Store]:
 
 @contextlib.asynccontextmanager
 async def child(node: str, url: str, server: ModelServer, count: int) -> AsyncIterator[asyncio.subprocess.Process]:
-    program = str(Path(next(iter(support.__path__))) / "budget_child.py")
+    program = str(Path(next(iter(support.__path__))) / "daemons" / "budget_child.py")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, program, node, url, server.url, str(count)),
         stdout=subprocess.PIPE,

@@ -70,7 +70,7 @@ def url(postgres: Postgres) -> Iterator[str]:
 
 @contextlib.asynccontextmanager
 async def child(root: Path, url: str, agent: str = "fake") -> AsyncIterator[asyncio.subprocess.Process]:
-    program = str(Path(next(iter(support.__path__))) / "thread_child.py")
+    program = str(Path(next(iter(support.__path__))) / "daemons" / "thread_child.py")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, program, "node_child", str(root), url, agent),
         stdout=subprocess.PIPE,

@@ -58,7 +58,7 @@ Before = Callable[[Town, RealDesk], Awaitable[None]]
 
 def crash(town: Town, at: int, work: str) -> int:
     """A daemon, as a process, that does the work and is killed at its ``at``-th step; 0: never. How many there were."""
-    program = str(Path(next(iter(support.__path__))) / "crash_child.py")
+    program = str(Path(next(iter(support.__path__))) / "daemons" / "crash_child.py")
     command = [sys.executable, program, str(town.root), str(at), work, town.agent]
     ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
     assert ended.returncode == (-signal.SIGKILL if at else 0), ended.stdout[-2000:] + ended.stderr[-2000:]

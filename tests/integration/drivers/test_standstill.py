@@ -24,7 +24,7 @@ SECONDS = 20
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from holdfast.drivers import standstill
+from holdfast.drivers.disk import standstill
 what = sys.argv[1]
 hold = standstill.of_processes(int(what)) if what.isdigit() else standstill.of_file_systems([Path(what)])
 with hold:

@@ -29,7 +29,7 @@ SLOW_IMPORT = """
 import sys, time
 import anyio
 from pathlib import Path
-from holdfast.images import importer
+from holdfast.images.unpack import importer
 from holdfast.images.store import ImageStore
 stage = sys.argv[1]
 def stop(*args, **kwargs):

@@ -220,7 +220,8 @@ class DockerDriver(SpaceDriver):
             raise DriverTransient(f"Docker has started {handle}, but its process ended at once")
         try:
             await asyncio.to_thread(home.note_cgroups, groups)
-            await asyncio.to_thread(cgroups.limit_socket_buffers, cgroups.within(groups, "memory"))
+            if os.geteuid() == 0:  # nobody else may change the cgroups that Docker has made
+                await asyncio.to_thread(cgroups.limit_socket_buffers, cgroups.within(groups, "memory"))
             if network is Network.FULL:
                 await Slirp(home.directory, rootless=False, opened=self._opened).start(pid, list(groups.values()))
         except OSError as error:
