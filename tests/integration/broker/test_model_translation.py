@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from holdfast.broker.demo import wire_of
+from holdfast.broker.dialects import TONGUES
+from holdfast.broker.dialects.answer import Delta, Reason, gathered
+from holdfast.broker.dialects.lacks import Target
+from holdfast.broker.dialects.question import Call, Image, Message, Result, Role, Talk, Text, Thought, Tool, merged
 from holdfast.broker.models.answering.reading import Reading
 from holdfast.broker.models.answering.sse import EventSplitter
 from holdfast.broker.models.dialects import DIALECTS
 from holdfast.broker.models.settings import ProxySettings
-from holdfast.broker.wires import TONGUES
-from holdfast.broker.wires.deltas import Delta, Reason, gathered
-from holdfast.broker.wires.talk import Call, Image, Message, Result, Role, Talk, Text, Thought, Tool, merged
-from holdfast.broker.wires.target import Target
 from holdfast.vocabulary.models import Wire
 from support.house import until
 from support.servers.model_door import ACCOUNT, PRICE, Door, MemoryBooks, Said, key_of, model_door, provider_at

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from holdfast.broker.demo.tokens import count
-from holdfast.broker.wires.deltas import Usage
-from holdfast.broker.wires.shape import Json
+from holdfast.broker.dialects.answer import Usage
+from holdfast.broker.dialects.json import Json
 
 
 class Role(StrEnum):

@@ -3,9 +3,9 @@
 import re
 
 from holdfast.broker.demo.conversation import Conversation, Part, Role, Tool
-from holdfast.broker.wires import TONGUES
-from holdfast.broker.wires import talk as told
-from holdfast.broker.wires.shape import Json
+from holdfast.broker.dialects import TONGUES
+from holdfast.broker.dialects import question as told
+from holdfast.broker.dialects.json import Json
 from holdfast.vocabulary.models import Wire
 
 _SHORTENED = re.compile(r"\[\+(\d{1,12}) bytes\]$")

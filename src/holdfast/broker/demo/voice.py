@@ -7,20 +7,20 @@ from typing import NamedTuple
 
 from holdfast.broker.demo import failures
 from holdfast.broker.demo.actions import Action, Fail, Say, Think, Use, Wait
-from holdfast.broker.wires import TONGUES
-from holdfast.broker.wires.answer import Head
-from holdfast.broker.wires.deltas import (
+from holdfast.broker.dialects import TONGUES
+from holdfast.broker.dialects.answer import (
     CallBegun,
     CallEnded,
     CallPart,
     Delta,
+    Head,
     Reason,
     Said,
     Thinking,
     Usage,
     gathered,
 )
-from holdfast.broker.wires.shape import Json
+from holdfast.broker.dialects.json import Json
 from holdfast.vocabulary.models import Wire
 
 

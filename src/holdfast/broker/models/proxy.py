@@ -16,6 +16,7 @@ import structlog
 from aiohttp import web
 
 from holdfast.broker.accounts import Account, Books
+from holdfast.broker.dialects.lacks import CannotCarry
 from holdfast.broker.models.alarms import Alarms
 from holdfast.broker.models.answering.breaks import Breaks
 from holdfast.broker.models.answering.passage import Passage, canceled_call, failed_call
@@ -43,7 +44,6 @@ from holdfast.broker.models.providers.endpoints import Endpoint
 from holdfast.broker.models.providers.upstream import Upstream
 from holdfast.broker.models.settings import ProxySettings
 from holdfast.broker.visit import Visit
-from holdfast.broker.wires.lacks import CannotCarry
 from holdfast.errors import HoldfastError
 from holdfast.vocabulary.models import Model, Wire
 from holdfast.vocabulary.turn_events import Kind, TurnEvent

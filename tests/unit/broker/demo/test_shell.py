@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.broker.demo import shell
 from holdfast.broker.demo.conversation import Tool
-from holdfast.broker.wires.shape import Json
+from holdfast.broker.dialects.json import Json
 
 
 def schema(*required: str, **properties: str) -> Json:

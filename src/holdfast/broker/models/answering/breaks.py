@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import structlog
 
 from holdfast.broker.accounts import Account
+from holdfast.broker.dialects.json import written
 from holdfast.broker.models.intake.question import Question
-from holdfast.broker.wires.shape import written
 from holdfast.errors import HoldfastError
 from holdfast.protocol.messages import BROKE, CUT, WENT_ON
 from holdfast.vocabulary.models import channel_tag

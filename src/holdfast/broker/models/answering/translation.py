@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 from pydantic_core import from_json
 
+from holdfast.broker.dialects import TONGUES
+from holdfast.broker.dialects.answer import CannotTell, Delta, Head, Reason, Usage, gathered
+from holdfast.broker.dialects.json import Json, written
 from holdfast.broker.models.answering.reading import Reading, failure
 from holdfast.broker.models.dialects import DIALECTS
-from holdfast.broker.wires import TONGUES
-from holdfast.broker.wires.answer import CannotTell, Head
-from holdfast.broker.wires.deltas import Delta, Reason, Usage, gathered
-from holdfast.broker.wires.shape import Json, written
 from holdfast.vocabulary.models import Wire
 
 

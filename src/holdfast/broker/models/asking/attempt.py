@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import structlog
 from pydantic_core import to_json
 
+from holdfast.broker.dialects.answer import CannotTell
 from holdfast.broker.models.answering.redact import blotted
 from holdfast.broker.models.answering.sse import EventSplitter
 from holdfast.broker.models.asking.failed import Failed
@@ -23,7 +24,6 @@ from holdfast.broker.models.providers.endpoints import Operation
 from holdfast.broker.models.providers.upstream import Broken, Outgoing, Reply, Stale, Unreachable, Upstream
 from holdfast.broker.models.providers.words import with_more, words_of
 from holdfast.broker.secrets import KeyMissing
-from holdfast.broker.wires.answer import CannotTell
 
 log = structlog.get_logger(__name__)
 

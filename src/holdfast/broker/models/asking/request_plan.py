@@ -4,6 +4,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from holdfast.broker.dialects import TONGUES
+from holdfast.broker.dialects.json import written
+from holdfast.broker.dialects.lacks import CannotCarry, Target
+from holdfast.broker.dialects.question import Role, Talk, has_images
 from holdfast.broker.models.answering.translation import Translation
 from holdfast.broker.models.asking.candidates import Candidate
 from holdfast.broker.models.intake.lifted import Lifted
@@ -11,12 +15,6 @@ from holdfast.broker.models.intake.question import Question
 from holdfast.broker.models.providers import endpoints
 from holdfast.broker.models.providers.catalogue import Kind
 from holdfast.broker.models.providers.endpoints import Endpoint
-from holdfast.broker.wires import TONGUES
-from holdfast.broker.wires.images import has_images
-from holdfast.broker.wires.lacks import CannotCarry
-from holdfast.broker.wires.shape import written
-from holdfast.broker.wires.talk import Role, Talk
-from holdfast.broker.wires.target import Target
 from holdfast.vocabulary.models import Wire
 
 _EVENTS = ("alt", "sse")

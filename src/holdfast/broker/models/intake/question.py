@@ -10,13 +10,13 @@ from dataclasses import replace
 
 from pydantic_core import from_json
 
+from holdfast.broker.dialects import TONGUES
+from holdfast.broker.dialects.foreign import has_foreign, without_foreign
+from holdfast.broker.dialects.json import written
+from holdfast.broker.dialects.question import Talk
 from holdfast.broker.models.answering.reading import number
 from holdfast.broker.models.intake.lifted import Lifted
 from holdfast.broker.models.providers.endpoints import Endpoint
-from holdfast.broker.wires import TONGUES
-from holdfast.broker.wires.foreign import has_foreign, without_foreign
-from holdfast.broker.wires.shape import written
-from holdfast.broker.wires.talk import Talk
 from holdfast.vocabulary.models import Wire
 
 _OTHERS = ("models", "fallbacks")

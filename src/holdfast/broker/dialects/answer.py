@@ -1,0 +1,152 @@
+"""An answer of a model, whichever dialect it came in: its pieces, and what a dialect must be able to do with it.
+
+The pieces of one call follow each other without anything in between, whatever order they came in (``sequence.py``).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from holdfast.broker.dialects.json import Json, written
+from holdfast.broker.dialects.question import Call, Text, Thought
+
+FOREIGN = "holdfast-thought-of-another-model"
+"""Stands where a provider's own signature of a thought would: so it is known when the agent sends it back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallBegun:
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallPart:
+    """Of its arguments, which are JSON as text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnded:
+    pass
+
+
+Delta = Said | Thinking | CallBegun | CallPart | CallEnded
+
+
+class Reason(StrEnum):
+    """Why an answer ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CALLS = "calls"
+    FILTERED = "filtered"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens; ``input`` has ``cached`` and ``cache_written`` in it."""
+
+    input: int = 0
+    cached: int = 0
+    output: int = 0
+    cache_written: int = 0
+
+
+def gathered(deltas: Iterable[Delta]) -> list[Text | Thought | Call]:
+    """What they are, put together."""
+    found: list[tuple[Text | Thought | Call, list[str]]] = []  # joined at the end: a word at a time, it would take long
+    for delta in deltas:
+        last = found[-1][0] if found else None
+        match delta:
+            case Said(text):
+                if not isinstance(last, Text):
+                    found.append((Text(""), []))
+                found[-1][1].append(text)
+            case Thinking(text):
+                if not isinstance(last, Thought):
+                    found.append((Thought(""), []))
+                found[-1][1].append(text)
+            case CallBegun(call_id, name):
+                found.append((Call(call_id, name, ""), []))
+            case CallPart(text) if isinstance(last, Call):
+                found[-1][1].append(text)
+    return [_joined(part, "".join(texts)) for part, texts in found]
+
+
+def _joined(part: Text | Thought | Call, text: str) -> Text | Thought | Call:
+    match part:
+        case Text():
+            return Text(text)
+        case Thought():
+            return Thought(text)
+    return Call(part.id, part.name, text)
+
+
+class CannotTell(Exception):
+    """An answer that cannot be told in the other dialect. The message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    id: str
+    """Letters and digits; another one for each answer."""
+    model: str
+    created: int
+    usage_wanted: bool = True
+    usage: Usage = field(default_factory=Usage)
+    """As far as it is known before there is an answer."""
+
+
+class AnswerReader(ABC):
+    """Of one answer. Usage and errors are not its business."""
+
+    reason: Reason | None = None
+    """Why it ended, as soon as that was told."""
+
+    @abstractmethod
+    def read(self, data: Json) -> list[Delta]:
+        """One event of a stream. Raises ``CannotTell``."""
+
+    @abstractmethod
+    def whole(self, data: Json) -> list[Delta]:
+        """All of an answer that came in one piece. Raises ``CannotTell``."""
+
+    def end(self) -> list[Delta]:
+        """The stream is over: what is still to be told."""
+        return []
+
+
+class AnswerWriter(ABC):
+    """Of one answer: ``begin``, any number of ``write``, ``end``; or only ``whole``."""
+
+    @abstractmethod
+    def begin(self) -> bytes: ...
+
+    @abstractmethod
+    def write(self, delta: Delta) -> bytes:
+        """Raises ``CannotTell``."""
+
+    @abstractmethod
+    def end(self, reason: Reason, usage: Usage) -> bytes: ...
+
+    @abstractmethod
+    def whole(self, parts: Sequence[Text | Thought | Call], reason: Reason, usage: Usage) -> Json:
+        """As one document. Raises ``CannotTell``."""
+
+
+def event(data: Json, name: str | None = None) -> bytes:
+    head = f"event: {name}\n".encode() if name else b""
+    return b"%bdata: %b\n\n" % (head, written(data))

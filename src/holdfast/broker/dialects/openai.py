@@ -1,0 +1,32 @@
+"""What both of OpenAI's dialects say in the same words, though not in the same place."""
+
+from holdfast.broker.dialects.json import Json, string, table
+from holdfast.broker.dialects.lacks import Lacks
+from holdfast.broker.dialects.question import Choice, Choosing, Form
+
+
+def choice_of(given: object, named: Json, lacks: Lacks) -> Choice:
+    """Of a tool; ``named`` has the name, where it is one."""
+    if given in (None, "auto"):
+        return Choice()
+    if given == "none":
+        return Choice(Choosing.NONE)
+    if given == "required":
+        return Choice(Choosing.ANY)
+    if table(given).get("type") == "function":
+        return Choice(Choosing.ONE, string(named.get("name")))
+    lacks.note("its tool_choice")
+    return Choice()
+
+
+def form_of(kind: object, told: Json, lacks: Lacks, *, where: str) -> Form | None:
+    """Of an answer; ``told`` has the schema, where there is one."""
+    match kind:
+        case None | "text":
+            return None
+        case "json_object":
+            return Form()
+        case "json_schema":
+            return Form(table(told.get("schema")), string(told.get("name")), told.get("strict") is True)
+    lacks.note(f"its {where}")
+    return None

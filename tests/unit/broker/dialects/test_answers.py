@@ -1,0 +1,205 @@
+"""Answers in each dialect: what is written is read again, as a stream and whole, with reason and usage."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic_core import from_json
+
+from holdfast.broker.dialects import TONGUES
+from holdfast.broker.dialects.answer import (
+    FOREIGN,
+    CallBegun,
+    CallEnded,
+    CallPart,
+    CannotTell,
+    Delta,
+    Head,
+    Reason,
+    Said,
+    Thinking,
+    Usage,
+    gathered,
+)
+from holdfast.broker.dialects.foreign import has_foreign, without_foreign
+from holdfast.broker.dialects.json import dumped, written
+from holdfast.broker.dialects.question import Call, Text, Thought
+from holdfast.broker.dialects.sequence import Sequence
+from holdfast.broker.models.answering.reading import Reading
+from holdfast.broker.models.answering.sse import EventSplitter, data_of
+from holdfast.broker.models.answering.translation import Interpreter, Translation, usage_of
+from holdfast.broker.models.dialects import DIALECTS
+from holdfast.vocabulary.models import Wire
+
+HEAD = Head("0123456789abcdef", "m", 1)
+USAGE = Usage(input=30, cached=10, output=7)
+each_wire = pytest.mark.parametrize("wire", list(Wire))
+Told = list[Text | Thought | Call]
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+objects = st.dictionaries(texts, st.one_of(texts, st.integers(-9, 9), st.none()), max_size=2)
+
+
+@st.composite
+def answers(draw: st.DrawFn, wire: Wire) -> Told:
+    calls: Told = [Call(f"call_{number}", "bash", dumped(draw(objects))) for number in range(draw(st.integers(0, 3)))]
+    said: Told = [Thought(draw(texts))] if draw(st.booleans()) else []
+    said += [Text(draw(texts))] if draw(st.booleans()) or not (said or calls) else []
+    mixed = [*said, *calls]
+    return mixed if wire is Wire.CHAT else list(draw(st.permutations(mixed)))
+
+
+def deltas_of(parts: Told) -> Iterable[Delta]:
+    for part in parts:
+        match part:
+            case Text(text):
+                yield from (Said(one) for one in (text[:3], text[3:]) if one)
+            case Thought(text):
+                yield from (Thinking(one) for one in (text[:3], text[3:]) if one)
+            case Call(call_id, name, arguments):
+                yield CallBegun(call_id, name)
+                yield from (CallPart(one) for one in (arguments[:4], arguments[4:]) if one)
+                yield CallEnded()
+
+
+def reason_of(parts: Told) -> Reason:
+    return Reason.CALLS if any(isinstance(part, Call) for part in parts) else Reason.STOP
+
+
+def streamed(wire: Wire, parts: Told, reason: Reason) -> bytes:
+    writer = TONGUES[wire].writer(HEAD)
+    told = b"".join(writer.write(delta) for delta in deltas_of(parts))
+    return writer.begin() + told + writer.end(reason, USAGE)
+
+
+@each_wire
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_what_is_written_is_read_again(wire: Wire, data: st.DataObject) -> None:
+    parts = data.draw(answers(wire))
+    reader, reading = TONGUES[wire].reader("x"), Reading()
+    found: list[Delta] = []
+    for event in EventSplitter().feed(streamed(wire, parts, reason_of(parts))):
+        found += reader.read(DIALECTS[wire].read_event(event, reading))
+    assert gathered([*found, *reader.end()]) == parts
+    assert (reader.reason, usage_of(reading)) == (reason_of(parts), USAGE)
+    assert reading.complete and reading.failed is None
+
+    whole = TONGUES[wire].writer(HEAD).whole(parts, reason_of(parts), USAGE)
+    reader, reading = TONGUES[wire].reader("x"), Reading()
+    DIALECTS[wire].read_whole(whole, reading)
+    assert gathered(reader.whole(whole)) == parts
+    assert (reader.reason, usage_of(reading)) == (reason_of(parts), USAGE)
+
+
+@each_wire
+@pytest.mark.parametrize("to", list(Wire))
+@pytest.mark.parametrize("reason", [Reason.LENGTH, Reason.FILTERED])
+def test_why_an_answer_ended_is_told(wire: Wire, to: Wire, reason: Reason) -> None:
+    interpreter, heard = Interpreter(Translation(wire, to, "m", True)), Reading()
+    events = EventSplitter().feed(streamed(wire, [Text("so far")], reason))
+    said = [one for event in events for one in interpreter.take(DIALECTS[wire].read_event(event, heard), heard)]
+    reader = TONGUES[to].reader("x")
+    found = [delta for event in EventSplitter().feed(b"".join(said)) for delta in reader.read(_data(event))]
+    assert (gathered(found), reader.reason) == ([Text("so far")], reason)
+
+
+def _data(event: bytes) -> Any:
+    data = data_of(event)
+    return from_json(data) if data.startswith(b"{") else {}
+
+
+@each_wire
+def test_each_piece_is_told_as_it_comes(wire: Wire) -> None:
+    """Of a call in Gemini's dialect, which has no pieces of them, at its end."""
+    writer = TONGUES[wire].writer(HEAD)
+    writer.begin()
+    assert b"hello" in writer.write(Said("hello"))
+    assert b"hm" in writer.write(Thinking("hm"))
+    begun = writer.write(CallBegun("call_1", "bash"))
+    assert (b"bash" in begun) is (wire is not Wire.GEMINI)
+
+
+@each_wire
+def test_an_error_within_a_stream_is_told_in_the_other_dialect(wire: Wire) -> None:
+    for to in Wire:
+        interpreter, reading = Interpreter(Translation(wire, to, "m", True)), Reading()
+        first = EventSplitter().feed(DIALECTS[wire].broken("it burns"))[0]
+        told = DIALECTS[wire].read_event(first, reading)
+        said = b"".join(interpreter.take(told, reading))
+        again = Reading()
+        for event in EventSplitter().feed(said):
+            DIALECTS[to].read_event(event, again)
+        assert again.failed == "it burns"
+        assert interpreter.ended and interpreter.take(told, reading) == []
+
+
+def test_calls_that_come_at_the_same_time_are_told_one_after_the_other() -> None:
+    row = Sequence()
+    found = [*row.begin(0, "a", "one"), *row.begin(1, "b", "two"), *row.part(1, '{"x":'), *row.part(0, "{}")]
+    found += [*row.say(Said("between")), *row.part(1, "1}"), *row.end(1)]
+    assert found == [CallBegun("a", "one"), CallPart("{}")]
+    rest = row.end_all()
+    assert rest[0] == CallEnded() and rest[-1] == Said("between")
+    assert gathered([*found, *rest]) == [Call("a", "one", "{}"), Call("b", "two", '{"x":1}'), Text("between")]
+
+
+def test_a_call_without_arguments_has_empty_ones() -> None:
+    reader = TONGUES[Wire.MESSAGES].reader("x")
+    start = {"type": "tool_use", "id": "a", "name": "now", "input": {}}
+    found = reader.read({"type": "content_block_start", "index": 0, "content_block": start})
+    found += reader.read({"type": "content_block_stop", "index": 0})
+    assert gathered(found) == [Call("a", "now", "{}")]
+
+
+def test_chat_completions_that_count_every_call_as_the_first() -> None:
+    reader = TONGUES[Wire.CHAT].reader("x")
+    calls = [{"index": 0, "id": name, "function": {"name": name, "arguments": "{}"}} for name in ("a", "b")]
+    found = [one for call in calls for one in reader.read({"choices": [{"delta": {"tool_calls": [call]}}]})]
+    found += reader.read({"choices": [{"delta": {}, "finish_reason": "stop"}]})
+    assert gathered(found) == [Call("a", "a", "{}"), Call("b", "b", "{}")]
+    assert reader.reason is Reason.CALLS
+
+
+def test_responses_that_tell_items_only_at_their_end() -> None:
+    reader = TONGUES[Wire.RESPONSES].reader("x")
+    message = {"type": "message", "content": [{"type": "output_text", "text": "hello"}]}
+    call = {"type": "function_call", "call_id": "a", "name": "bash", "arguments": '{"x":1}'}
+    found = [
+        delta
+        for at, item in enumerate((message, call))
+        for delta in reader.read({"type": "response.output_item.done", "output_index": at, "item": item})
+    ]
+    assert gathered(found) == [Text("hello"), Call("a", "bash", '{"x":1}')]
+
+
+@pytest.mark.parametrize("reason", ["MALFORMED_FUNCTION_CALL", "OTHER", "SOMETHING_NEW"])
+def test_a_model_that_has_lost_its_way_is_no_answer(reason: str) -> None:
+    with pytest.raises(CannotTell, match=reason):
+        TONGUES[Wire.GEMINI].reader("x").read({"candidates": [{"finishReason": reason}]})
+
+
+def test_calls_of_gemini_without_ids_get_some_that_no_other_answer_has() -> None:
+    event = {"candidates": [{"content": {"parts": [{"functionCall": {"name": "a", "args": {}}}]}}]}
+    ids = {
+        delta.id
+        for name in "xy"
+        for delta in TONGUES[Wire.GEMINI].reader(name).read(event)[:1]
+        if isinstance(delta, CallBegun)
+    }
+    assert len(ids) == 2
+
+
+@pytest.mark.parametrize("wire", [Wire.MESSAGES, Wire.RESPONSES])
+def test_thoughts_of_others_are_not_sent_to_a_provider_who_has_not_signed_them(wire: Wire) -> None:
+    whole: Any = TONGUES[wire].writer(HEAD).whole([Thought("hm"), Text("hello")], Reason.STOP, USAGE)
+    if wire is Wire.MESSAGES:
+        asked = {"messages": [{"role": "assistant", "content": whole["content"]}], "max_tokens": 1}
+        clean = {"messages": [{"role": "assistant", "content": whole["content"][1:]}], "max_tokens": 1}
+    else:
+        asked = {"input": whole["output"], "model": "m"}
+        clean = {"input": whole["output"][1:], "model": "m"}
+    assert has_foreign(written(asked)) and FOREIGN in dumped(whole)
+    assert without_foreign(wire, asked) == clean
