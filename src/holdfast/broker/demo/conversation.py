@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from holdfast.broker.demo.tokens import count
-from holdfast.broker.dialects.answer import Usage
 from holdfast.broker.dialects.json import Json
+from holdfast.broker.dialects.reading import Usage
 
 
 class Role(StrEnum):

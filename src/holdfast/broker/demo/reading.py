@@ -3,7 +3,7 @@
 import re
 
 from holdfast.broker.demo.conversation import Conversation, Part, Role, Tool
-from holdfast.broker.dialects import TONGUES
+from holdfast.broker.dialects import DIALECTS
 from holdfast.broker.dialects import question as told
 from holdfast.broker.dialects.json import Json
 from holdfast.vocabulary.models import Wire
@@ -14,7 +14,7 @@ _ROLES = {told.Role.SYSTEM: Role.SYSTEM, told.Role.USER: Role.USER, told.Role.MO
 
 def read(wire: Wire, body: Json, model: str = "") -> Conversation:
     """``model`` is what the path says, for the dialect that has it there."""
-    talk = TONGUES[wire].read(body)
+    talk = DIALECTS[wire].read_question(body)
     parts = [
         said
         for number, message in enumerate(talk.messages)

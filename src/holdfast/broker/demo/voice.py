@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from holdfast.broker.demo import failures
 from holdfast.broker.demo.actions import Action, Fail, Say, Think, Use, Wait
-from holdfast.broker.dialects import TONGUES
+from holdfast.broker.dialects import DIALECTS
 from holdfast.broker.dialects.answer import (
     CallBegun,
     CallEnded,
@@ -17,10 +17,10 @@ from holdfast.broker.dialects.answer import (
     Reason,
     Said,
     Thinking,
-    Usage,
     gathered,
 )
 from holdfast.broker.dialects.json import Json
+from holdfast.broker.dialects.reading import Usage
 from holdfast.vocabulary.models import Wire
 
 
@@ -47,12 +47,12 @@ class Answer:
 def whole(wire: Wire, answer: Answer) -> Json:
     """As one JSON document."""
     deltas = [delta for action in answer.actions for delta in _deltas(answer, action)]
-    return TONGUES[wire].writer(answer.head).whole(gathered(deltas), answer.reason, answer.usage)
+    return DIALECTS[wire].writer(answer.head).whole(gathered(deltas), answer.reason, answer.usage)
 
 
 def stream(wire: Wire, answer: Answer) -> Iterator[Piece]:
     """As server-sent events."""
-    writer = TONGUES[wire].writer(answer.head)
+    writer = DIALECTS[wire].writer(answer.head)
     pause = 0.0
     number = 0
     for told in _told(writer.begin()):

@@ -1,4 +1,4 @@
-"""An answer of a model, whichever dialect it came in: its pieces, and what a dialect must be able to do with it.
+"""An answer of a model, whichever dialect it came in: its pieces, and how each dialect writes them.
 
 The pieces of one call follow each other without anything in between, whatever order they came in (``sequence.py``).
 """
@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from holdfast.broker.dialects.json import Json, written
+from holdfast.broker.dialects.json import Json
 from holdfast.broker.dialects.question import Call, Text, Thought
+from holdfast.broker.dialects.reading import Usage
 
 FOREIGN = "holdfast-thought-of-another-model"
 """Stands where a provider's own signature of a thought would: so it is known when the agent sends it back."""
@@ -53,16 +54,6 @@ class Reason(StrEnum):
     LENGTH = "length"
     CALLS = "calls"
     FILTERED = "filtered"
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens; ``input`` has ``cached`` and ``cache_written`` in it."""
-
-    input: int = 0
-    cached: int = 0
-    output: int = 0
-    cache_written: int = 0
 
 
 def gathered(deltas: Iterable[Delta]) -> list[Text | Thought | Call]:
@@ -110,25 +101,6 @@ class Head:
     """As far as it is known before there is an answer."""
 
 
-class AnswerReader(ABC):
-    """Of one answer. Usage and errors are not its business."""
-
-    reason: Reason | None = None
-    """Why it ended, as soon as that was told."""
-
-    @abstractmethod
-    def read(self, data: Json) -> list[Delta]:
-        """One event of a stream. Raises ``CannotTell``."""
-
-    @abstractmethod
-    def whole(self, data: Json) -> list[Delta]:
-        """All of an answer that came in one piece. Raises ``CannotTell``."""
-
-    def end(self) -> list[Delta]:
-        """The stream is over: what is still to be told."""
-        return []
-
-
 class AnswerWriter(ABC):
     """Of one answer: ``begin``, any number of ``write``, ``end``; or only ``whole``."""
 
@@ -145,8 +117,3 @@ class AnswerWriter(ABC):
     @abstractmethod
     def whole(self, parts: Sequence[Text | Thought | Call], reason: Reason, usage: Usage) -> Json:
         """As one document. Raises ``CannotTell``."""
-
-
-def event(data: Json, name: str | None = None) -> bytes:
-    head = f"event: {name}\n".encode() if name else b""
-    return b"%bdata: %b\n\n" % (head, written(data))

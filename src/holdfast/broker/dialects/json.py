@@ -29,6 +29,21 @@ def whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def number(value: object) -> int:
+    """A count; 0 where there is none."""
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def amount(value: object) -> float | None:
+    """A sum of money."""
+    return float(value) if isinstance(value, int | float) and value >= 0 else None
+
+
+def length(value: object) -> int:
+    """Of a text, in characters."""
+    return len(value) if isinstance(value, str) else 0
+
+
 def decimal(value: object) -> float | None:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None

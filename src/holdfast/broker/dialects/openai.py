@@ -4,6 +4,15 @@ from holdfast.broker.dialects.json import Json, string, table
 from holdfast.broker.dialects.lacks import Lacks
 from holdfast.broker.dialects.question import Choice, Choosing, Form
 
+_ERRORS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "invalid_request_error",
+    413: "invalid_request_error",
+    429: "rate_limit_error",
+}
+
 
 def choice_of(given: object, named: Json, lacks: Lacks) -> Choice:
     """Of a tool; ``named`` has the name, where it is one."""
@@ -30,3 +39,7 @@ def form_of(kind: object, told: Json, lacks: Lacks, *, where: str) -> Form | Non
             return Form(table(told.get("schema")), string(told.get("name")), told.get("strict") is True)
     lacks.note(f"its {where}")
     return None
+
+
+def error_body(status: int, message: str, code: str) -> Json:
+    return {"error": {"message": message, "type": _ERRORS.get(status, "server_error"), "param": None, "code": code}}

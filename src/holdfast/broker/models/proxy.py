@@ -24,8 +24,7 @@ from holdfast.broker.models.answering.refusals import give_up, refused
 from holdfast.broker.models.asking.attempt import Attempts
 from holdfast.broker.models.asking.breaker import Breaker
 from holdfast.broker.models.asking.candidates import Candidate, candidates
-from holdfast.broker.models.asking.failed import Failed
-from holdfast.broker.models.asking.opened import Opened
+from holdfast.broker.models.asking.outcome import Failed, Opened
 from holdfast.broker.models.asking.patience import Patience
 from holdfast.broker.models.asking.request_plan import Ask, Put, Puts
 from holdfast.broker.models.intake.intake import Taken, read_question

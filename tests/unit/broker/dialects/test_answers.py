@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_core import from_json
 
-from holdfast.broker.dialects import TONGUES
+from holdfast.broker.dialects import DIALECTS
 from holdfast.broker.dialects.answer import (
     FOREIGN,
     CallBegun,
@@ -20,17 +20,15 @@ from holdfast.broker.dialects.answer import (
     Reason,
     Said,
     Thinking,
-    Usage,
     gathered,
 )
 from holdfast.broker.dialects.foreign import has_foreign, without_foreign
 from holdfast.broker.dialects.json import dumped, written
 from holdfast.broker.dialects.question import Call, Text, Thought
+from holdfast.broker.dialects.reading import Usage
 from holdfast.broker.dialects.sequence import Sequence
-from holdfast.broker.models.answering.reading import Reading
-from holdfast.broker.models.answering.sse import EventSplitter, data_of
-from holdfast.broker.models.answering.translation import Interpreter, Translation, usage_of
-from holdfast.broker.models.dialects import DIALECTS
+from holdfast.broker.dialects.sse import EventSplitter, data_of
+from holdfast.broker.models.answering.translation import Interpreter, Translation
 from holdfast.vocabulary.models import Wire
 
 HEAD = Head("0123456789abcdef", "m", 1)
@@ -69,7 +67,7 @@ def reason_of(parts: Told) -> Reason:
 
 
 def streamed(wire: Wire, parts: Told, reason: Reason) -> bytes:
-    writer = TONGUES[wire].writer(HEAD)
+    writer = DIALECTS[wire].writer(HEAD)
     told = b"".join(writer.write(delta) for delta in deltas_of(parts))
     return writer.begin() + told + writer.end(reason, USAGE)
 
@@ -79,29 +77,28 @@ def streamed(wire: Wire, parts: Told, reason: Reason) -> bytes:
 @given(data=st.data())
 def test_what_is_written_is_read_again(wire: Wire, data: st.DataObject) -> None:
     parts = data.draw(answers(wire))
-    reader, reading = TONGUES[wire].reader("x"), Reading()
+    reader = DIALECTS[wire].reader("x")
     found: list[Delta] = []
     for event in EventSplitter().feed(streamed(wire, parts, reason_of(parts))):
-        found += reader.read(DIALECTS[wire].read_event(event, reading))
+        found += reader.read_event(event) or ()
     assert gathered([*found, *reader.end()]) == parts
-    assert (reader.reason, usage_of(reading)) == (reason_of(parts), USAGE)
-    assert reading.complete and reading.failed is None
+    assert (reader.reason, reader.reading.usage) == (reason_of(parts), USAGE)
+    assert reader.reading.complete and reader.reading.failed is None
 
-    whole = TONGUES[wire].writer(HEAD).whole(parts, reason_of(parts), USAGE)
-    reader, reading = TONGUES[wire].reader("x"), Reading()
-    DIALECTS[wire].read_whole(whole, reading)
-    assert gathered(reader.whole(whole)) == parts
-    assert (reader.reason, usage_of(reading)) == (reason_of(parts), USAGE)
+    whole = DIALECTS[wire].writer(HEAD).whole(parts, reason_of(parts), USAGE)
+    reader = DIALECTS[wire].reader("x")
+    assert gathered(reader.read_whole(whole)) == parts
+    assert (reader.reason, reader.reading.usage) == (reason_of(parts), USAGE)
 
 
 @each_wire
 @pytest.mark.parametrize("to", list(Wire))
 @pytest.mark.parametrize("reason", [Reason.LENGTH, Reason.FILTERED])
 def test_why_an_answer_ended_is_told(wire: Wire, to: Wire, reason: Reason) -> None:
-    interpreter, heard = Interpreter(Translation(wire, to, "m", True)), Reading()
+    interpreter = Interpreter(Translation(to, "m", True), DIALECTS[wire].reader("x"))
     events = EventSplitter().feed(streamed(wire, [Text("so far")], reason))
-    said = [one for event in events for one in interpreter.take(DIALECTS[wire].read_event(event, heard), heard)]
-    reader = TONGUES[to].reader("x")
+    said = [one for event in events for one in interpreter.take(event)]
+    reader = DIALECTS[to].reader("x")
     found = [delta for event in EventSplitter().feed(b"".join(said)) for delta in reader.read(_data(event))]
     assert (gathered(found), reader.reason) == ([Text("so far")], reason)
 
@@ -114,7 +111,7 @@ def _data(event: bytes) -> Any:
 @each_wire
 def test_each_piece_is_told_as_it_comes(wire: Wire) -> None:
     """Of a call in Gemini's dialect, which has no pieces of them, at its end."""
-    writer = TONGUES[wire].writer(HEAD)
+    writer = DIALECTS[wire].writer(HEAD)
     writer.begin()
     assert b"hello" in writer.write(Said("hello"))
     assert b"hm" in writer.write(Thinking("hm"))
@@ -125,15 +122,14 @@ def test_each_piece_is_told_as_it_comes(wire: Wire) -> None:
 @each_wire
 def test_an_error_within_a_stream_is_told_in_the_other_dialect(wire: Wire) -> None:
     for to in Wire:
-        interpreter, reading = Interpreter(Translation(wire, to, "m", True)), Reading()
-        first = EventSplitter().feed(DIALECTS[wire].broken("it burns"))[0]
-        told = DIALECTS[wire].read_event(first, reading)
-        said = b"".join(interpreter.take(told, reading))
-        again = Reading()
+        interpreter = Interpreter(Translation(to, "m", True), DIALECTS[wire].reader("x"))
+        first = EventSplitter().feed(DIALECTS[wire].error_event("it burns"))[0]
+        said = b"".join(interpreter.take(first))
+        again = DIALECTS[to].reader("x")
         for event in EventSplitter().feed(said):
-            DIALECTS[to].read_event(event, again)
-        assert again.failed == "it burns"
-        assert interpreter.ended and interpreter.take(told, reading) == []
+            again.read_event(event)
+        assert again.reading.failed == "it burns"
+        assert interpreter.ended and interpreter.take(first) == []
 
 
 def test_calls_that_come_at_the_same_time_are_told_one_after_the_other() -> None:
@@ -147,15 +143,15 @@ def test_calls_that_come_at_the_same_time_are_told_one_after_the_other() -> None
 
 
 def test_a_call_without_arguments_has_empty_ones() -> None:
-    reader = TONGUES[Wire.MESSAGES].reader("x")
+    reader = DIALECTS[Wire.MESSAGES].reader("x")
     start = {"type": "tool_use", "id": "a", "name": "now", "input": {}}
-    found = reader.read({"type": "content_block_start", "index": 0, "content_block": start})
+    found = list(reader.read({"type": "content_block_start", "index": 0, "content_block": start}))
     found += reader.read({"type": "content_block_stop", "index": 0})
     assert gathered(found) == [Call("a", "now", "{}")]
 
 
 def test_chat_completions_that_count_every_call_as_the_first() -> None:
-    reader = TONGUES[Wire.CHAT].reader("x")
+    reader = DIALECTS[Wire.CHAT].reader("x")
     calls = [{"index": 0, "id": name, "function": {"name": name, "arguments": "{}"}} for name in ("a", "b")]
     found = [one for call in calls for one in reader.read({"choices": [{"delta": {"tool_calls": [call]}}]})]
     found += reader.read({"choices": [{"delta": {}, "finish_reason": "stop"}]})
@@ -164,7 +160,7 @@ def test_chat_completions_that_count_every_call_as_the_first() -> None:
 
 
 def test_responses_that_tell_items_only_at_their_end() -> None:
-    reader = TONGUES[Wire.RESPONSES].reader("x")
+    reader = DIALECTS[Wire.RESPONSES].reader("x")
     message = {"type": "message", "content": [{"type": "output_text", "text": "hello"}]}
     call = {"type": "function_call", "call_id": "a", "name": "bash", "arguments": '{"x":1}'}
     found = [
@@ -178,7 +174,7 @@ def test_responses_that_tell_items_only_at_their_end() -> None:
 @pytest.mark.parametrize("reason", ["MALFORMED_FUNCTION_CALL", "OTHER", "SOMETHING_NEW"])
 def test_a_model_that_has_lost_its_way_is_no_answer(reason: str) -> None:
     with pytest.raises(CannotTell, match=reason):
-        TONGUES[Wire.GEMINI].reader("x").read({"candidates": [{"finishReason": reason}]})
+        list(DIALECTS[Wire.GEMINI].reader("x").read({"candidates": [{"finishReason": reason}]}))
 
 
 def test_calls_of_gemini_without_ids_get_some_that_no_other_answer_has() -> None:
@@ -186,7 +182,7 @@ def test_calls_of_gemini_without_ids_get_some_that_no_other_answer_has() -> None
     ids = {
         delta.id
         for name in "xy"
-        for delta in TONGUES[Wire.GEMINI].reader(name).read(event)[:1]
+        for delta in DIALECTS[Wire.GEMINI].reader(name).read(event)
         if isinstance(delta, CallBegun)
     }
     assert len(ids) == 2
@@ -194,7 +190,7 @@ def test_calls_of_gemini_without_ids_get_some_that_no_other_answer_has() -> None
 
 @pytest.mark.parametrize("wire", [Wire.MESSAGES, Wire.RESPONSES])
 def test_thoughts_of_others_are_not_sent_to_a_provider_who_has_not_signed_them(wire: Wire) -> None:
-    whole: Any = TONGUES[wire].writer(HEAD).whole([Thought("hm"), Text("hello")], Reason.STOP, USAGE)
+    whole: Any = DIALECTS[wire].writer(HEAD).whole([Thought("hm"), Text("hello")], Reason.STOP, USAGE)
     if wire is Wire.MESSAGES:
         asked = {"messages": [{"role": "assistant", "content": whole["content"]}], "max_tokens": 1}
         clean = {"messages": [{"role": "assistant", "content": whole["content"][1:]}], "max_tokens": 1}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.broker.dialects import TONGUES
+from holdfast.broker.dialects import DIALECTS
 from holdfast.broker.dialects.json import dumped
 from holdfast.broker.dialects.lacks import CannotCarry, Target
 from holdfast.broker.dialects.question import (
@@ -112,7 +112,7 @@ def talks(draw: st.DrawFn, wire: Wire) -> Talk:
 @given(data=st.data())
 def test_what_is_written_is_read_again(wire: Wire, data: st.DataObject) -> None:
     talk = data.draw(talks(wire))
-    read = TONGUES[wire].read(TONGUES[wire].write(talk, TARGET))
+    read = DIALECTS[wire].read_question(DIALECTS[wire].write_question(talk, TARGET))
     assert replace(read, messages=merged(read.messages)) == replace(talk, messages=merged(talk.messages))
 
 
@@ -238,7 +238,7 @@ ASKED: dict[Wire, dict[str, Any]] = {
 
 @each_wire
 def test_questions_of_agents_are_understood(wire: Wire) -> None:
-    talk = TONGUES[wire].read(ASKED[wire])
+    talk = DIALECTS[wire].read_question(ASKED[wire])
     assert talk.lacks == ()
     assert merged(talk.messages) == [
         Message(Role.SYSTEM, (Text("Be good."),)),
@@ -254,8 +254,8 @@ def test_questions_of_agents_are_understood(wire: Wire) -> None:
 @pytest.mark.parametrize("to", list(Wire))
 def test_nothing_of_them_is_lost_on_the_way(wire: Wire, to: Wire) -> None:
     """But what the model thought: another provider does not take it."""
-    talk = TONGUES[wire].read(ASKED[wire])
-    read = TONGUES[to].read(TONGUES[to].write(talk, TARGET))
+    talk = DIALECTS[wire].read_question(ASKED[wire])
+    read = DIALECTS[to].read_question(DIALECTS[to].write_question(talk, TARGET))
     expected = [Message(Role.MODEL, (CALL,)) if one.role is Role.MODEL else one for one in merged(talk.messages)]
     assert merged(read.messages) == expected
     assert (read.tools, read.max_tokens) == (talk.tools, 500)
@@ -287,7 +287,7 @@ UNCARRIED: list[tuple[Wire, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("wire", "more", "what"), UNCARRIED, ids=[f"{row[0]}-{row[2]}" for row in UNCARRIED])
 def test_what_has_no_common_form_is_told(wire: Wire, more: dict[str, Any], what: str) -> None:
-    [lack] = TONGUES[wire].read({**ASKED[wire], **more}).lacks
+    [lack] = DIALECTS[wire].read_question({**ASKED[wire], **more}).lacks
     assert what in lack
 
 
@@ -308,13 +308,15 @@ ONE = [Message(Role.USER, (Text("hi"),))]
 )
 def test_what_a_dialect_has_no_words_for_is_told(to: Wire, talk: Talk, what: str) -> None:
     with pytest.raises(CannotCarry, match=re.escape(what)):
-        TONGUES[to].write(talk, TARGET)
+        DIALECTS[to].write_question(talk, TARGET)
 
 
 def test_results_without_ids_belong_to_the_calls_in_their_order() -> None:
     calls: list[Any] = [{"functionCall": {"name": name, "args": {}}} for name in ("a", "b", "a")]
     told = [{"functionResponse": {"name": name, "response": {"output": name}}} for name in ("b", "a", "a")]
-    talk = TONGUES[Wire.GEMINI].read({"contents": [{"role": "model", "parts": calls}, {"role": "user", "parts": told}]})
+    talk = DIALECTS[Wire.GEMINI].read_question(
+        {"contents": [{"role": "model", "parts": calls}, {"role": "user", "parts": told}]}
+    )
     ids = [part.id for part in talk.messages[0].parts if isinstance(part, Call)]
     assert len(set(ids)) == 3
     assert [part.call_id for part in talk.messages[1].parts if isinstance(part, Result)] == [ids[1], ids[0], ids[2]]
@@ -323,7 +325,7 @@ def test_results_without_ids_belong_to_the_calls_in_their_order() -> None:
 def test_ids_that_others_refuse_are_changed_in_the_same_way_everywhere() -> None:
     odd = "call_1|fc_" + "x" * 80
     talk = Talk("", [Message(Role.MODEL, (Call(odd, "a", "{}"),)), Message(Role.USER, (Result(odd, "a", ()),))])
-    data: Any = TONGUES[Wire.MESSAGES].write(talk, TARGET)
+    data: Any = DIALECTS[Wire.MESSAGES].write_question(talk, TARGET)
     call_id = data["messages"][0]["content"][0]["id"]
     assert re.fullmatch(r"[A-Za-z0-9_-]{1,40}", call_id)
     assert data["messages"][1]["content"][0]["tool_use_id"] == call_id
@@ -331,33 +333,35 @@ def test_ids_that_others_refuse_are_changed_in_the_same_way_everywhere() -> None
 
 def test_a_call_that_gemini_has_not_made_says_so() -> None:
     talk = Talk("", [Message(Role.MODEL, (CALL, CALL))])
-    data: Any = TONGUES[Wire.GEMINI].write(talk, TARGET)
+    data: Any = DIALECTS[Wire.GEMINI].write_question(talk, TARGET)
     first, second = data["contents"][0]["parts"]
     assert first["thoughtSignature"] == "skip_thought_signature_validator" and "thoughtSignature" not in second
-    older: Any = TONGUES[Wire.GEMINI].write(talk, replace(TARGET, model="gemini-2.5-pro"))
+    older: Any = DIALECTS[Wire.GEMINI].write_question(talk, replace(TARGET, model="gemini-2.5-pro"))
     assert "thoughtSignature" not in older["contents"][0]["parts"][0]
 
 
 def test_what_the_system_says_later_stays_where_it_was_said() -> None:
     said = [("system", "first"), ("user", "hi"), ("assistant", "ho"), ("system", "later"), ("user", "on")]
-    talk = TONGUES[Wire.CHAT].read({"messages": [{"role": role, "content": text} for role, text in said]})
-    data: Any = TONGUES[Wire.MESSAGES].write(talk, TARGET)
+    talk = DIALECTS[Wire.CHAT].read_question({"messages": [{"role": role, "content": text} for role, text in said]})
+    data: Any = DIALECTS[Wire.MESSAGES].write_question(talk, TARGET)
     assert [block["text"] for block in data["system"]] == ["first"]
     assert [block["text"] for block in data["messages"][-1]["content"]] == ["<system>\nlater\n</system>", "on"]
 
 
 def test_an_image_that_a_tool_brought_is_shown_behind_its_result() -> None:
     talk = Talk("", [Message(Role.MODEL, (CALL,)), Message(Role.USER, (Result("call_1", "bash", (Text("x"), PNG)),))])
-    chat: Any = TONGUES[Wire.CHAT].write(talk, TARGET)
+    chat: Any = DIALECTS[Wire.CHAT].write_question(talk, TARGET)
     assert [message["role"] for message in chat["messages"]] == ["assistant", "tool", "user"]
-    gemini: Any = TONGUES[Wire.GEMINI].write(talk, TARGET)
+    gemini: Any = DIALECTS[Wire.GEMINI].write_question(talk, TARGET)
     assert [next(iter(part)) for part in gemini["contents"][-1]["parts"]] == ["functionResponse", "inlineData"]
 
 
 def test_no_more_is_asked_for_than_a_model_can_answer() -> None:
     talk = Talk("", ONE, max_tokens=64_000)
-    assert TONGUES[Wire.CHAT].write(talk, Target("m", 8000, is_openai=False))["max_tokens"] == 8000
-    assert TONGUES[Wire.MESSAGES].write(replace(talk, max_tokens=None), Target("m", 8000))["max_tokens"] == 8000
+    assert DIALECTS[Wire.CHAT].write_question(talk, Target("m", 8000, is_openai=False))["max_tokens"] == 8000
+    assert (
+        DIALECTS[Wire.MESSAGES].write_question(replace(talk, max_tokens=None), Target("m", 8000))["max_tokens"] == 8000
+    )
 
 
 @each_wire
@@ -365,14 +369,16 @@ def test_a_model_that_cannot_be_shown_images_is_not_asked_about_them(wire: Wire)
     brought = Message(Role.USER, (Result("call_1", "bash", (PNG,)),))
     for message in (Message(Role.USER, (PNG,)), brought):
         with pytest.raises(CannotCarry, match="image"):
-            TONGUES[wire].write(Talk("", [Message(Role.MODEL, (CALL,)), message]), replace(TARGET, sees_images=False))
+            DIALECTS[wire].write_question(
+                Talk("", [Message(Role.MODEL, (CALL,)), message]), replace(TARGET, sees_images=False)
+            )
 
 
 @pytest.mark.parametrize("to", [Wire.MESSAGES, Wire.GEMINI])
 def test_halves_of_characters_in_arguments_are_carried(to: Wire) -> None:
     call = Call("call_1", "say", '{"text": "\ud800"}')
     talk = Talk("m", [Message(Role.USER, (Text("hi"),)), Message(Role.MODEL, (call,))])
-    assert r"{'text': '\ud800'}" in repr(TONGUES[to].write(talk, TARGET))
+    assert r"{'text': '\ud800'}" in repr(DIALECTS[to].write_question(talk, TARGET))
 
 
 @pytest.mark.parametrize(("told", "meant"), [("12", 12), ("²", "²"), ("9" * 5000, "9" * 5000)])
@@ -384,13 +390,13 @@ def test_numbers_that_google_writes_as_text(told: str, meant: object) -> None:
 def test_a_number_that_is_none_is_left_out(wire: Wire) -> None:
     inner = {"temperature": 10**400}
     given = {"generationConfig": inner} if wire is Wire.GEMINI else {"model": "m", **inner}
-    assert TONGUES[wire].read(given).temperature is None
+    assert DIALECTS[wire].read_question(given).temperature is None
 
 
 def test_tools_that_are_not_shown_yet_are_not_shown_to_others() -> None:
     hidden = {"name": "far", "input_schema": SCHEMA, "defer_loading": True}
     asked = {**ASKED[Wire.MESSAGES], "tools": [{"name": "near", "input_schema": SCHEMA}, hidden]}
-    talk = TONGUES[Wire.MESSAGES].read(asked)
+    talk = DIALECTS[Wire.MESSAGES].read_question(asked)
     assert ([tool.name for tool in talk.tools], talk.lacks) == (["near"], ())
     found = {
         "type": "tool_result",
@@ -398,6 +404,6 @@ def test_tools_that_are_not_shown_yet_are_not_shown_to_others() -> None:
         "content": [{"type": "tool_reference", "tool_name": "far"}],
     }
     asked["messages"] = [*asked["messages"][:-1], {"role": "user", "content": [found]}]
-    talk = TONGUES[Wire.MESSAGES].read(asked)
+    talk = DIALECTS[Wire.MESSAGES].read_question(asked)
     assert ([tool.name for tool in talk.tools], talk.lacks) == (["near", "far"], ())
     assert "far can be used" in str(talk.messages[-1])

@@ -12,11 +12,12 @@ from holdfast.broker.dialects.answer import (
     Reason,
     Said,
     Thinking,
-    Usage,
-    event,
 )
 from holdfast.broker.dialects.json import Json
+from holdfast.broker.dialects.openai import error_body
 from holdfast.broker.dialects.question import Call, Text, Thought, fitting_id
+from holdfast.broker.dialects.reading import Usage
+from holdfast.broker.dialects.sse import event
 
 _REASONS = {
     Reason.STOP: "stop",
@@ -95,3 +96,7 @@ def _told(usage: Usage) -> Json:
         "prompt_tokens_details": {"cached_tokens": usage.cached},
         "completion_tokens_details": {"reasoning_tokens": 0},
     }
+
+
+def error_event(message: str) -> bytes:
+    return event(error_body(502, message, "stream_broken"))

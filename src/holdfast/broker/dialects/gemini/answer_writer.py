@@ -13,15 +13,25 @@ from holdfast.broker.dialects.answer import (
     Reason,
     Said,
     Thinking,
-    Usage,
-    event,
 )
 from holdfast.broker.dialects.gemini.question_writer import NO_SIGNATURE, wants_signatures
 from holdfast.broker.dialects.json import Json, object_in
 from holdfast.broker.dialects.question import Call, Text, Thought, fitting_id
+from holdfast.broker.dialects.reading import Usage
+from holdfast.broker.dialects.sse import event
 
 _Data = dict[str, object]
 _REASONS = {Reason.STOP: "STOP", Reason.LENGTH: "MAX_TOKENS", Reason.CALLS: "STOP", Reason.FILTERED: "SAFETY"}
+_STATUSES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    413: "INVALID_ARGUMENT",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
 
 
 class GeminiWriter(AnswerWriter):
@@ -87,3 +97,13 @@ class GeminiWriter(AnswerWriter):
             "modelVersion": head.model,
             "responseId": head.id,
         }
+
+
+def error_body(status: int, message: str, code: str) -> Json:
+    reason = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": code.upper(), "domain": "holdfast"}
+    kind = _STATUSES.get(status, "INTERNAL")
+    return {"error": {"code": status, "message": message, "status": kind, "details": [reason]}}
+
+
+def error_event(message: str) -> bytes:
+    return event(error_body(503, message, "stream_broken"))

@@ -1,8 +1,11 @@
 """Answers in Anthropic's messages."""
 
-from holdfast.broker.dialects.answer import AnswerReader, Delta, Reason, Said, Thinking
-from holdfast.broker.dialects.json import Json, dumped, string, table, tables
-from holdfast.broker.dialects.sequence import Sequence
+from collections.abc import Iterable, Iterator
+
+from holdfast.broker.dialects.answer import Delta, Reason, Said, Thinking
+from holdfast.broker.dialects.json import Json, dumped, length, number, string, table, tables
+from holdfast.broker.dialects.reader import AnswerReader
+from holdfast.broker.dialects.reading import Reading
 
 _REASONS = {
     "max_tokens": Reason.LENGTH,
@@ -13,46 +16,77 @@ _REASONS = {
 
 
 class MessagesReader(AnswerReader):
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._row = Sequence()
+    essential = "role"
 
-    def read(self, data: Json) -> list[Delta]:
+    def read(self, data: Json) -> Iterable[Delta]:
+        reading, delta = self.reading, table(data.get("delta"))
+        match data.get("type"):
+            case "message_start":
+                _bill(table(data.get("message")).get("usage"), reading)
+            case "message_delta":
+                reading.begun = True
+                reading.finished = reading.finished or bool(delta.get("stop_reason"))
+                self._finish(delta.get("stop_reason"))
+                _bill(data.get("usage"), reading)
+            case "message_stop":
+                reading.end()
+            case "error":
+                reading.fail(data.get("error"))
+            case "content_block_start" | "content_block_delta" | "content_block_stop":
+                reading.begun = True
+                reading.characters += sum(length(delta.get(name)) for name in ("text", "thinking", "partial_json"))
+                return self._deltas(data, delta)
+        return ()
+
+    def read_whole(self, data: Json) -> Iterator[Delta]:
+        self.reading.begun = True
+        self.reading.end()
+        self._finish(data.get("stop_reason") or "end_turn")
+        _bill(data.get("usage"), self.reading)
+        return self._blocks(tables(data.get("content")))
+
+    def _deltas(self, data: Json, delta: Json) -> Iterator[Delta]:
         index = data.get("index")
         at = index if isinstance(index, int) else 0
         match data.get("type"):
             case "content_block_start":
-                return self._begin(at, table(data.get("content_block")))
+                yield from self._begin(at, table(data.get("content_block")))
             case "content_block_delta":
-                delta = table(data.get("delta"))
-                found = self._row.say(Said(string(delta.get("text"))))
-                found += self._row.say(Thinking(string(delta.get("thinking"))))
-                return found + self._row.part(at, string(delta.get("partial_json")))
+                yield from self._say(delta)
+                yield from self._row.part(at, string(delta.get("partial_json")))
             case "content_block_stop":
-                return self._row.end(at)
-            case "message_delta":
-                self._finish(table(data.get("delta")).get("stop_reason"))
-        return []
+                yield from self._row.end(at)
 
-    def whole(self, data: Json) -> list[Delta]:
-        found: list[Delta] = []
-        for at, block in enumerate(tables(data.get("content"))):
-            found += self._begin(at, block) + self._row.end(at)
-        self._finish(data.get("stop_reason") or "end_turn")
-        return found
-
-    def end(self) -> list[Delta]:
-        return self._row.end_all()
+    def _blocks(self, blocks: list[Json]) -> Iterator[Delta]:
+        for at, block in enumerate(blocks):
+            yield from self._begin(at, block)
+            yield from self._row.end(at)
 
     def _begin(self, at: int, block: Json) -> list[Delta]:
         if block.get("type") == "tool_use":
-            call_id = string(block.get("id")) or f"call_{self._name}{at}"
+            call_id = string(block.get("id")) or f"call_{self.name}{at}"
             found = self._row.begin(at, call_id, string(block.get("name")))
             given = table(block.get("input"))
             return found + (self._row.part(at, dumped(given)) if given else [])
-        found = self._row.say(Said(string(block.get("text"))))
-        return found + self._row.say(Thinking(string(block.get("thinking"))))
+        return self._say(block)
+
+    def _say(self, told: Json) -> list[Delta]:
+        said = self._row.say(Said(string(told.get("text"))))
+        return said + self._row.say(Thinking(string(told.get("thinking"))))
 
     def _finish(self, reason: object) -> None:
         if reason:
             self.reason = _REASONS.get(str(reason), Reason.STOP)
+
+
+def _bill(usage: object, reading: Reading) -> None:
+    """Input is told at the beginning, output at the end; what is not told again stays as it was."""
+    if not isinstance(usage, dict):
+        return
+    if "input_tokens" in usage:
+        cached, written = number(usage.get("cache_read_input_tokens")), number(usage.get("cache_creation_input_tokens"))
+        total = number(usage.get("input_tokens")) + cached + written
+        if total >= (reading.input or 0):
+            reading.input, reading.cached, reading.cache_written = total, cached, written
+    if "output_tokens" in usage:
+        reading.output = number(usage.get("output_tokens"))

@@ -17,11 +17,11 @@ from holdfast.broker.dialects.answer import (
     Reason,
     Said,
     Thinking,
-    Usage,
-    event,
 )
 from holdfast.broker.dialects.json import Json, object_in
 from holdfast.broker.dialects.question import Call, Text, Thought, fitting_id
+from holdfast.broker.dialects.reading import Usage
+from holdfast.broker.dialects.sse import event
 
 _Data = dict[str, object]
 _REASONS = {
@@ -29,6 +29,16 @@ _REASONS = {
     Reason.LENGTH: "max_tokens",
     Reason.CALLS: "tool_use",
     Reason.FILTERED: "refusal",
+}
+_ERRORS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    529: "overloaded_error",
 }
 
 
@@ -119,3 +129,11 @@ def _read(usage: Usage) -> _Data:
 
 def _event(data: _Data) -> bytes:
     return event(data, str(data["type"]))
+
+
+def error_body(status: int, message: str, code: str) -> Json:
+    return {"type": "error", "error": {"type": _ERRORS.get(status, "api_error"), "message": message, "code": code}}
+
+
+def error_event(message: str) -> bytes:
+    return event(error_body(502, message, "stream_broken"), "error")

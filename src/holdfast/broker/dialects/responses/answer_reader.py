@@ -1,55 +1,85 @@
 """Answers in OpenAI's responses."""
 
-from holdfast.broker.dialects.answer import AnswerReader, Delta, Reason, Said, Thinking
-from holdfast.broker.dialects.json import Json, string, table, tables, texts
-from holdfast.broker.dialects.sequence import Key, Sequence
+from collections.abc import Iterable, Iterator
 
+from holdfast.broker.dialects.answer import Delta, Reason, Said, Thinking
+from holdfast.broker.dialects.json import Json, length, number, string, table, tables, texts
+from holdfast.broker.dialects.reader import AnswerReader
+from holdfast.broker.dialects.reading import Reading
+from holdfast.broker.dialects.sequence import Key
+
+_PROLOGUE = frozenset({"response.created", "response.in_progress", "response.queued"})
 _TEXTS = frozenset({"response.output_text.delta", "response.refusal.delta"})
 _THOUGHTS = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
 
 
 class ResponsesReader(AnswerReader):
+    essential = "status"
+
     def __init__(self, name: str) -> None:
-        self._name = name
-        self._row = Sequence()
+        super().__init__(name)
         self._told: set[Key] = set()
         """Items of which there was a piece: others tell all of them at their end only."""
 
-    def read(self, data: Json) -> list[Delta]:
-        kind = string(data.get("type"))
+    def read(self, data: Json) -> Iterable[Delta]:
+        reading, kind, response = self.reading, string(data.get("type")), table(data.get("response"))
+        match kind:
+            case "error":
+                told = {name: value for name, value in data.items() if name != "type"}
+                reading.fail(table(data.get("error")) or told, kind)
+            case "response.failed":
+                reading.fail(response.get("error"), kind)
+                reading.end()
+                _bill(response.get("usage"), reading)
+            case "response.completed" | "response.incomplete":
+                return self._ended(response)
+            case _ if kind.startswith("response.") and kind not in _PROLOGUE:
+                reading.begun = True
+                reading.characters += length(data.get("delta"))
+                return self._deltas(kind, data)
+        return ()
+
+    def read_whole(self, data: Json) -> Iterable[Delta]:
+        return self._ended(data, tables(data.get("output")))
+
+    def _ended(self, response: Json, output: Iterable[Json] = ()) -> Iterator[Delta]:
+        self.reading.begun = True
+        self.reading.end()
+        _bill(response.get("usage"), self.reading)
+        return self._last(response, output)
+
+    def _last(self, response: Json, output: Iterable[Json]) -> Iterator[Delta]:
+        for at, item in enumerate(output):
+            yield from self._item(at, item)
+        why = table(response.get("incomplete_details")).get("reason")
+        if response.get("status") == "incomplete":
+            self.reason = Reason.FILTERED if why == "content_filter" else Reason.LENGTH
+        else:
+            self.reason = Reason.CALLS if self._row.any else Reason.STOP
+        yield from self._row.end_all()
+
+    def _deltas(self, kind: str, data: Json) -> Iterator[Delta]:
         at = _key(data)
         if kind in _TEXTS:
             self._told.add(at)
-            return self._row.say(Said(string(data.get("delta"))))
+            yield from self._row.say(Said(string(data.get("delta"))))
         if kind in _THOUGHTS:
             self._told.add(at)
-            return self._row.say(Thinking(string(data.get("delta"))))
+            yield from self._row.say(Thinking(string(data.get("delta"))))
         match kind:
-            case "response.reasoning_summary_part.added":
-                return self._row.say(Thinking("\n\n")) if data.get("summary_index") else []
+            case "response.reasoning_summary_part.added" if data.get("summary_index"):
+                yield from self._row.say(Thinking("\n\n"))
             case "response.output_item.added":
-                return self._begin(at, table(data.get("item")))
+                yield from self._begin(at, table(data.get("item")))
             case "response.function_call_arguments.delta":
-                return self._row.part(at, string(data.get("delta")))
+                yield from self._row.part(at, string(data.get("delta")))
             case "response.output_item.done":
-                return self._item(at, table(data.get("item")))
-            case "response.completed" | "response.incomplete":
-                return self._finish(table(data.get("response")))
-        return []
-
-    def whole(self, data: Json) -> list[Delta]:
-        found: list[Delta] = []
-        for at, item in enumerate(tables(data.get("output"))):
-            found += self._item(at, item)
-        return found + self._finish(data)
-
-    def end(self) -> list[Delta]:
-        return self._row.end_all()
+                yield from self._item(at, table(data.get("item")))
 
     def _begin(self, at: Key, item: Json) -> list[Delta]:
         if item.get("type") != "function_call":
             return []
-        call_id = string(item.get("call_id")) or f"call_{self._name}{at}"
+        call_id = string(item.get("call_id")) or f"call_{self.name}{at}"
         return self._row.begin(at, call_id, string(item.get("name")))
 
     def _item(self, at: Key, item: Json) -> list[Delta]:
@@ -66,15 +96,17 @@ class ResponsesReader(AnswerReader):
                 return self._row.say(Thinking("\n\n".join(thoughts)))
         return []
 
-    def _finish(self, response: Json) -> list[Delta]:
-        why = table(response.get("incomplete_details")).get("reason")
-        if response.get("status") == "incomplete":
-            self.reason = Reason.FILTERED if why == "content_filter" else Reason.LENGTH
-        else:
-            self.reason = Reason.CALLS if self._row.any else Reason.STOP
-        return self._row.end_all()
-
 
 def _key(data: Json) -> Key:
     index = data.get("output_index")
     return index if isinstance(index, int) else string(data.get("item_id"))
+
+
+def _bill(usage: object, reading: Reading) -> None:
+    if not isinstance(usage, dict):
+        return
+    details = table(usage.get("input_tokens_details"))
+    reading.input = number(usage.get("input_tokens"))
+    reading.output = number(usage.get("output_tokens"))
+    reading.cached = number(details.get("cached_tokens"))
+    reading.cache_written = number(details.get("cache_write_tokens"))

@@ -13,11 +13,11 @@ from holdfast.broker.dialects.answer import (
     Reason,
     Said,
     Thinking,
-    Usage,
-    event,
 )
 from holdfast.broker.dialects.json import Json
 from holdfast.broker.dialects.question import Call, Text, Thought, fitting_id
+from holdfast.broker.dialects.reading import Usage
+from holdfast.broker.dialects.sse import event
 
 _Data = dict[str, object]
 _WHY = {Reason.LENGTH: "max_output_tokens", Reason.FILTERED: "content_filter"}
@@ -172,3 +172,13 @@ def _told(usage: Usage) -> _Data:
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": usage.input + usage.output,
     }
+
+
+def error_event(message: str) -> bytes:
+    error = {"code": "server_error", "message": message}
+    failed = {"status": "failed", "error": error, "output": []}
+    # Nobody counts; but OpenCode skips an event without a number, and takes the half for a whole answer.
+    number = {"sequence_number": 0}
+    return event({"type": "error", **error, "param": None, **number}, "error") + event(
+        {"type": "response.failed", "response": failed, **number}, "response.failed"
+    )

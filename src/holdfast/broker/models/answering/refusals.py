@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
+from holdfast.broker.dialects import DIALECTS
 from holdfast.broker.models.asking.candidates import Candidate
-from holdfast.broker.models.asking.failed import Failed
-from holdfast.broker.models.dialects import DIALECTS
+from holdfast.broker.models.asking.outcome import Failed
 from holdfast.broker.models.limits.gate import Refusal
 from holdfast.broker.models.providers import headers as passing
 from holdfast.broker.models.providers.words import with_more, words_of
@@ -25,7 +25,7 @@ _ITS_OWN_FAULT = "has a problem of its own; try again later, or choose another m
 
 def refused(wire: Wire, refusal: Refusal) -> web.Response:
     headers = {} if refusal.retry_after is None else {"retry-after": str(refusal.retry_after)}
-    body = DIALECTS[wire].failure(refusal.status, refusal.message, refusal.code)
+    body = DIALECTS[wire].error_body(refusal.status, refusal.message, refusal.code)
     return web.json_response(body, status=refusal.status, headers=headers)
 
 

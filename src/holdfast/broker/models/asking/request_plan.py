@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.broker.dialects import TONGUES
+from holdfast.broker.dialects import DIALECTS
 from holdfast.broker.dialects.json import written
 from holdfast.broker.dialects.lacks import CannotCarry, Target
 from holdfast.broker.dialects.question import Role, Talk, has_images
@@ -127,7 +127,7 @@ def _translated(ask: Ask, candidate: Candidate, question: Question) -> Put:
     endpoint = endpoints.answering(wire, model.name, streamed=streamed)
     query = [_EVENTS] if endpoint.streams_by_path() else []
     headers = {"content-type": "application/json", "accept": "text/event-stream" if streamed else "application/json"}
-    translation = Translation(wire, ask.endpoint.wire, model.name, talk.usage_wanted, ask.streamed and not wants_events)
+    translation = Translation(ask.endpoint.wire, model.name, talk.usage_wanted, ask.streamed and not wants_events)
     path = endpoint.path_at(provider, model.name)
     return Put(ask, candidate, wire, path, query, headers, body, streamed=streamed, translation=translation)
 
@@ -144,7 +144,7 @@ def _written(talk: Talk, target: Target, wires: Sequence[Wire]) -> tuple[Wire, b
     missing: CannotCarry | None = None
     for wire in wires:
         try:
-            return wire, written(TONGUES[wire].write(talk, target))
+            return wire, written(DIALECTS[wire].write_question(talk, target))
         except CannotCarry as why:
             missing = missing or why
     raise missing or CannotCarry("anything")

@@ -10,11 +10,10 @@ from dataclasses import replace
 
 from pydantic_core import from_json
 
-from holdfast.broker.dialects import TONGUES
+from holdfast.broker.dialects import DIALECTS
 from holdfast.broker.dialects.foreign import has_foreign, without_foreign
-from holdfast.broker.dialects.json import written
+from holdfast.broker.dialects.json import number, written
 from holdfast.broker.dialects.question import Talk
-from holdfast.broker.models.answering.reading import number
 from holdfast.broker.models.intake.lifted import Lifted
 from holdfast.broker.models.providers.endpoints import Endpoint
 from holdfast.vocabulary.models import Wire
@@ -103,7 +102,7 @@ class Question:
 
     def talk(self, *, streamed: bool) -> Talk:
         """What it says, for another dialect."""
-        return replace(TONGUES[self._endpoint.wire].read(self._data), streamed=streamed)
+        return replace(DIALECTS[self._endpoint.wire].read_question(self._data), streamed=streamed)
 
     def put_to(self, model: str, *, with_usage: bool) -> bytes:
         """The body for this model, with marks for what was lifted out; with ``with_usage`` the usage is asked for where

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from pydantic_core import from_json
 
-from holdfast.broker.models.answering.reading import table, tables
+from holdfast.broker.dialects.json import table, tables
 
 QUESTION = 400
 KEY = 401

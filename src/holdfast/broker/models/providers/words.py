@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from pydantic_core import from_json, to_json
 
-from holdfast.broker.models.answering.reading import table, tables
+from holdfast.broker.dialects.json import table, tables
 
 
 def words_of(body: bytes) -> str:

@@ -5,8 +5,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.broker.models.answering import sse
-from holdfast.broker.models.answering.sse import EventSplitter, data_of
+from holdfast.broker.dialects import sse
+from holdfast.broker.dialects.sse import EventSplitter, data_of
 
 STREAM = b'event: a\ndata: {"x": 1}\n\n: comment\n\ndata: one\ndata: two\r\n\r\ndata:last\n\n'
 

@@ -1,9 +1,9 @@
 """What is known of an answer, while it passes."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast.broker.accounts import Tokens
+from holdfast.broker.dialects.json import Json, table
 
 _CHARACTERS_PER_TOKEN = 4
 """Roughly, for text that nobody has counted."""
@@ -17,6 +17,16 @@ def guessed(characters: int) -> int:
 def characters(tokens: int) -> int:
     """The reverse."""
     return tokens * _CHARACTERS_PER_TOKEN
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens; ``input`` has ``cached`` and ``cache_written`` in it."""
+
+    input: int = 0
+    cached: int = 0
+    output: int = 0
+    cache_written: int = 0
 
 
 @dataclass(slots=True)
@@ -37,10 +47,23 @@ class Reading:
     """And nothing more is to come, not even its bill."""
     failed: str | None = None
     """What the provider said went wrong."""
-    error: Mapping[str, object] = field(default_factory=dict)
+    error: Json = field(default_factory=dict)
     """And all that it said of it."""
     characters: int = 0
     """Of the answer, so far."""
+
+    def end(self) -> None:
+        """Note that all of it is here."""
+        self.finished = self.complete = True
+
+    def fail(self, error: object, otherwise: str = "an error in the stream") -> None:
+        """Note what the provider says went wrong."""
+        self.error = table(error)
+        self.failed = str(self.error.get("message") or otherwise)
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(self.input or 0, self.cached, self.output or 0, self.cache_written)
 
     def tokens(self, asked_bytes: int) -> Tokens:
         """As the provider has counted. Guessed where it has not, or not yet: that is not free either."""
@@ -50,34 +73,3 @@ class Reading:
         if self.output is None or not self.complete:
             written = max(written, guessed(self.characters))
         return Tokens(read, written, min(self.cached, read))
-
-
-def failure(reading: Reading, error: object, otherwise: str = "an error in the stream") -> None:
-    """Note what the provider says went wrong."""
-    reading.error = table(error)
-    reading.failed = str(reading.error.get("message") or otherwise)
-
-
-def table(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, dict) else {}
-
-
-def tables(value: object) -> list[Mapping[str, object]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
-def first(value: object) -> Mapping[str, object]:
-    """The first of a list of objects."""
-    return table(value[0]) if isinstance(value, list) and value else {}
-
-
-def number(value: object) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
-
-
-def amount(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and value >= 0 else None
-
-
-def length(value: object) -> int:
-    return len(value) if isinstance(value, str) else 0

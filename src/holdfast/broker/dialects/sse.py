@@ -1,6 +1,8 @@
-"""Server-sent events, cut out of a stream of bytes, without changing a byte of them."""
+"""Server-sent events: cut out of a stream of bytes, without changing a byte of them, and written."""
 
 import re
+
+from holdfast.broker.dialects.json import Json, written
 
 _END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 MOST_BYTES = 1 << 20
@@ -49,3 +51,8 @@ def data_of(event: bytes) -> bytes:
         return event[5:].strip()
     lines = [line[5:].removeprefix(b" ") for line in event.splitlines() if line.startswith(b"data:")]
     return b"\n".join(lines).strip()
+
+
+def event(data: Json, name: str | None = None) -> bytes:
+    head = f"event: {name}\n".encode() if name else b""
+    return b"%bdata: %b\n\n" % (head, written(data))

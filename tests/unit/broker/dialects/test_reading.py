@@ -5,24 +5,29 @@ import json
 import pytest
 
 from holdfast.broker.accounts import Tokens
-from holdfast.broker.models.answering.reading import Reading
-from holdfast.broker.models.dialects import DIALECTS
+from holdfast.broker.dialects import DIALECTS
+from holdfast.broker.dialects.reader import AnswerReader
+from holdfast.broker.dialects.reading import Reading
 from holdfast.vocabulary.models import Wire
 
 
 def read(wire: Wire, *events: object) -> Reading:
-    reading = Reading()
+    return reader_of(wire, *events).reading
+
+
+def reader_of(wire: Wire, *events: object) -> AnswerReader:
+    reader = DIALECTS[wire].reader("x")
     for event in events:
         data = event if isinstance(event, str) else json.dumps(event)
-        DIALECTS[wire].read_event(f"data: {data}\n\n".encode(), reading)
-    return reading
+        reader.read_event(f"data: {data}\n\n".encode())
+    return reader
 
 
 def whole(wire: Wire, data: dict[str, object]) -> Tokens:
-    reading = Reading()
-    DIALECTS[wire].read_whole(data, reading)
-    assert reading.complete
-    return reading.tokens(1000)
+    reader = DIALECTS[wire].reader("x")
+    reader.read_whole(data)
+    assert reader.reading.complete
+    return reader.reading.tokens(1000)
 
 
 def delta(text: str | None = None, **more: object) -> dict[str, object]:
@@ -39,8 +44,9 @@ def test_chat() -> None:
     bill = {"choices": [], "usage": usage}
     reading = read(Wire.CHAT, delta("hello"), delta(None, finish_reason="stop"), bill, "[DONE]")
     assert reading.complete and reading.tokens(0) == Tokens(10, 3, 7)
-    assert DIALECTS[Wire.CHAT].is_bill_only(bill)
-    assert not DIALECTS[Wire.CHAT].is_bill_only(delta("hello"))
+    assert reader_of(Wire.CHAT, bill).is_only_usage
+    assert not reader_of(Wire.CHAT, delta("hello")).is_only_usage
+    assert not reader_of(Wire.CHAT, bill, "[DONE]").is_only_usage
     assert whole(Wire.CHAT, {"choices": [{"message": {"content": "x"}}], "usage": usage}) == Tokens(10, 3, 7)
 
 
@@ -114,7 +120,7 @@ def test_all_choices_are_counted() -> None:
 
 @pytest.mark.parametrize("wire", list(Wire))
 def test_an_error_that_ends_a_stream_is_read_as_one(wire: Wire) -> None:
-    reading = Reading()
-    for event in DIALECTS[wire].broken("it broke").split(b"\n\n"):
-        DIALECTS[wire].read_event(event + b"\n\n", reading)
-    assert reading.failed is not None and "it broke" in reading.failed
+    reader = DIALECTS[wire].reader("x")
+    for event in DIALECTS[wire].error_event("it broke").split(b"\n\n"):
+        reader.read_event(event + b"\n\n")
+    assert reader.reading.failed is not None and "it broke" in reader.reading.failed
