@@ -17,6 +17,7 @@ from aiohttp import web
 
 from holdfast.broker.accounts import Account, Books
 from holdfast.broker.dialects.lacks import CannotCarry
+from holdfast.broker.door import Visit
 from holdfast.broker.models.alarms import Alarms
 from holdfast.broker.models.answering.breaks import Breaks
 from holdfast.broker.models.answering.passage import Passage, canceled_call, failed_call
@@ -28,7 +29,6 @@ from holdfast.broker.models.asking.outcome import Failed, Opened
 from holdfast.broker.models.asking.patience import Patience
 from holdfast.broker.models.asking.request_plan import Ask, Put, Puts
 from holdfast.broker.models.intake.intake import Taken, read_question
-from holdfast.broker.models.intake.pace import Pace
 from holdfast.broker.models.intake.question import BadQuestion, Question
 from holdfast.broker.models.intake.room import NoRoom, Room
 from holdfast.broker.models.ledger import Ledger
@@ -42,7 +42,6 @@ from holdfast.broker.models.providers.catalogue import Catalogue, Provider, in_o
 from holdfast.broker.models.providers.endpoints import Endpoint
 from holdfast.broker.models.providers.upstream import Upstream
 from holdfast.broker.models.settings import ProxySettings
-from holdfast.broker.visit import Visit
 from holdfast.errors import HoldfastError
 from holdfast.vocabulary.models import Model, Wire
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
@@ -74,7 +73,6 @@ class ModelProxy:
         self._metrics = metrics
         self._gate = Gate()
         self._room = Room()
-        self._pace = Pace()
         self._ledger = Ledger(books, self._gate, Alarms(settings.alert_calls_per_minute), metrics)
         self._breakers = {one.name: Breaker(settings.breaker) for one in catalogue.providers}
         self._switched: OrderedDict[tuple[str, str, str | None, str], str] = OrderedDict()
@@ -99,7 +97,7 @@ class ModelProxy:
         assert task is not None
         self._tasks.add(task)
         self._metrics.under_way.inc()
-        taken = Taken(self._room, self._pace, self._ledger, visit.session_id)
+        taken = Taken(self._room, self._ledger, visit.session_id)
         try:
             return await self._answer(visit, taken)
         except HoldfastError as error:  # of the books: nothing was asked yet

@@ -8,8 +8,8 @@ from holdfast.broker.dialects import DIALECTS
 from holdfast.broker.models.asking.candidates import Candidate
 from holdfast.broker.models.asking.outcome import Failed
 from holdfast.broker.models.limits.gate import Refusal
+from holdfast.broker.models.providers import errors
 from holdfast.broker.models.providers import headers as passing
-from holdfast.broker.models.providers.words import with_more, words_of
 from holdfast.vocabulary.models import Wire
 
 _KEY = "it does not accept the key that the daemon has for it; look at its configuration (providers, key)"
@@ -54,8 +54,8 @@ def give_up(
         return refused(wire, Refusal(last.status, code, f"{last.reason}: {why}{note}", _retry_after(last)))
     if last.status >= 500:
         note = f"{note}; {last.candidate.provider.name} {_ITS_OWN_FAULT}"
-    if last.status and words_of(last.body):
-        body = with_more(last.body, note) if note else last.body
+    if last.status and errors.message_of(last.body):
+        body = errors.with_note(last.body, note) if note else last.body
         return web.Response(status=last.status, body=body, headers=passing.answered(last.headers))
     status = last.status or (504 if last.timed_out else 502)
     return refused(wire, Refusal(status, "provider_failed", last.reason + note))

@@ -1,14 +1,12 @@
-"""Whose fault an error is, by what a provider says in it: its HTTP status does not always tell.
+"""Errors of providers: what one says, and whose fault it is. An error stands at the same place in all dialects.
 
-Within a stream there is none, and two providers answer with 400, as if the question were wrong, where the daemon's key
-or account is.
+The HTTP status does not always tell whose fault it is: within a stream there is none, and two providers answer with
+400, as if the question were wrong, where the daemon's key or account is.
 """
 
-from collections.abc import Mapping
+from pydantic_core import from_json, to_json
 
-from pydantic_core import from_json
-
-from holdfast.broker.dialects.json import table, tables
+from holdfast.broker.dialects.json import Json, table, tables
 
 QUESTION = 400
 KEY = 401
@@ -47,7 +45,7 @@ _NO_CREDIT = "credit balance is too low"
 """Anthropic has no code for it."""
 
 
-def of_error(error: Mapping[str, object]) -> int:
+def status_of(error: Json) -> int:
     """The HTTP status that would have been right; ``PROVIDER`` where nothing says that it is anybody else's."""
     reasons = [detail.get("reason") for detail in tables(error.get("details"))]
     said = {str(word) for word in (error.get("code"), error.get("type"), error.get("status"), *reasons)}
@@ -64,16 +62,38 @@ def of_error(error: Mapping[str, object]) -> int:
     return PROVIDER
 
 
-def of_answer(status: int, body: bytes) -> int:
+def meant_status(status: int, body: bytes) -> int:
     """What the status of an error should have been."""
     if status not in (QUESTION, BUSY):
         return status
-    try:
-        told = from_json(body)
-    except ValueError:
-        return status
-    errors = [table(one.get("error")) for one in (tables(told) or [table(told)])]  # Gemini's streams are lists
-    meant = of_error(errors[0])
+    meant = status_of(_error(_parsed(body)))
     if status == BUSY:  # OpenAI says so of an account that is empty: later will not be better
         return MONEY if meant == MONEY else BUSY
     return meant if meant in (KEY, MONEY, ACCOUNT) else status
+
+
+def message_of(body: bytes) -> str:
+    """What an error says; empty where it says nothing."""
+    return str(_error(_parsed(body)).get("message") or "")
+
+
+def with_note(body: bytes, note: str) -> bytes:
+    """The same error with this at the end of its message; as it is, if it has none."""
+    told = _parsed(body)
+    error = _error(told)
+    if not isinstance(error, dict) or not error.get("message"):
+        return body
+    error["message"] = f"{error['message']}{note}"
+    return to_json(told)
+
+
+def _parsed(body: bytes) -> object:
+    try:
+        return from_json(body)
+    except ValueError:
+        return None
+
+
+def _error(told: object) -> Json:
+    """Gemini's streams are lists."""
+    return table(next((one for one in tables(told) if one), table(told)).get("error"))

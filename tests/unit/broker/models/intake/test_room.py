@@ -1,7 +1,7 @@
 """How fast one sandbox may put large questions."""
 
-from holdfast.broker.models.intake import pace
-from holdfast.broker.models.intake.pace import BYTES_PER_SECOND, Pace
+from holdfast.broker.models.intake import room
+from holdfast.broker.models.intake.room import BYTES_PER_SECOND, Pace
 
 
 class Clock:
@@ -32,7 +32,7 @@ def test_who_asks_as_agents_do_never_waits() -> None:
 def test_those_who_are_done_are_forgotten() -> None:
     clock = Clock()
     paced = Pace(clock=clock)
-    for number in range(pace._MOST_KEYS * 3):
+    for number in range(room._MOST_KEYS * 3):
         paced.wait(f"ses_{number}", 1)
         clock.now += 1
-    assert len(paced._busy_until) <= pace._MOST_KEYS + 1
+    assert len(paced._busy_until) <= room._MOST_KEYS + 1

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from holdfast.broker.models.providers import verdict
+from holdfast.broker.models.providers import errors
 
 _REASON = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}
 
@@ -33,14 +33,14 @@ _REASON = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_K
     ],
 )
 def test_an_error(error: dict[str, object], status: int) -> None:
-    assert verdict.of_error(error) == status
+    assert errors.status_of(error) == status
 
 
 def test_an_answer() -> None:
     invalid = json.dumps({"error": {"code": 400, "details": [_REASON]}}).encode()
-    assert verdict.of_answer(400, invalid) == 401
-    assert verdict.of_answer(400, b"[" + invalid + b"]") == 401
-    assert verdict.of_answer(404, invalid) == 404, "only 400 means several things"
+    assert errors.meant_status(400, invalid) == 401
+    assert errors.meant_status(400, b"[" + invalid + b"]") == 401
+    assert errors.meant_status(404, invalid) == 404, "only 400 means several things"
     overloaded = json.dumps({"error": {"type": "overloaded_error"}}).encode()
     for body in (b"", b"{", b"[]", b"3", b'{"error": 3}', overloaded):
-        assert verdict.of_answer(400, body) == 400
+        assert errors.meant_status(400, body) == 400
