@@ -1,12 +1,9 @@
-"""How nobody's answer is told: in the dialect of who asked."""
-
-from collections.abc import Sequence
+"""The errors that are answered where no provider has answered, in the dialect of the request."""
 
 from aiohttp import web
 
 from holdfast.broker.dialects import DIALECTS
-from holdfast.broker.models.asking.candidates import Candidate
-from holdfast.broker.models.asking.outcome import Failed
+from holdfast.broker.models.asking.outcome import Failed, Unanswered
 from holdfast.broker.models.limits.gate import Refusal
 from holdfast.broker.models.providers import errors
 from holdfast.broker.models.providers import headers as passing
@@ -34,15 +31,12 @@ def _retry_after(failed: Failed) -> int | None:
     return int(told) if told.isdecimal() else None
 
 
-def give_up(
-    wire: Wire, asked: Candidate, failures: Sequence[Failed], left_out: Sequence[str], wait: int
-) -> web.Response:
-    """The last provider's own error, as it worded it, unless it is about our translation; and who was not asked.
-
-    ``wait``: in how many seconds the one who was asked first may be tried again, where nobody was.
-    """
-    note = f"; not asked, since they cannot be told all of it: {', '.join(left_out)}" if left_out else ""
-    if not failures and any(one.startswith(f"{asked.model.id} ") for one in left_out):
+def give_up(wire: Wire, outcome: Unanswered) -> web.Response:
+    """The last provider's own error, as it worded it, unless it is about our translation; and who was not asked."""
+    asked, failures, wait = outcome.asked, outcome.failures, outcome.wait_seconds
+    left_out = ", ".join(f"{one.candidate.model.id} ({one.why})" for one in outcome.left_out)
+    note = f"; not asked, since they cannot be told all of it: {left_out}" if left_out else ""
+    if not failures and any(one.candidate is asked for one in outcome.left_out):
         message = f"{asked.provider.name} does not speak this dialect, and not all of the question can be translated"
         return refused(wire, Refusal(400, "cannot_translate", message + note))
     if not failures:

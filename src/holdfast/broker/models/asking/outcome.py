@@ -1,4 +1,4 @@
-"""What comes of asking one candidate: it has begun to answer, or it has failed before."""
+"""What comes of asking candidates: one has begun to answer, or it has failed before, or none has answered."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -42,6 +42,25 @@ class Failed:
     @property
     def is_providers_fault(self) -> bool:
         return self.status in _PROVIDERS_FAULT or self.status >= 500
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A candidate that was not asked, since not all of the question can be carried into its dialect."""
+
+    candidate: Candidate
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """No candidate has answered. ``asked`` is the one that the question names."""
+
+    asked: Candidate
+    failures: Sequence[Failed]
+    left_out: Sequence[LeftOut]
+    wait_seconds: int
+    """After which ``asked`` may be tried again, where no candidate was asked."""
 
 
 @dataclass(slots=True)

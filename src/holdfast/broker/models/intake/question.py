@@ -57,17 +57,8 @@ class Question:
         for name in _OTHERS:
             if self._data.get(name):
                 raise BadQuestion(f"{name} is not taken here: a request names one model, its thread has the others")
+        self.model = _model(endpoint.model if endpoint.model is not None else self._data.get("model"))
         self._told: dict[tuple[str, bool], bytes] = {}
-
-    @property
-    def model(self) -> str:
-        """Raises ``BadQuestion`` where none is named."""
-        model = self._endpoint.model if self._endpoint.model is not None else self._data.get("model")
-        if not isinstance(model, str) or not model:
-            raise BadQuestion("the request names no model")
-        if len(model) > _MOST_NAME or not model.isprintable():
-            raise BadQuestion(f"what the request names is no model: that has at most {_MOST_NAME} printable characters")
-        return model
 
     @property
     def streamed(self) -> bool:
@@ -139,3 +130,11 @@ def _parsed(body: bytes) -> Mapping[str, object]:
 
 def _no_number(text: str) -> object:
     raise ValueError(f"{text} is no number")
+
+
+def _model(name: object) -> str:
+    if not isinstance(name, str) or not name:
+        raise BadQuestion("the request names no model")
+    if len(name) > _MOST_NAME or not name.isprintable():
+        raise BadQuestion(f"what the request names is no model: that has at most {_MOST_NAME} printable characters")
+    return name
