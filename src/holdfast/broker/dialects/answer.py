@@ -12,9 +12,6 @@ from holdfast.broker.dialects.json import Json
 from holdfast.broker.dialects.question import Call, Text, Thought
 from holdfast.broker.dialects.reading import Usage
 
-FOREIGN = "holdfast-thought-of-another-model"
-"""Stands where a provider's own signature of a thought would: so it is known when the agent sends it back."""
-
 
 @dataclass(frozen=True, slots=True)
 class Said:

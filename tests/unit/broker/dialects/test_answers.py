@@ -10,7 +10,6 @@ from pydantic_core import from_json
 
 from holdfast.broker.dialects import DIALECTS
 from holdfast.broker.dialects.answer import (
-    FOREIGN,
     CallBegun,
     CallEnded,
     CallPart,
@@ -22,7 +21,7 @@ from holdfast.broker.dialects.answer import (
     Thinking,
     gathered,
 )
-from holdfast.broker.dialects.foreign import has_foreign, without_foreign
+from holdfast.broker.dialects.foreign import FOREIGN, has_foreign, without_foreign
 from holdfast.broker.dialects.json import dumped, written
 from holdfast.broker.dialects.question import Call, Text, Thought
 from holdfast.broker.dialects.reading import Usage

@@ -6,7 +6,6 @@ What was read is told at the beginning, if it is known then, and again with what
 from collections.abc import Sequence
 
 from holdfast.broker.dialects.answer import (
-    FOREIGN,
     AnswerWriter,
     CallBegun,
     CallEnded,
@@ -18,6 +17,7 @@ from holdfast.broker.dialects.answer import (
     Said,
     Thinking,
 )
+from holdfast.broker.dialects.foreign import FOREIGN
 from holdfast.broker.dialects.json import Json, object_in
 from holdfast.broker.dialects.question import Call, Text, Thought, fitting_id
 from holdfast.broker.dialects.reading import Usage

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from holdfast.broker.dialects.answer import (
-    FOREIGN,
     AnswerWriter,
     CallBegun,
     CallEnded,
@@ -14,6 +13,7 @@ from holdfast.broker.dialects.answer import (
     Said,
     Thinking,
 )
+from holdfast.broker.dialects.foreign import FOREIGN
 from holdfast.broker.dialects.json import Json
 from holdfast.broker.dialects.question import Call, Text, Thought, fitting_id
 from holdfast.broker.dialects.reading import Usage
