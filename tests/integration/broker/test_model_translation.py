@@ -13,7 +13,18 @@ from holdfast.broker.demo import wire_of
 from holdfast.broker.dialects import DIALECTS
 from holdfast.broker.dialects.answer import Delta, Reason, gathered
 from holdfast.broker.dialects.lacks import Target
-from holdfast.broker.dialects.question import Call, Image, Message, Result, Role, Talk, Text, Thought, Tool, merged
+from holdfast.broker.dialects.question import (
+    Image,
+    Message,
+    Role,
+    Talk,
+    Text,
+    Thought,
+    Tool,
+    ToolCall,
+    ToolResult,
+    merged,
+)
 from holdfast.broker.dialects.reading import Reading
 from holdfast.broker.dialects.sse import EventSplitter
 from holdfast.broker.models.settings import ProxySettings
@@ -57,7 +68,7 @@ async def put(door: Door, talk: Talk, *, stream: bool) -> Said:
     return await door.send("POST", f"/llm/one{path}", json=DIALECTS[door.wire].write_question(told, Target("m1", 1000)))
 
 
-def heard(wire: Wire, said: Said, *, stream: bool) -> tuple[list[Text | Thought | Call], Reason | None, Reading]:
+def heard(wire: Wire, said: Said, *, stream: bool) -> tuple[list[Text | Thought | ToolCall], Reason | None, Reading]:
     """What an agent makes of it."""
     assert said.status == 200, said.body
     reader = DIALECTS[wire].reader("x")
@@ -79,7 +90,7 @@ async def test_another_dialect_answers_with_a_tool_call_and_takes_its_result(
     async with house(wire, other) as (server, door):
         parts, reason, _ = heard(wire, await put(door, ASKED, stream=stream), stream=stream)
         call = parts[-1]
-        assert isinstance(call, Call) and (call.name, reason) == ("bash", Reason.CALLS)
+        assert isinstance(call, ToolCall) and (call.name, reason) == ("bash", Reason.CALLS)
         assert json.loads(call.arguments) == {"command": "echo hi"}
         assert parts[:-1] == [Thought("hm\n"), Text("before\n")]
 
@@ -89,7 +100,7 @@ async def test_another_dialect_answers_with_a_tool_call_and_takes_its_result(
         assert read.lacks == ()
         assert (merged(read.messages), read.tools, read.max_tokens) == (list(ASKED.messages), ASKED.tools, 100)
 
-        result = Result(call.id, "bash", (Text("hi"),))
+        result = ToolResult(call.id, "bash", (Text("hi"),))
         later = [*ASKED.messages, Message(Role.MODEL, tuple(parts)), Message(Role.USER, (result,))]
         said = await put(door, replace(ASKED, messages=later), stream=stream)
         parts, reason, reading = heard(wire, said, stream=stream)
@@ -98,7 +109,7 @@ async def test_another_dialect_answers_with_a_tool_call_and_takes_its_result(
         answer, last = merged(read.messages)[2:]
         assert (answer.role, last) == (Role.MODEL, Message(Role.USER, (result,)))
         said_before, called = answer.parts
-        assert said_before == Text("before\n") and isinstance(called, Call)
+        assert said_before == Text("before\n") and isinstance(called, ToolCall)
         assert (called.id, json.loads(called.arguments)) == (call.id, {"command": "echo hi"})
 
         await until(lambda: len(door.books.calls) == 4 and bool(door.books.told), "all is written down")

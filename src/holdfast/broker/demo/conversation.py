@@ -35,19 +35,10 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
-    """One that the agent offers. ``kind`` is ``function``, or what a provider's own tool is called."""
-
-    name: str
-    schema: Json
-    kind: str = "function"
-
-
-@dataclass(frozen=True, slots=True)
 class Conversation:
     model: str
     parts: Sequence[Part]
-    tools: Sequence[Tool] = ()
+    tools: Sequence[question.Tool] = ()
     streamed: bool = False
     usage_wanted: bool = True
     """Chat completions tell usage in a stream only where they are asked to."""
@@ -80,7 +71,7 @@ def read(wire: Wire, body: Json, model: str = "") -> Conversation:
         for part in message.parts
         for said in _said(message.role, part, number)
     ]
-    tools = [Tool(tool.name, tool.schema, tool.kind) for tool in talk.tools if tool.name]
+    tools = [tool for tool in talk.tools if tool.name]
     form = (talk.form.schema or None) if talk.form is not None else None
     return Conversation(talk.model or model, parts, tools, talk.streamed, talk.usage_wanted, form)
 
@@ -91,9 +82,9 @@ def _said(role: question.Role, part: question.Part, number: int) -> list[Part]:
             return [Part(Role(role), text, number)]
         case question.Image():
             return [Part(Role(role), "", number, f"{part.media_type} of {_size(part.data) * 3 // 4} bytes")]
-        case question.Call():
+        case question.ToolCall():
             return [Part(Role.CALL, part.arguments, number)]
-        case question.Result():
+        case question.ToolResult():
             return [
                 Part(Role.RESULT, "\n".join(one.text for one in part.parts if isinstance(one, question.Text)), number)
             ]

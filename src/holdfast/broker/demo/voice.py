@@ -15,8 +15,8 @@ from holdfast.broker.dialects.answer import (
     Delta,
     Head,
     Reason,
-    Said,
-    Thinking,
+    TextDelta,
+    ThoughtDelta,
     gathered,
 )
 from holdfast.broker.dialects.json import Json
@@ -83,9 +83,9 @@ def _told(events: bytes) -> list[bytes]:
 def _deltas(answer: Answer, action: Action) -> Iterator[Delta]:
     match action:
         case Say():
-            yield from (Said(word) for word in action.words)
+            yield from (TextDelta(word) for word in action.words)
         case Think():
-            yield from (Thinking(word) for word in action.words)
+            yield from (ThoughtDelta(word) for word in action.words)
         case Use(tool, arguments):
             yield CallBegun(f"call_{answer.head.id}", tool)
             text = json.dumps(arguments)  # in two halves: who reads them must put them together

@@ -1,6 +1,6 @@
 """An answer of a model, whichever dialect it came in: its pieces, and how each dialect writes them.
 
-The pieces of one call follow each other without anything in between, whatever order they came in (``sequence.py``).
+The pieces of one call follow each other without anything in between, whatever order they came in (``call_queue.py``).
 """
 
 from abc import ABC, abstractmethod
@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from holdfast.broker.dialects.json import Json
-from holdfast.broker.dialects.question import Call, Text, Thought
+from holdfast.broker.dialects.question import Text, Thought, ToolCall
 from holdfast.broker.dialects.reading import Usage
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class TextDelta:
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Thinking:
+class ThoughtDelta:
     text: str
 
 
@@ -41,7 +41,7 @@ class CallEnded:
     pass
 
 
-Delta = Said | Thinking | CallBegun | CallPart | CallEnded
+Delta = TextDelta | ThoughtDelta | CallBegun | CallPart | CallEnded
 
 
 class Reason(StrEnum):
@@ -53,34 +53,36 @@ class Reason(StrEnum):
     FILTERED = "filtered"
 
 
-def gathered(deltas: Iterable[Delta]) -> list[Text | Thought | Call]:
+def gathered(deltas: Iterable[Delta]) -> list[Text | Thought | ToolCall]:
     """What they are, put together."""
-    found: list[tuple[Text | Thought | Call, list[str]]] = []  # joined at the end: a word at a time, it would take long
+    found: list[
+        tuple[Text | Thought | ToolCall, list[str]]
+    ] = []  # joined at the end: a word at a time, it would take long
     for delta in deltas:
         last = found[-1][0] if found else None
         match delta:
-            case Said(text):
+            case TextDelta(text):
                 if not isinstance(last, Text):
                     found.append((Text(""), []))
                 found[-1][1].append(text)
-            case Thinking(text):
+            case ThoughtDelta(text):
                 if not isinstance(last, Thought):
                     found.append((Thought(""), []))
                 found[-1][1].append(text)
             case CallBegun(call_id, name):
-                found.append((Call(call_id, name, ""), []))
-            case CallPart(text) if isinstance(last, Call):
+                found.append((ToolCall(call_id, name, ""), []))
+            case CallPart(text) if isinstance(last, ToolCall):
                 found[-1][1].append(text)
     return [_joined(part, "".join(texts)) for part, texts in found]
 
 
-def _joined(part: Text | Thought | Call, text: str) -> Text | Thought | Call:
+def _joined(part: Text | Thought | ToolCall, text: str) -> Text | Thought | ToolCall:
     match part:
         case Text():
             return Text(text)
         case Thought():
             return Thought(text)
-    return Call(part.id, part.name, text)
+    return ToolCall(part.id, part.name, text)
 
 
 class CannotTell(Exception):
@@ -112,5 +114,5 @@ class AnswerWriter(ABC):
     def end(self, reason: Reason, usage: Usage) -> bytes: ...
 
     @abstractmethod
-    def whole(self, parts: Sequence[Text | Thought | Call], reason: Reason, usage: Usage) -> Json:
+    def whole(self, parts: Sequence[Text | Thought | ToolCall], reason: Reason, usage: Usage) -> Json:
         """As one document. Raises ``CannotTell``."""

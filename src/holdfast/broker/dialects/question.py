@@ -45,7 +45,7 @@ class Thought:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolCall:
     """The model's wish to use a tool."""
 
     id: str
@@ -55,7 +55,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ToolResult:
     """What came of a call."""
 
     call_id: str
@@ -64,7 +64,7 @@ class Result:
     is_error: bool = False
 
 
-Part = Text | Image | LinkedImage | Thought | Call | Result
+Part = Text | Image | LinkedImage | Thought | ToolCall | ToolResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ def fitting_id(call_id: str) -> str:
 def has_images(talk: Talk) -> bool:
     """Whether there is an image anywhere in it, also in what came of a call."""
     parts = [part for message in talk.messages for part in message.parts]
-    shown = [one for part in parts for one in (part.parts if isinstance(part, Result) else (part,))]
+    shown = [one for part in parts for one in (part.parts if isinstance(part, ToolResult) else (part,))]
     return any(isinstance(one, Image | LinkedImage) for one in shown)
 
 
@@ -182,4 +182,4 @@ def _as_user(message: Message) -> Message:
 
 def results_first(parts: Sequence[Part]) -> list[Part]:
     """Of a message of the user's: the results of tools come before anything else that is said."""
-    return sorted(parts, key=lambda part: not isinstance(part, Result))
+    return sorted(parts, key=lambda part: not isinstance(part, ToolResult))

@@ -7,9 +7,9 @@ from typing import ClassVar
 from pydantic_core import from_json
 
 from holdfast.broker.dialects.answer import Delta, Reason
+from holdfast.broker.dialects.call_queue import CallQueue
 from holdfast.broker.dialects.json import Json
 from holdfast.broker.dialects.reading import Reading
-from holdfast.broker.dialects.sequence import Sequence
 from holdfast.broker.dialects.sse import data_of
 
 
@@ -30,7 +30,7 @@ class AnswerReader(ABC):
         """Why it ended, as soon as that was told."""
         self.is_only_usage = False
         """Whether the last event had nothing in it but usage, which some agents do not ask for."""
-        self._row = Sequence()
+        self._queue = CallQueue()
 
     @abstractmethod
     def read(self, data: Json) -> Iterable[Delta]:
@@ -55,4 +55,4 @@ class AnswerReader(ABC):
 
     def end(self) -> list[Delta]:
         """The stream is over: what is still to be told."""
-        return self._row.end_all()
+        return self._queue.end_all()

@@ -17,15 +17,15 @@ from holdfast.broker.dialects.answer import (
     Delta,
     Head,
     Reason,
-    Said,
-    Thinking,
+    TextDelta,
+    ThoughtDelta,
     gathered,
 )
+from holdfast.broker.dialects.call_queue import CallQueue
 from holdfast.broker.dialects.foreign import FOREIGN, has_foreign, without_foreign
 from holdfast.broker.dialects.json import dumped, written
-from holdfast.broker.dialects.question import Call, Text, Thought
+from holdfast.broker.dialects.question import Text, Thought, ToolCall
 from holdfast.broker.dialects.reading import Usage
-from holdfast.broker.dialects.sequence import Sequence
 from holdfast.broker.dialects.sse import EventSplitter, data_of
 from holdfast.broker.models.answering.translation import Interpreter, Translation
 from holdfast.vocabulary.models import Wire
@@ -33,7 +33,7 @@ from holdfast.vocabulary.models import Wire
 HEAD = Head("0123456789abcdef", "m", 1)
 USAGE = Usage(input=30, cached=10, output=7)
 each_wire = pytest.mark.parametrize("wire", list(Wire))
-Told = list[Text | Thought | Call]
+Told = list[Text | Thought | ToolCall]
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 objects = st.dictionaries(texts, st.one_of(texts, st.integers(-9, 9), st.none()), max_size=2)
@@ -41,7 +41,9 @@ objects = st.dictionaries(texts, st.one_of(texts, st.integers(-9, 9), st.none())
 
 @st.composite
 def answers(draw: st.DrawFn, wire: Wire) -> Told:
-    calls: Told = [Call(f"call_{number}", "bash", dumped(draw(objects))) for number in range(draw(st.integers(0, 3)))]
+    calls: Told = [
+        ToolCall(f"call_{number}", "bash", dumped(draw(objects))) for number in range(draw(st.integers(0, 3)))
+    ]
     said: Told = [Thought(draw(texts))] if draw(st.booleans()) else []
     said += [Text(draw(texts))] if draw(st.booleans()) or not (said or calls) else []
     mixed = [*said, *calls]
@@ -52,17 +54,17 @@ def deltas_of(parts: Told) -> Iterable[Delta]:
     for part in parts:
         match part:
             case Text(text):
-                yield from (Said(one) for one in (text[:3], text[3:]) if one)
+                yield from (TextDelta(one) for one in (text[:3], text[3:]) if one)
             case Thought(text):
-                yield from (Thinking(one) for one in (text[:3], text[3:]) if one)
-            case Call(call_id, name, arguments):
+                yield from (ThoughtDelta(one) for one in (text[:3], text[3:]) if one)
+            case ToolCall(call_id, name, arguments):
                 yield CallBegun(call_id, name)
                 yield from (CallPart(one) for one in (arguments[:4], arguments[4:]) if one)
                 yield CallEnded()
 
 
 def reason_of(parts: Told) -> Reason:
-    return Reason.CALLS if any(isinstance(part, Call) for part in parts) else Reason.STOP
+    return Reason.CALLS if any(isinstance(part, ToolCall) for part in parts) else Reason.STOP
 
 
 def streamed(wire: Wire, parts: Told, reason: Reason) -> bytes:
@@ -112,8 +114,8 @@ def test_each_piece_is_told_as_it_comes(wire: Wire) -> None:
     """Of a call in Gemini's dialect, which has no pieces of them, at its end."""
     writer = DIALECTS[wire].writer(HEAD)
     writer.begin()
-    assert b"hello" in writer.write(Said("hello"))
-    assert b"hm" in writer.write(Thinking("hm"))
+    assert b"hello" in writer.write(TextDelta("hello"))
+    assert b"hm" in writer.write(ThoughtDelta("hm"))
     begun = writer.write(CallBegun("call_1", "bash"))
     assert (b"bash" in begun) is (wire is not Wire.GEMINI)
 
@@ -132,13 +134,13 @@ def test_an_error_within_a_stream_is_told_in_the_other_dialect(wire: Wire) -> No
 
 
 def test_calls_that_come_at_the_same_time_are_told_one_after_the_other() -> None:
-    row = Sequence()
-    found = [*row.begin(0, "a", "one"), *row.begin(1, "b", "two"), *row.part(1, '{"x":'), *row.part(0, "{}")]
-    found += [*row.say(Said("between")), *row.part(1, "1}"), *row.end(1)]
+    queue = CallQueue()
+    found = [*queue.begin(0, "a", "one"), *queue.begin(1, "b", "two"), *queue.part(1, '{"x":'), *queue.part(0, "{}")]
+    found += [*queue.say(TextDelta("between")), *queue.part(1, "1}"), *queue.end(1)]
     assert found == [CallBegun("a", "one"), CallPart("{}")]
-    rest = row.end_all()
-    assert rest[0] == CallEnded() and rest[-1] == Said("between")
-    assert gathered([*found, *rest]) == [Call("a", "one", "{}"), Call("b", "two", '{"x":1}'), Text("between")]
+    rest = queue.end_all()
+    assert rest[0] == CallEnded() and rest[-1] == TextDelta("between")
+    assert gathered([*found, *rest]) == [ToolCall("a", "one", "{}"), ToolCall("b", "two", '{"x":1}'), Text("between")]
 
 
 def test_a_call_without_arguments_has_empty_ones() -> None:
@@ -146,7 +148,7 @@ def test_a_call_without_arguments_has_empty_ones() -> None:
     start = {"type": "tool_use", "id": "a", "name": "now", "input": {}}
     found = list(reader.read({"type": "content_block_start", "index": 0, "content_block": start}))
     found += reader.read({"type": "content_block_stop", "index": 0})
-    assert gathered(found) == [Call("a", "now", "{}")]
+    assert gathered(found) == [ToolCall("a", "now", "{}")]
 
 
 def test_chat_completions_that_count_every_call_as_the_first() -> None:
@@ -154,7 +156,7 @@ def test_chat_completions_that_count_every_call_as_the_first() -> None:
     calls = [{"index": 0, "id": name, "function": {"name": name, "arguments": "{}"}} for name in ("a", "b")]
     found = [one for call in calls for one in reader.read({"choices": [{"delta": {"tool_calls": [call]}}]})]
     found += reader.read({"choices": [{"delta": {}, "finish_reason": "stop"}]})
-    assert gathered(found) == [Call("a", "a", "{}"), Call("b", "b", "{}")]
+    assert gathered(found) == [ToolCall("a", "a", "{}"), ToolCall("b", "b", "{}")]
     assert reader.reason is Reason.CALLS
 
 
@@ -167,7 +169,7 @@ def test_responses_that_tell_items_only_at_their_end() -> None:
         for at, item in enumerate((message, call))
         for delta in reader.read({"type": "response.output_item.done", "output_index": at, "item": item})
     ]
-    assert gathered(found) == [Text("hello"), Call("a", "bash", '{"x":1}')]
+    assert gathered(found) == [Text("hello"), ToolCall("a", "bash", '{"x":1}')]
 
 
 @pytest.mark.parametrize("reason", ["MALFORMED_FUNCTION_CALL", "OTHER", "SOMETHING_NEW"])

@@ -12,7 +12,6 @@ from holdfast.broker.dialects import DIALECTS
 from holdfast.broker.dialects.json import dumped
 from holdfast.broker.dialects.lacks import CannotCarry, Target
 from holdfast.broker.dialects.question import (
-    Call,
     Choice,
     Choosing,
     Form,
@@ -20,12 +19,13 @@ from holdfast.broker.dialects.question import (
     LinkedImage,
     Message,
     Part,
-    Result,
     Role,
     Talk,
     Text,
     Thought,
     Tool,
+    ToolCall,
+    ToolResult,
     merged,
 )
 from holdfast.broker.dialects.schemas import from_openapi
@@ -45,14 +45,14 @@ objects = st.dictionaries(texts, st.one_of(texts, st.integers(-1000, 1000), st.b
 @st.composite
 def conversations(draw: st.DrawFn, wire: Wire) -> list[Message]:
     found = [Message(Role.SYSTEM, (Text(draw(texts)),))] if draw(st.booleans()) else []
-    waiting: list[Call] = []
+    waiting: list[ToolCall] = []
     images = [st.just(PNG)] + ([st.just(LinkedImage("https://x.example/a.png"))] if wire is not Wire.GEMINI else [])
     for turn in range(draw(st.integers(1, 3))):
         parts: list[Part] = [draw(results(wire, call)) for call in waiting]
         parts += draw(st.lists(st.one_of(texts.map(Text), *images), min_size=0 if parts else 1, max_size=3))
         found.append(Message(Role.USER, tuple(parts)))
         waiting = [
-            Call(f"call_{turn}_{number}", draw(names), dumped(draw(objects)))
+            ToolCall(f"call_{turn}_{number}", draw(names), dumped(draw(objects)))
             for number in range(draw(st.integers(0, 2)))
         ]
         said: list[Part] = [Text(draw(texts))] if not waiting or draw(st.booleans()) else []
@@ -61,12 +61,12 @@ def conversations(draw: st.DrawFn, wire: Wire) -> list[Message]:
 
 
 @st.composite
-def results(draw: st.DrawFn, wire: Wire, call: Call) -> Result:
+def results(draw: st.DrawFn, wire: Wire, call: ToolCall) -> ToolResult:
     parts: list[Text | Image | LinkedImage] = [Text(draw(texts))] if draw(st.booleans()) else []
     if wire in (Wire.RESPONSES, Wire.MESSAGES) and draw(st.booleans()):
         parts.append(PNG)
     failed = wire in (Wire.MESSAGES, Wire.GEMINI) and draw(st.booleans())
-    return Result(call.id, call.name, tuple(parts), failed)
+    return ToolResult(call.id, call.name, tuple(parts), failed)
 
 
 @st.composite
@@ -118,7 +118,7 @@ def test_what_is_written_is_read_again(wire: Wire, data: st.DataObject) -> None:
 
 # -- as agents word them -----------------------------------------------------------------------------------------------
 
-CALL = Call("call_1", "bash", '{"command":"ls"}')
+CALL = ToolCall("call_1", "bash", '{"command":"ls"}')
 ASKED: dict[Wire, dict[str, Any]] = {
     Wire.CHAT: {
         "model": "gpt",
@@ -244,7 +244,7 @@ def test_questions_of_agents_are_understood(wire: Wire) -> None:
         Message(Role.SYSTEM, (Text("Be good."),)),
         Message(Role.USER, (Text("Look."), PNG)),
         Message(Role.MODEL, (Thought("hm"), CALL)),
-        Message(Role.USER, (Result("call_1", "bash", (Text("a.txt"),)),)),
+        Message(Role.USER, (ToolResult("call_1", "bash", (Text("a.txt"),)),)),
     ]
     assert talk.tools == [Tool("bash", "", SCHEMA)]
     assert (talk.max_tokens, talk.streamed) == (500, wire is not Wire.GEMINI)
@@ -302,7 +302,7 @@ ONE = [Message(Role.USER, (Text("hi"),))]
         (Wire.MESSAGES, Talk("", ONE, temperature=1.5), "temperature"),
         (Wire.MESSAGES, Talk("", ONE, form=Form()), "without a schema"),
         (Wire.GEMINI, Talk("", [Message(Role.USER, (LinkedImage("https://x.example"),))]), "address"),
-        (Wire.GEMINI, Talk("", [Message(Role.MODEL, (Call("a", "b", "[1]"),))]), "no JSON object"),
+        (Wire.GEMINI, Talk("", [Message(Role.MODEL, (ToolCall("a", "b", "[1]"),))]), "no JSON object"),
         (Wire.CHAT, Talk("", ONE, [Tool("a.b")]), "a.b"),
     ],
 )
@@ -317,14 +317,14 @@ def test_results_without_ids_belong_to_the_calls_in_their_order() -> None:
     talk = DIALECTS[Wire.GEMINI].read_question(
         {"contents": [{"role": "model", "parts": calls}, {"role": "user", "parts": told}]}
     )
-    ids = [part.id for part in talk.messages[0].parts if isinstance(part, Call)]
+    ids = [part.id for part in talk.messages[0].parts if isinstance(part, ToolCall)]
     assert len(set(ids)) == 3
-    assert [part.call_id for part in talk.messages[1].parts if isinstance(part, Result)] == [ids[1], ids[0], ids[2]]
+    assert [part.call_id for part in talk.messages[1].parts if isinstance(part, ToolResult)] == [ids[1], ids[0], ids[2]]
 
 
 def test_ids_that_others_refuse_are_changed_in_the_same_way_everywhere() -> None:
     odd = "call_1|fc_" + "x" * 80
-    talk = Talk("", [Message(Role.MODEL, (Call(odd, "a", "{}"),)), Message(Role.USER, (Result(odd, "a", ()),))])
+    talk = Talk("", [Message(Role.MODEL, (ToolCall(odd, "a", "{}"),)), Message(Role.USER, (ToolResult(odd, "a", ()),))])
     data: Any = DIALECTS[Wire.MESSAGES].write_question(talk, TARGET)
     call_id = data["messages"][0]["content"][0]["id"]
     assert re.fullmatch(r"[A-Za-z0-9_-]{1,40}", call_id)
@@ -349,7 +349,9 @@ def test_what_the_system_says_later_stays_where_it_was_said() -> None:
 
 
 def test_an_image_that_a_tool_brought_is_shown_behind_its_result() -> None:
-    talk = Talk("", [Message(Role.MODEL, (CALL,)), Message(Role.USER, (Result("call_1", "bash", (Text("x"), PNG)),))])
+    talk = Talk(
+        "", [Message(Role.MODEL, (CALL,)), Message(Role.USER, (ToolResult("call_1", "bash", (Text("x"), PNG)),))]
+    )
     chat: Any = DIALECTS[Wire.CHAT].write_question(talk, TARGET)
     assert [message["role"] for message in chat["messages"]] == ["assistant", "tool", "user"]
     gemini: Any = DIALECTS[Wire.GEMINI].write_question(talk, TARGET)
@@ -366,7 +368,7 @@ def test_no_more_is_asked_for_than_a_model_can_answer() -> None:
 
 @each_wire
 def test_a_model_that_cannot_be_shown_images_is_not_asked_about_them(wire: Wire) -> None:
-    brought = Message(Role.USER, (Result("call_1", "bash", (PNG,)),))
+    brought = Message(Role.USER, (ToolResult("call_1", "bash", (PNG,)),))
     for message in (Message(Role.USER, (PNG,)), brought):
         with pytest.raises(CannotCarry, match="image"):
             DIALECTS[wire].write_question(
@@ -376,7 +378,7 @@ def test_a_model_that_cannot_be_shown_images_is_not_asked_about_them(wire: Wire)
 
 @pytest.mark.parametrize("to", [Wire.MESSAGES, Wire.GEMINI])
 def test_halves_of_characters_in_arguments_are_carried(to: Wire) -> None:
-    call = Call("call_1", "say", '{"text": "\ud800"}')
+    call = ToolCall("call_1", "say", '{"text": "\ud800"}')
     talk = Talk("m", [Message(Role.USER, (Text("hi"),)), Message(Role.MODEL, (call,))])
     assert r"{'text': '\ud800'}" in repr(DIALECTS[to].write_question(talk, TARGET))
 

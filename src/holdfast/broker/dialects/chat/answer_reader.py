@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from holdfast.broker.dialects.answer import CannotTell, Delta, Reason, Said, Thinking
+from holdfast.broker.dialects.answer import CannotTell, Delta, Reason, TextDelta, ThoughtDelta
 from holdfast.broker.dialects.json import Json, amount, length, number, string, table, tables
 from holdfast.broker.dialects.reader import AnswerReader
 from holdfast.broker.dialects.reading import Reading
@@ -45,8 +45,8 @@ class ChatReader(AnswerReader):
 
     def _message(self, told: Json) -> Iterator[Delta]:
         thought = string(told.get("reasoning_content")) or string(told.get("reasoning"))
-        yield from self._row.say(Thinking(thought))
-        yield from self._row.say(Said(string(told.get("content")) + string(told.get("refusal"))))
+        yield from self._queue.say(ThoughtDelta(thought))
+        yield from self._queue.say(TextDelta(string(told.get("content")) + string(told.get("refusal"))))
         for position, call in enumerate(tables(told.get("tool_calls"))):
             yield from self._call(call, position)
 
@@ -59,16 +59,16 @@ class ChatReader(AnswerReader):
         if at not in self._ids or (call_id and call_id != self._ids[at]):
             self._count += 1
             self._ids[at] = call_id or f"call_{self.name}{self._count}"
-            yield from self._row.begin(self._ids[at], self._ids[at], string(function.get("name")))
-        yield from self._row.part(self._ids[at], string(function.get("arguments")))
+            yield from self._queue.begin(self._ids[at], self._ids[at], string(function.get("name")))
+        yield from self._queue.part(self._ids[at], string(function.get("arguments")))
 
     def _finish(self, reason: object) -> list[Delta]:
         if not reason:
             return []
         if reason == "error":
             raise CannotTell("the model has stopped with an error")
-        self.reason = _REASONS.get(str(reason), Reason.CALLS if self._row.any else Reason.STOP)
-        return self._row.end_all()
+        self.reason = _REASONS.get(str(reason), Reason.CALLS if self._queue.any else Reason.STOP)
+        return self._queue.end_all()
 
 
 def _measure(told: Json, reading: Reading) -> None:

@@ -10,12 +10,12 @@ from holdfast.broker.dialects.answer import (
     Delta,
     Head,
     Reason,
-    Said,
-    Thinking,
+    TextDelta,
+    ThoughtDelta,
 )
 from holdfast.broker.dialects.json import Json
 from holdfast.broker.dialects.openai import error_body
-from holdfast.broker.dialects.question import Call, Text, Thought, fitting_id
+from holdfast.broker.dialects.question import Text, Thought, ToolCall, fitting_id
 from holdfast.broker.dialects.reading import Usage
 from holdfast.broker.dialects.sse import event
 
@@ -37,9 +37,9 @@ class ChatWriter(AnswerWriter):
 
     def write(self, delta: Delta) -> bytes:
         match delta:
-            case Said(text):
+            case TextDelta(text):
                 return self._chunk({"content": text})
-            case Thinking(text):
+            case ThoughtDelta(text):
                 return self._chunk({"reasoning_content": text})
             case CallBegun(call_id, name):
                 self._calls += 1
@@ -56,7 +56,7 @@ class ChatWriter(AnswerWriter):
             last += event({**self._named("chat.completion.chunk"), "choices": [], "usage": _told(usage)})
         return last + b"data: [DONE]\n\n"
 
-    def whole(self, parts: Sequence[Text | Thought | Call], reason: Reason, usage: Usage) -> Json:
+    def whole(self, parts: Sequence[Text | Thought | ToolCall], reason: Reason, usage: Usage) -> Json:
         said = "".join(part.text for part in parts if isinstance(part, Text))
         thought = "".join(part.text for part in parts if isinstance(part, Thought))
         calls = [
@@ -66,7 +66,7 @@ class ChatWriter(AnswerWriter):
                 "function": {"name": part.name, "arguments": part.arguments},
             }
             for part in parts
-            if isinstance(part, Call)
+            if isinstance(part, ToolCall)
         ]
         message: dict[str, object] = {"role": "assistant", "content": said or None}
         if thought:

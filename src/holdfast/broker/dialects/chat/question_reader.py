@@ -4,17 +4,17 @@ from holdfast.broker.dialects.json import Json, decimal, items, string, table, t
 from holdfast.broker.dialects.lacks import HINTS, Lacks
 from holdfast.broker.dialects.openai import choice_of, form_of
 from holdfast.broker.dialects.question import (
-    Call,
     Image,
     LinkedImage,
     Message,
     Part,
-    Result,
     Role,
     Talk,
     Text,
     Thought,
     Tool,
+    ToolCall,
+    ToolResult,
     image_from_url,
 )
 
@@ -65,7 +65,7 @@ def _messages(data: Json, lacks: Lacks) -> list[Message]:
         if message.get("role") == "tool":
             call_id = string(message.get("tool_call_id"))
             parts = tuple(part for part in _parts(message, lacks) if isinstance(part, Text | Image | LinkedImage))
-            found.append(Message(Role.USER, (Result(call_id, names.get(call_id, ""), parts),)))
+            found.append(Message(Role.USER, (ToolResult(call_id, names.get(call_id, ""), parts),)))
             continue
         calls = [_call(call, lacks) for call in tables(message.get("tool_calls"))]
         names |= {call.id: call.name for call in calls}
@@ -92,11 +92,11 @@ def _parts(message: Json, lacks: Lacks) -> list[Part]:
     return found
 
 
-def _call(call: Json, lacks: Lacks) -> Call:
+def _call(call: Json, lacks: Lacks) -> ToolCall:
     if call.get("type") not in (None, "function"):
         lacks.note(f"tool calls of type {call['type']}")
     function = table(call.get("function"))
-    return Call(string(call.get("id")), string(function.get("name")), string(function.get("arguments")))
+    return ToolCall(string(call.get("id")), string(function.get("name")), string(function.get("arguments")))
 
 
 def _tool(tool: Json, lacks: Lacks) -> Tool:

@@ -4,7 +4,6 @@ import re
 
 from holdfast.broker.dialects.lacks import Target, check
 from holdfast.broker.dialects.question import (
-    Call,
     Choice,
     Choosing,
     Form,
@@ -12,11 +11,12 @@ from holdfast.broker.dialects.question import (
     LinkedImage,
     Message,
     Part,
-    Result,
     Role,
     Talk,
     Text,
     Tool,
+    ToolCall,
+    ToolResult,
     fitting_id,
     image_url,
     merged,
@@ -66,7 +66,7 @@ def _message(message: Message) -> list[_Data]:
     results: list[_Data] = []
     rest: list[Part] = []
     for part in results_first(message.parts):
-        if isinstance(part, Result):
+        if isinstance(part, ToolResult):
             text = "\n".join(one.text for one in part.parts if isinstance(one, Text))
             results.append({"role": "tool", "tool_call_id": fitting_id(part.call_id), "content": text})
             rest += [one for one in part.parts if not isinstance(one, Text)]  # there is no room for images in these
@@ -80,7 +80,7 @@ def _message(message: Message) -> list[_Data]:
 
 def _answer(message: Message) -> list[_Data]:
     said = "\n".join(part.text for part in message.parts if isinstance(part, Text))
-    calls = [_call(part) for part in message.parts if isinstance(part, Call)]
+    calls = [_call(part) for part in message.parts if isinstance(part, ToolCall)]
     if not said and not calls:
         return []
     return [{"role": "assistant", "content": said or None, **({"tool_calls": calls} if calls else {})}]
@@ -92,7 +92,7 @@ def _part(part: Text | Image | LinkedImage) -> _Data:
     return {"type": "image_url", "image_url": {"url": image_url(part)}}
 
 
-def _call(call: Call) -> _Data:
+def _call(call: ToolCall) -> _Data:
     function = {"name": call.name, "arguments": call.arguments or "{}"}
     return {"id": fitting_id(call.id), "type": "function", "function": function}
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from holdfast.broker.dialects.answer import CannotTell, Delta, Reason, Said, Thinking
+from holdfast.broker.dialects.answer import CannotTell, Delta, Reason, TextDelta, ThoughtDelta
 from holdfast.broker.dialects.json import Json, dumped, length, number, string, table, tables
 from holdfast.broker.dialects.reader import AnswerReader
 from holdfast.broker.dialects.reading import Reading
@@ -64,15 +64,15 @@ class GeminiReader(AnswerReader):
             call = table(part["functionCall"])
             self._calls += 1
             call_id = string(call.get("id")) or f"call_{self.name}{self._calls}"
-            begun = self._row.begin(self._calls, call_id, string(call.get("name")))
-            return begun + self._row.end(self._calls, dumped(table(call.get("args"))))
+            begun = self._queue.begin(self._calls, call_id, string(call.get("name")))
+            return begun + self._queue.end(self._calls, dumped(table(call.get("args"))))
         text = string(part.get("text"))
         if not text and (kinds := set(part) - {"text", "thought", "thoughtSignature"}):
             raise CannotTell(f"it has answered with {', '.join(sorted(kinds))}")
-        return self._row.say(Thinking(text) if part.get("thought") is True else Said(text))
+        return self._queue.say(ThoughtDelta(text) if part.get("thought") is True else TextDelta(text))
 
     def _usual(self) -> Reason:
-        return Reason.CALLS if self._row.any else Reason.STOP
+        return Reason.CALLS if self._queue.any else Reason.STOP
 
 
 def _bill(usage: object, reading: Reading) -> None:

@@ -11,12 +11,12 @@ from holdfast.broker.dialects.answer import (
     Delta,
     Head,
     Reason,
-    Said,
-    Thinking,
+    TextDelta,
+    ThoughtDelta,
 )
 from holdfast.broker.dialects.gemini.question_writer import NO_SIGNATURE, wants_signatures
 from holdfast.broker.dialects.json import Json, object_in
-from holdfast.broker.dialects.question import Call, Text, Thought, fitting_id
+from holdfast.broker.dialects.question import Text, Thought, ToolCall, fitting_id
 from holdfast.broker.dialects.reading import Usage
 from holdfast.broker.dialects.sse import event
 
@@ -37,7 +37,7 @@ _STATUSES = {
 class GeminiWriter(AnswerWriter):
     def __init__(self, head: Head) -> None:
         self._head = head
-        self._open: Call | None = None
+        self._open: ToolCall | None = None
         self._signed = not wants_signatures(head.model)
 
     def begin(self) -> bytes:
@@ -45,14 +45,14 @@ class GeminiWriter(AnswerWriter):
 
     def write(self, delta: Delta) -> bytes:
         match delta:
-            case Said(text):
+            case TextDelta(text):
                 return event(self._chunk([self._part(Text(text))]))
-            case Thinking(text):
+            case ThoughtDelta(text):
                 return event(self._chunk([self._part(Thought(text))]))
             case CallBegun(call_id, name):
-                self._open = Call(call_id, name, "")
+                self._open = ToolCall(call_id, name, "")
             case CallPart(text) if self._open is not None:
-                self._open = Call(self._open.id, self._open.name, self._open.arguments + text)
+                self._open = ToolCall(self._open.id, self._open.name, self._open.arguments + text)
             case CallEnded() if self._open is not None:
                 call, self._open = self._open, None
                 return event(self._chunk([self._part(call)]))
@@ -61,16 +61,16 @@ class GeminiWriter(AnswerWriter):
     def end(self, reason: Reason, usage: Usage) -> bytes:
         return event(self._chunk([{"text": ""}], reason, usage))
 
-    def whole(self, parts: Sequence[Text | Thought | Call], reason: Reason, usage: Usage) -> Json:
+    def whole(self, parts: Sequence[Text | Thought | ToolCall], reason: Reason, usage: Usage) -> Json:
         return self._chunk([self._part(part) for part in parts], reason, usage)
 
-    def _part(self, part: Text | Thought | Call) -> _Data:
+    def _part(self, part: Text | Thought | ToolCall) -> _Data:
         match part:
             case Text(text):
                 return {"text": text}
             case Thought(text):
                 return {"text": text, "thought": True}
-            case Call(call_id, name, arguments):
+            case ToolCall(call_id, name, arguments):
                 given = object_in(arguments)
                 if given is None:
                     raise CannotTell(f"it has called {name} with arguments that are no JSON object")

@@ -3,19 +3,19 @@
 from holdfast.broker.dialects.json import Json, decimal, dumped, items, string, table, tables, texts, whole
 from holdfast.broker.dialects.lacks import Lacks
 from holdfast.broker.dialects.question import (
-    Call,
     Choice,
     Choosing,
     Form,
     Image,
     Message,
     Part,
-    Result,
     Role,
     Talk,
     Text,
     Thought,
     Tool,
+    ToolCall,
+    ToolResult,
 )
 from holdfast.broker.dialects.schemas import from_openapi
 
@@ -62,7 +62,7 @@ class _Contents:
 
     def __init__(self, lacks: Lacks) -> None:
         self._lacks = lacks
-        self._open: list[Call] = []
+        self._open: list[ToolCall] = []
         self._count = 0
 
     def read(self, data: Json) -> list[Message]:
@@ -93,14 +93,14 @@ class _Contents:
         self._lacks.fields(part, {"thought", "thoughtSignature"}, "a part with ")
         return None
 
-    def _call(self, told: Json) -> Call:
+    def _call(self, told: Json) -> ToolCall:
         self._count += 1
         call_id = string(told.get("id")) or f"call_{self._count}"
-        call = Call(call_id, string(told.get("name")), dumped(table(told.get("args"))))
+        call = ToolCall(call_id, string(told.get("name")), dumped(table(told.get("args"))))
         self._open.append(call)
         return call
 
-    def _result(self, told: Json) -> Result:
+    def _result(self, told: Json) -> ToolResult:
         self._lacks.fields(told, {"id", "name", "response"}, "functionResponse.")
         name, call_id = string(told.get("name")), string(told.get("id"))
         call = next((one for one in self._open if call_id and one.id == call_id), None)
@@ -113,7 +113,7 @@ class _Contents:
         only = next((key for key in ("output", "error") if [*response] == [key]), None)
         text = response[only] if only is not None and isinstance(response[only], str) else dumped(response)
         parts = (Text(string(text)),) if text else ()
-        return Result(call.id if call else call_id, name, parts, only == "error")
+        return ToolResult(call.id if call else call_id, name, parts, only == "error")
 
 
 def _tools(tool: Json, lacks: Lacks) -> list[Tool]:

@@ -5,18 +5,18 @@ import re
 from holdfast.broker.dialects.json import object_in
 from holdfast.broker.dialects.lacks import CannotCarry, Target, check
 from holdfast.broker.dialects.question import (
-    Call,
     Choice,
     Choosing,
     Image,
     LinkedImage,
     Message,
     Part,
-    Result,
     Role,
     Talk,
     Text,
     Tool,
+    ToolCall,
+    ToolResult,
     fitting_id,
     merged,
     results_first,
@@ -80,8 +80,8 @@ def _content(message: Message, *, signed: bool) -> list[_Data]:
     behind: list[_Data] = []
     for part in results_first(message.parts):
         told = _part(part)
-        (parts if isinstance(part, Result) else behind).extend([told] if told is not None else [])
-        if isinstance(part, Result):  # there is no room for images in these
+        (parts if isinstance(part, ToolResult) else behind).extend([told] if told is not None else [])
+        if isinstance(part, ToolResult):  # there is no room for images in these
             behind += [image for one in part.parts if isinstance(one, Image | LinkedImage) and (image := _part(one))]
     return [{"role": "user", "parts": [*parts, *behind]}] if parts or behind else []
 
@@ -94,12 +94,12 @@ def _part(part: Part) -> _Data | None:
             return {"inlineData": {"mimeType": media_type, "data": data}}
         case LinkedImage():
             raise CannotCarry("an image by its address")
-        case Call(call_id, name, arguments):
+        case ToolCall(call_id, name, arguments):
             given = object_in(arguments)
             if given is None:
                 raise CannotCarry(f"a call of {name} whose arguments are no JSON object")
             return {"functionCall": {"id": fitting_id(call_id), "name": name, "args": given}}
-        case Result(call_id, name, parts, is_error):
+        case ToolResult(call_id, name, parts, is_error):
             if not name:
                 raise CannotCarry("the result of a tool that nobody called")
             text = "\n".join(one.text for one in parts if isinstance(one, Text))

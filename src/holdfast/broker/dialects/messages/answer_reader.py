@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from holdfast.broker.dialects.answer import Delta, Reason, Said, Thinking
+from holdfast.broker.dialects.answer import Delta, Reason, TextDelta, ThoughtDelta
 from holdfast.broker.dialects.json import Json, dumped, length, number, string, table, tables
 from holdfast.broker.dialects.reader import AnswerReader
 from holdfast.broker.dialects.reading import Reading
@@ -53,26 +53,26 @@ class MessagesReader(AnswerReader):
                 yield from self._begin(at, table(data.get("content_block")))
             case "content_block_delta":
                 yield from self._say(delta)
-                yield from self._row.part(at, string(delta.get("partial_json")))
+                yield from self._queue.part(at, string(delta.get("partial_json")))
             case "content_block_stop":
-                yield from self._row.end(at)
+                yield from self._queue.end(at)
 
     def _blocks(self, blocks: list[Json]) -> Iterator[Delta]:
         for at, block in enumerate(blocks):
             yield from self._begin(at, block)
-            yield from self._row.end(at)
+            yield from self._queue.end(at)
 
     def _begin(self, at: int, block: Json) -> list[Delta]:
         if block.get("type") == "tool_use":
             call_id = string(block.get("id")) or f"call_{self.name}{at}"
-            found = self._row.begin(at, call_id, string(block.get("name")))
+            found = self._queue.begin(at, call_id, string(block.get("name")))
             given = table(block.get("input"))
-            return found + (self._row.part(at, dumped(given)) if given else [])
+            return found + (self._queue.part(at, dumped(given)) if given else [])
         return self._say(block)
 
     def _say(self, told: Json) -> list[Delta]:
-        said = self._row.say(Said(string(told.get("text"))))
-        return said + self._row.say(Thinking(string(told.get("thinking"))))
+        said = self._queue.say(TextDelta(string(told.get("text"))))
+        return said + self._queue.say(ThoughtDelta(string(told.get("thinking"))))
 
     def _finish(self, reason: object) -> None:
         if reason:

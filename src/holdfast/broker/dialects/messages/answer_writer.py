@@ -14,12 +14,12 @@ from holdfast.broker.dialects.answer import (
     Delta,
     Head,
     Reason,
-    Said,
-    Thinking,
+    TextDelta,
+    ThoughtDelta,
 )
 from holdfast.broker.dialects.foreign import FOREIGN
 from holdfast.broker.dialects.json import Json, object_in
-from holdfast.broker.dialects.question import Call, Text, Thought, fitting_id
+from holdfast.broker.dialects.question import Text, Thought, ToolCall, fitting_id
 from holdfast.broker.dialects.reading import Usage
 from holdfast.broker.dialects.sse import event
 
@@ -56,10 +56,10 @@ class MessagesWriter(AnswerWriter):
 
     def write(self, delta: Delta) -> bytes:
         match delta:
-            case Said(text):
+            case TextDelta(text):
                 begun = self._begin("text", {"text": ""}) if self._open != "text" else b""
                 return begun + self._delta({"type": "text_delta", "text": text})
-            case Thinking(text):
+            case ThoughtDelta(text):
                 empty = {"thinking": "", "signature": ""}
                 begun = self._begin("thinking", empty) if self._open != "thinking" else b""
                 return begun + self._delta({"type": "thinking_delta", "thinking": text})
@@ -76,7 +76,7 @@ class MessagesWriter(AnswerWriter):
         last = _event({"type": "message_delta", "delta": delta, "usage": told})
         return self._end() + last + _event({"type": "message_stop"})
 
-    def whole(self, parts: Sequence[Text | Thought | Call], reason: Reason, usage: Usage) -> Json:
+    def whole(self, parts: Sequence[Text | Thought | ToolCall], reason: Reason, usage: Usage) -> Json:
         content = [_block(part) for part in parts]
         told = {**_read(usage), "output_tokens": usage.output}
         return {**self._message(), "content": content, "stop_reason": _REASONS[reason], "usage": told}
@@ -105,13 +105,13 @@ class MessagesWriter(AnswerWriter):
         return {**told, "stop_sequence": None}
 
 
-def _block(part: Text | Thought | Call) -> _Data:
+def _block(part: Text | Thought | ToolCall) -> _Data:
     match part:
         case Text(text):
             return {"type": "text", "text": text}
         case Thought(text):
             return {"type": "thinking", "thinking": text, "signature": FOREIGN}
-        case Call(call_id, name, arguments):
+        case ToolCall(call_id, name, arguments):
             given = object_in(arguments)
             if given is None:
                 raise CannotTell(f"it has called {name} with arguments that are no JSON object")

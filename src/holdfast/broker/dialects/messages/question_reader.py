@@ -3,7 +3,6 @@
 from holdfast.broker.dialects.json import Json, decimal, dumped, items, string, table, tables, texts, whole
 from holdfast.broker.dialects.lacks import HINTS, Lacks
 from holdfast.broker.dialects.question import (
-    Call,
     Choice,
     Choosing,
     Form,
@@ -11,12 +10,13 @@ from holdfast.broker.dialects.question import (
     LinkedImage,
     Message,
     Part,
-    Result,
     Role,
     Talk,
     Text,
     Thought,
     Tool,
+    ToolCall,
+    ToolResult,
 )
 
 _CARRIED = {
@@ -71,13 +71,13 @@ def _message(message: Json, names: dict[str, str], lacks: Lacks) -> Message:
             case "redacted_thinking":
                 pass  # nobody else can read it
             case "tool_use":
-                call = Call(string(block.get("id")), string(block.get("name")), dumped(table(block.get("input"))))
+                call = ToolCall(string(block.get("id")), string(block.get("name")), dumped(table(block.get("input"))))
                 names[call.id] = call.name
                 parts.append(call)
             case "tool_result":
                 call_id = string(block.get("tool_use_id"))
                 told = _result(block.get("content"), lacks)
-                parts.append(Result(call_id, names.get(call_id, ""), told, block.get("is_error") is True))
+                parts.append(ToolResult(call_id, names.get(call_id, ""), told, block.get("is_error") is True))
             case _:
                 parts += _said(block, lacks)
     return Message(role, tuple(parts))

@@ -5,18 +5,18 @@ import re
 from holdfast.broker.dialects.json import object_in
 from holdfast.broker.dialects.lacks import CannotCarry, Target, check
 from holdfast.broker.dialects.question import (
-    Call,
     Choice,
     Choosing,
     Image,
     LinkedImage,
     Message,
     Part,
-    Result,
     Role,
     Talk,
     Text,
     Tool,
+    ToolCall,
+    ToolResult,
     fitting_id,
     merged,
     results_first,
@@ -76,12 +76,12 @@ def _block(part: Part) -> _Data | None:
             return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
         case LinkedImage(url):
             return {"type": "image", "source": {"type": "url", "url": url}}
-        case Call(call_id, name, arguments):
+        case ToolCall(call_id, name, arguments):
             given = object_in(arguments)
             if given is None:
                 raise CannotCarry(f"a call of {name} whose arguments are no JSON object")
             return {"type": "tool_use", "id": fitting_id(call_id), "name": name, "input": given}
-        case Result(call_id, _, parts, is_error):
+        case ToolResult(call_id, _, parts, is_error):
             content = [block for one in parts if (block := _block(one)) is not None]
             told: _Data = {"type": "tool_result", "tool_use_id": fitting_id(call_id), "content": content}
             return {**told, "is_error": True} if is_error else told

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 
-from holdfast.broker.dialects.answer import Delta, Reason, Said, Thinking
+from holdfast.broker.dialects.answer import Delta, Reason, TextDelta, ThoughtDelta
+from holdfast.broker.dialects.call_queue import Key
 from holdfast.broker.dialects.json import Json, length, number, string, table, tables, texts
 from holdfast.broker.dialects.reader import AnswerReader
 from holdfast.broker.dialects.reading import Reading
-from holdfast.broker.dialects.sequence import Key
 
 _PROLOGUE = frozenset({"response.created", "response.in_progress", "response.queued"})
 _TEXTS = frozenset({"response.output_text.delta", "response.refusal.delta"})
@@ -55,24 +55,24 @@ class ResponsesReader(AnswerReader):
         if response.get("status") == "incomplete":
             self.reason = Reason.FILTERED if why == "content_filter" else Reason.LENGTH
         else:
-            self.reason = Reason.CALLS if self._row.any else Reason.STOP
-        yield from self._row.end_all()
+            self.reason = Reason.CALLS if self._queue.any else Reason.STOP
+        yield from self._queue.end_all()
 
     def _deltas(self, kind: str, data: Json) -> Iterator[Delta]:
         at = _key(data)
         if kind in _TEXTS:
             self._told.add(at)
-            yield from self._row.say(Said(string(data.get("delta"))))
+            yield from self._queue.say(TextDelta(string(data.get("delta"))))
         if kind in _THOUGHTS:
             self._told.add(at)
-            yield from self._row.say(Thinking(string(data.get("delta"))))
+            yield from self._queue.say(ThoughtDelta(string(data.get("delta"))))
         match kind:
             case "response.reasoning_summary_part.added" if data.get("summary_index"):
-                yield from self._row.say(Thinking("\n\n"))
+                yield from self._queue.say(ThoughtDelta("\n\n"))
             case "response.output_item.added":
                 yield from self._begin(at, table(data.get("item")))
             case "response.function_call_arguments.delta":
-                yield from self._row.part(at, string(data.get("delta")))
+                yield from self._queue.part(at, string(data.get("delta")))
             case "response.output_item.done":
                 yield from self._item(at, table(data.get("item")))
 
@@ -80,20 +80,20 @@ class ResponsesReader(AnswerReader):
         if item.get("type") != "function_call":
             return []
         call_id = string(item.get("call_id")) or f"call_{self.name}{at}"
-        return self._row.begin(at, call_id, string(item.get("name")))
+        return self._queue.begin(at, call_id, string(item.get("name")))
 
     def _item(self, at: Key, item: Json) -> list[Delta]:
         """A whole one."""
         match item.get("type"):
             case "function_call":
                 begun = self._begin(at, item)
-                return begun + self._row.end(at, string(item.get("arguments")))
+                return begun + self._queue.end(at, string(item.get("arguments")))
             case "message" if at not in self._told:
                 said = [string(part.get("text")) or string(part.get("refusal")) for part in tables(item.get("content"))]
-                return self._row.say(Said("".join(said)))
+                return self._queue.say(TextDelta("".join(said)))
             case "reasoning" if at not in self._told:
                 thoughts = [*texts(item.get("summary")), *texts(item.get("content"))]
-                return self._row.say(Thinking("\n\n".join(thoughts)))
+                return self._queue.say(ThoughtDelta("\n\n".join(thoughts)))
         return []
 
 

@@ -10,12 +10,12 @@ from holdfast.broker.dialects.answer import (
     Delta,
     Head,
     Reason,
-    Said,
-    Thinking,
+    TextDelta,
+    ThoughtDelta,
 )
 from holdfast.broker.dialects.foreign import FOREIGN
 from holdfast.broker.dialects.json import Json
-from holdfast.broker.dialects.question import Call, Text, Thought, fitting_id
+from holdfast.broker.dialects.question import Text, Thought, ToolCall, fitting_id
 from holdfast.broker.dialects.reading import Usage
 from holdfast.broker.dialects.sse import event
 
@@ -28,7 +28,7 @@ class ResponsesWriter(AnswerWriter):
         self._head = head
         self._number = 0
         self._done: list[_Data] = []
-        self._open: Text | Thought | Call | None = None
+        self._open: Text | Thought | ToolCall | None = None
 
     def begin(self) -> bytes:
         begun = {**self._response("in_progress"), "output": [], "usage": None}
@@ -38,23 +38,23 @@ class ResponsesWriter(AnswerWriter):
 
     def write(self, delta: Delta) -> bytes:
         match delta, self._open:
-            case Said(text), Text(before):
+            case TextDelta(text), Text(before):
                 self._open = Text(before + text)
                 return self._event({"type": "response.output_text.delta", **self._at("content"), "delta": text})
-            case Thinking(text), Thought(before):
+            case ThoughtDelta(text), Thought(before):
                 self._open = Thought(before + text)
                 kind = "response.reasoning_summary_text.delta"
                 return self._event({"type": kind, **self._at("summary"), "delta": text})
-            case CallPart(text), Call(call_id, name, before):
-                self._open = Call(call_id, name, before + text)
+            case CallPart(text), ToolCall(call_id, name, before):
+                self._open = ToolCall(call_id, name, before + text)
                 return self._event({"type": "response.function_call_arguments.delta", **self._at(), "delta": text})
-            case Said(), _:
+            case TextDelta(), _:
                 return self._begin_item(Text("")) + self.write(delta)
-            case Thinking(), _:
+            case ThoughtDelta(), _:
                 return self._begin_item(Thought("")) + self.write(delta)
             case CallBegun(call_id, name), _:
-                return self._begin_item(Call(call_id, name, ""))
-            case CallEnded(), Call():
+                return self._begin_item(ToolCall(call_id, name, ""))
+            case CallEnded(), ToolCall():
                 return self._end_item()
         return b""
 
@@ -64,12 +64,12 @@ class ResponsesWriter(AnswerWriter):
         kind = "response.incomplete" if reason in _WHY else "response.completed"
         return last + self._event({"type": kind, "response": response})
 
-    def whole(self, parts: Sequence[Text | Thought | Call], reason: Reason, usage: Usage) -> Json:
+    def whole(self, parts: Sequence[Text | Thought | ToolCall], reason: Reason, usage: Usage) -> Json:
         return self._ended([self._item(number, part) for number, part in enumerate(parts)], reason, usage)
 
     # -- items -------------------------------------------------------------------------------------------------------
 
-    def _begin_item(self, part: Text | Thought | Call) -> bytes:
+    def _begin_item(self, part: Text | Thought | ToolCall) -> bytes:
         ended = self._end_item()
         self._open = part
         item = {**self._item(len(self._done), part), "status": "in_progress"}
@@ -85,7 +85,7 @@ class ResponsesWriter(AnswerWriter):
                 kind = "response.reasoning_summary_part.added"
                 told = {"type": kind, **self._at("summary"), "part": {"type": "summary_text", "text": ""}}
                 return ended + begun + self._event(told)
-            case Call():
+            case ToolCall():
                 return ended + self._event({**added, "item": item})
 
     def _end_item(self) -> bytes:
@@ -104,7 +104,7 @@ class ResponsesWriter(AnswerWriter):
                 whole = {"type": "summary_text", "text": text}
                 ended = self._event({"type": "response.reasoning_summary_text.done", **at, "text": text})
                 ended += self._event({"type": "response.reasoning_summary_part.done", **at, "part": whole})
-            case Call(_, name, arguments):
+            case ToolCall(_, name, arguments):
                 kind = "response.function_call_arguments.done"
                 ended = self._event({"type": kind, **self._at(), "name": name, "arguments": arguments})
         ended += self._event({"type": "response.output_item.done", "output_index": len(self._done), "item": item})
@@ -119,7 +119,7 @@ class ResponsesWriter(AnswerWriter):
         found: _Data = {"output_index": number, "item_id": self._item(number, self._open)["id"]}
         return {**found, f"{list_name}_index": 0} if list_name else found
 
-    def _item(self, number: int, part: Text | Thought | Call) -> _Data:
+    def _item(self, number: int, part: Text | Thought | ToolCall) -> _Data:
         name = f"{self._head.id}{number}"
         match part:
             case Text(text):
@@ -129,7 +129,7 @@ class ResponsesWriter(AnswerWriter):
             case Thought(text):
                 thought: _Data = {"id": f"rs_{name}", "type": "reasoning", "encrypted_content": FOREIGN}
                 return {**thought, "summary": [{"type": "summary_text", "text": text}]}
-            case Call(call_id, tool, arguments):
+            case ToolCall(call_id, tool, arguments):
                 call: _Data = {"id": f"fc_{name}", "type": "function_call", "status": "completed"}
                 return {**call, "call_id": fitting_id(call_id), "name": tool, "arguments": arguments}
 

@@ -4,16 +4,16 @@ from holdfast.broker.dialects.json import Json, decimal, dumped, items, string, 
 from holdfast.broker.dialects.lacks import HINTS, Lacks
 from holdfast.broker.dialects.openai import choice_of, form_of
 from holdfast.broker.dialects.question import (
-    Call,
     Image,
     LinkedImage,
     Message,
-    Result,
     Role,
     Talk,
     Text,
     Thought,
     Tool,
+    ToolCall,
+    ToolResult,
     image_from_url,
 )
 
@@ -79,7 +79,7 @@ def _item(item: Json, names: dict[str, str], lacks: Lacks) -> Message | None:
     if kind.endswith("_output"):
         if kind != "function_call_output":
             lacks.note(f"an item of type {kind}")
-        return Message(Role.USER, (Result(call_id, names.get(call_id, ""), _output(item.get("output"), lacks)),))
+        return Message(Role.USER, (ToolResult(call_id, names.get(call_id, ""), _output(item.get("output"), lacks)),))
     if kind != "function_call":
         lacks.note(f"an item of type {kind}")
     if not kind.endswith("_call"):
@@ -87,7 +87,7 @@ def _item(item: Json, names: dict[str, str], lacks: Lacks) -> Message | None:
     lacks.fields(item, {"type", "id", "call_id", "name", "arguments", "status", "action", "input"}, f"{kind}.")
     arguments = string(item.get("arguments")) or string(item.get("input")) or dumped(item.get("action") or {})
     names[call_id] = string(item.get("name"))
-    return Message(Role.MODEL, (Call(call_id, names[call_id], arguments),))
+    return Message(Role.MODEL, (ToolCall(call_id, names[call_id], arguments),))
 
 
 def _content(content: object, lacks: Lacks) -> tuple[Text | Image | LinkedImage, ...]:

@@ -4,18 +4,18 @@ import re
 
 from holdfast.broker.dialects.lacks import CannotCarry, Target, check
 from holdfast.broker.dialects.question import (
-    Call,
     Choice,
     Choosing,
     Form,
     Image,
     LinkedImage,
     Message,
-    Result,
     Role,
     Talk,
     Text,
     Tool,
+    ToolCall,
+    ToolResult,
     fitting_id,
     image_url,
 )
@@ -70,11 +70,11 @@ def _items(message: Message) -> list[_Data]:
         match part:
             case Text() | Image() | LinkedImage():
                 said.append(_part(part, message.role))
-            case Call(call_id, name, arguments):
+            case ToolCall(call_id, name, arguments):
                 close()
                 call = {"type": "function_call", "call_id": fitting_id(call_id), "name": name}
                 found.append({**call, "arguments": arguments or "{}"})
-            case Result(call_id, _, parts):
+            case ToolResult(call_id, _, parts):
                 close()
                 output = [_part(one, Role.USER) for one in parts]
                 only = parts[0].text if len(parts) == 1 and isinstance(parts[0], Text) else None

@@ -1,11 +1,11 @@
-"""Puts the pieces of an answer in a row: providers may tell several calls at once, and agents do not expect it.
+"""A queue of tool calls: providers may send several of them at once, which agents do not expect.
 
-The first call that is under way passes as it comes. What comes meanwhile of others waits until it has ended.
+The first call passes as it comes. What comes meanwhile of others, and of text, waits until that call has ended.
 """
 
 from dataclasses import dataclass, field
 
-from holdfast.broker.dialects.answer import CallBegun, CallEnded, CallPart, Delta, Said, Thinking
+from holdfast.broker.dialects.answer import CallBegun, CallEnded, CallPart, Delta, TextDelta, ThoughtDelta
 
 Key = int | str
 
@@ -20,14 +20,14 @@ class _Waiting:
     ended: bool = False
 
 
-class Sequence:
+class CallQueue:
     def __init__(self) -> None:
         self._calls: dict[Key, _Waiting] = {}
         self._later: list[Delta] = []
         self.any = False
         """Whether there was any call."""
 
-    def say(self, delta: Said | Thinking) -> list[Delta]:
+    def say(self, delta: TextDelta | ThoughtDelta) -> list[Delta]:
         if not delta.text:
             return []
         if self._calls:
