@@ -2,8 +2,8 @@
 
 A question is a ``question.Talk``, an answer is a sequence of ``answer.Delta``. Each dialect has four files: how its
 questions and its answers are read, and how they are written. The reader of an answer also says what it has cost, how
-it ended and what failed. The proxy reads every answer with them, and translates between models; the demo model speaks
-by them. Pure: no I/O, and no knowledge of who asks whom.
+it ended and what failed. The proxy reads every answer with them, and translates between models; the demo model writes
+its answers with them. Nothing here does I/O.
 
 Read first: ``question``, ``reader``, ``answer``. The model proxy and the demo model import this package.
 """

@@ -31,7 +31,7 @@ class CallBegun:
 
 @dataclass(frozen=True, slots=True)
 class CallPart:
-    """Of its arguments, which are JSON as text."""
+    """A part of the arguments of a call, which are JSON as text."""
 
     text: str
 
@@ -54,7 +54,7 @@ class Reason(StrEnum):
 
 
 def gathered(deltas: Iterable[Delta]) -> list[Text | Thought | ToolCall]:
-    """What they are, put together."""
+    """The parts of an answer that its pieces are, put together."""
     found: list[
         tuple[Text | Thought | ToolCall, list[str]]
     ] = []  # joined at the end: a word at a time, it would take long
@@ -101,7 +101,7 @@ class Head:
 
 
 class AnswerWriter(ABC):
-    """Of one answer: ``begin``, any number of ``write``, ``end``; or only ``whole``."""
+    """Writes one answer: ``begin``, any number of ``write``, ``end``; or only ``whole``."""
 
     @abstractmethod
     def begin(self) -> bytes: ...
@@ -115,4 +115,4 @@ class AnswerWriter(ABC):
 
     @abstractmethod
     def whole(self, parts: Sequence[Text | Thought | ToolCall], reason: Reason, usage: Usage) -> Json:
-        """As one document. Raises ``CannotTell``."""
+        """The answer as one document. Raises ``CannotTell``."""

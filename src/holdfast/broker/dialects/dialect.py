@@ -19,9 +19,9 @@ class Dialect:
     write_question: Callable[[Talk, Target], dict[str, object]]
     """Raises ``CannotCarry`` where this dialect has no words for something."""
     reader: Callable[[str], AnswerReader]
-    """By letters and digits that no other answer has."""
+    """Made for one answer, with letters and digits that no other answer has."""
     writer: Callable[[Head], AnswerWriter]
     error_body: Callable[[int, str, str], Json]
-    """Of an error with this status, message and code."""
+    """The body of an error with this status, message and code."""
     error_event: Callable[[str], bytes]
-    """Ends a stream which cannot go on, so that nobody takes what there is for all of it."""
+    """The event that ends a stream which cannot go on, so that no agent takes a part for the whole."""

@@ -1,4 +1,4 @@
-"""Reading JSON that others wrote: each function gives what was hoped for, or an empty one. And writing it."""
+"""JSON that others wrote. Each function returns a value of the type that was hoped for, or an empty one."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ def amount(value: object) -> float | None:
 
 
 def length(value: object) -> int:
-    """Of a text, in characters."""
+    """The length of a text in characters; 0 where it is none."""
     return len(value) if isinstance(value, str) else 0
 
 
@@ -54,7 +54,7 @@ def decimal(value: object) -> float | None:
 
 
 def texts(content: object) -> list[str]:
-    """Of a message's content: a text, or a list of parts, some of which have one."""
+    """The texts in a message's content, which is a text, or a list of parts, some of which have one."""
     if isinstance(content, str):
         return [content]
     found = [part if isinstance(part, str) else string(table(part).get("text")) for part in items(content)]

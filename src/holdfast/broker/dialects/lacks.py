@@ -1,4 +1,4 @@
-"""What cannot be carried from one dialect to another: it is told, and never left away in silence."""
+"""What cannot be carried from one dialect to another. It is reported, and never left out in silence."""
 
 import re
 from collections.abc import Collection
@@ -8,8 +8,8 @@ from holdfast.broker.dialects.json import Json
 from holdfast.broker.dialects.question import Talk, has_images
 
 HINTS = frozenset({"metadata", "service_tier", "user"})
-"""Fields of a question that change no word of it: who asks, how to cache, how hard to think, at which price. They are
-meant for the provider that they were sent to, and are left away for another one. Each dialect has more of them."""
+"""Fields of a question that do not change what it asks: its user, caching, effort of thinking, price. They are meant
+for the provider that they were sent to, and are left out for another one. Each dialect has more of them."""
 
 
 class CannotCarry(Exception):
@@ -47,16 +47,15 @@ class Target:
     """Whether a streamed chat completion must be told to count."""
     is_openai: bool = True
     """Or one of its many imitators, who have kept its older words."""
-
     sees_images: bool = True
 
     def most(self, talk: Talk) -> int | None:
-        """No more than it can: providers refuse to be asked for more."""
+        """The limit of tokens that is asked for: no more than the model can, since providers refuse that."""
         return min(talk.max_tokens, self.output_tokens) if talk.max_tokens else None
 
 
 def check(talk: Talk, target: Target, names: re.Pattern[str]) -> None:
-    """What is the same for all dialects. Raises ``CannotCarry``."""
+    """Check what is the same for all dialects. Raises ``CannotCarry``."""
     if not target.sees_images and has_images(talk):
         raise CannotCarry("an image, which this model cannot be shown")
     for tool in talk.tools:

@@ -1,4 +1,4 @@
-"""What both of OpenAI's dialects say in the same words, though not in the same place."""
+"""What is the same in both of OpenAI's dialects, though it does not stand at the same place."""
 
 from holdfast.broker.dialects.json import Json, string, table
 from holdfast.broker.dialects.lacks import Lacks
@@ -15,7 +15,7 @@ _ERRORS = {
 
 
 def choice_of(given: object, named: Json, lacks: Lacks) -> Choice:
-    """Of a tool; ``named`` has the name, where it is one."""
+    """The choice of a tool; ``named`` has its name, where one tool is meant."""
     if given in (None, "auto"):
         return Choice()
     if given == "none":
@@ -29,7 +29,7 @@ def choice_of(given: object, named: Json, lacks: Lacks) -> Choice:
 
 
 def form_of(kind: object, told: Json, lacks: Lacks, *, where: str) -> Form | None:
-    """Of an answer; ``told`` has the schema, where there is one."""
+    """The form of an answer; ``told`` has the schema, where there is one."""
     match kind:
         case None | "text":
             return None

@@ -110,6 +110,8 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Talk:
+    """A question in the form that is common to all dialects."""
+
     model: str
     messages: Sequence[Message]
     tools: Sequence[Tool] = ()
@@ -142,7 +144,7 @@ def image_url(image: Image | LinkedImage) -> str:
 
 
 def fitting_id(call_id: str) -> str:
-    """The same id of a call, or, always the same, another one in its place that all providers take."""
+    """An id of a call that all providers take: the same one, or one that is always the same for it."""
     if _CALL_ID.fullmatch(call_id):
         return call_id
     return f"call_{hashlib.sha256(call_id.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
@@ -181,5 +183,5 @@ def _as_user(message: Message) -> Message:
 
 
 def results_first(parts: Sequence[Part]) -> list[Part]:
-    """Of a message of the user's: the results of tools come before anything else that is said."""
+    """The parts of a user's message, with the results of tools before anything else."""
     return sorted(parts, key=lambda part: not isinstance(part, ToolResult))

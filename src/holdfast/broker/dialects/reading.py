@@ -10,12 +10,12 @@ _CHARACTERS_PER_TOKEN = 4
 
 
 def guessed(characters: int) -> int:
-    """Tokens, of so much text."""
+    """How many tokens so much text is."""
     return characters // _CHARACTERS_PER_TOKEN
 
 
 def characters(tokens: int) -> int:
-    """The reverse."""
+    """How much text so many tokens are."""
     return tokens * _CHARACTERS_PER_TOKEN
 
 
@@ -31,7 +31,7 @@ class Usage:
 
 @dataclass(slots=True)
 class Reading:
-    """Of one answer."""
+    """What is known of one answer."""
 
     input: int | None = None
     output: int | None = None

@@ -1,4 +1,4 @@
-"""Server-sent events: cut out of a stream of bytes, without changing a byte of them, and written."""
+"""Server-sent events: how they are cut out of a stream of bytes, unchanged, and how they are written."""
 
 import re
 
@@ -46,7 +46,7 @@ class EventSplitter:
 
 
 def data_of(event: bytes) -> bytes:
-    """What its ``data:`` lines say; empty for comments."""
+    """The content of its ``data:`` lines; empty for comments."""
     if event.startswith(b"data:") and event.find(b"\n", 0, -2) < 0:  # most are one line
         return event[5:].strip()
     lines = [line[5:].removeprefix(b" ") for line in event.splitlines() if line.startswith(b"data:")]

@@ -116,7 +116,7 @@ class ModelProxy:
                     return give_up(wire, outcome)
                 return await self._pass_on(visit, outcome, entered.account, taken.hold)
             except _Refused as error:
-                self._ledger.refused(error.account, visit.session_id, error.model_id, error.refusal)
+                self._ledger.record_refusal(error.account, visit.session_id, error.model_id, error.refusal)
                 return refused(wire, error.refusal)
             except HoldfastError as error:  # of the books: nothing was asked yet
                 log.warning("models.books_failed", session_id=visit.session_id, error=error.message)
@@ -157,7 +157,7 @@ class ModelProxy:
         refusal = self._gate.enter(account)
         if refusal is not None:
             raise _Refused(refusal, account, name)
-        self._ledger.begun(account)
+        self._ledger.record_start(account)
         return _Entered(account, provider, endpoint)
 
     async def _read(self, visit: Visit, entered: _Entered, taken: Taken) -> Question | None:
@@ -204,15 +204,15 @@ class ModelProxy:
         account, request = entered.account, visit.request
         headers, query = passing.asked(request.headers.items()), passing.query(request.query.items())
         ask = Ask(entered.endpoint, request.method, question, headers, query, account.retry_broken_streams)
-        await self._breaks.asked(visit.session_id, account, question)
+        await self._breaks.note_question(visit.session_id, account, question)
         return await self._asker.ask(account, ask, found, hold)
 
     async def _pass_on(self, visit: Visit, opened: Opened, account: Account, hold: Hold | None) -> web.StreamResponse:
         ask = opened.put.ask
-        on_break = partial(self._breaks.broke, visit.session_id, account, ask.question)
+        on_break = partial(self._breaks.note_break, visit.session_id, account, ask.question)
         passage = Passage(visit.request, opened, ask.endpoint, account, self._ledger, hold, on_break)
         try:
             return await passage.run()
         finally:
-            if passage.error is not None and passage.error != "canceled" and opened.reply.status < 400:
+            if passage.is_broken:
                 self._metrics.broken.labels(opened.candidate.provider.name).inc()

@@ -200,3 +200,11 @@ def test_thoughts_of_others_are_not_sent_to_a_provider_who_has_not_signed_them(w
         clean = {"input": whole["output"][1:], "model": "m"}
     assert has_foreign(written(asked)) and FOREIGN in dumped(whole)
     assert without_foreign(wire, asked) == clean
+
+
+def test_an_answer_that_is_passed_on_as_it_is_keeps_nothing_of_it() -> None:
+    reader = DIALECTS[Wire.CHAT].reader("x")
+    for index in range(3):
+        call = {"index": index, "id": f"call_{index}", "function": {"name": "bash", "arguments": "{}"}}
+        reader.read({"choices": [{"delta": {"tool_calls": [call]}}]})
+    assert reader.reading.begun and reader.end() == []

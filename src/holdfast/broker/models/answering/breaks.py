@@ -48,7 +48,7 @@ class Breaks:
         """From now on there are sessions."""
         self._tell = tell
 
-    async def broke(self, session_id: str, account: Account, question: Question | None) -> None:
+    async def note_break(self, session_id: str, account: Account, question: Question | None) -> None:
         """Before the agent is told."""
         if question is None or not question.is_with_tools:
             return
@@ -59,7 +59,7 @@ class Breaks:
             self._last.popitem(last=False)
         await self._leave(session_id, account, BROKE)
 
-    async def asked(self, session_id: str, account: Account, question: Question | None) -> None:
+    async def note_question(self, session_id: str, account: Account, question: Question | None) -> None:
         """Before it is answered. By then the agent has said all that there was of the answer that broke off."""
         if not self._last or question is None or not question.is_with_tools:
             return

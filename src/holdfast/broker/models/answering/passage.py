@@ -50,7 +50,13 @@ class Passage:
         self._broke = False
         self._recorded = False
         self._noted = time.monotonic()
+        self._canceled = False
         self.error: str | None = None
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the answer broke off, and not because the sandbox or the daemon hung up."""
+        return self.error is not None and not self._canceled and self._opened.reply.status < 400
 
     async def run(self) -> web.StreamResponse:
         """Raises ConnectionError where the sandbox, or a document, has broken off. The bill is written in any case."""
@@ -65,19 +71,23 @@ class Passage:
                 await self._document(response)
             await response.write_eof()
         except asyncio.CancelledError:
-            self.error = "canceled"
+            self._cancel()
             await self._say_goodbye(response)
             raise
         except ConnectionError:
-            self.error = self.error or "canceled"
+            if self.error is None:
+                self._cancel()
             raise
         finally:
             reply.close()
             if not self._recorded:
                 self._recorded = True
                 if self._endpoint.is_billed:
-                    self._ledger.cut_off(self._account, self._call(), self._hold, opened.call_id)
+                    self._ledger.record_soon(self._account, self._call(), self._hold, opened.call_id)
         return response
+
+    def _cancel(self) -> None:
+        self.error, self._canceled = "canceled", True
 
     # -- streams -----------------------------------------------------------------------------------------------------
 
@@ -175,7 +185,7 @@ class Passage:
         if not self._recorded:
             self._recorded = True
             if self._endpoint.is_billed:
-                await self._ledger.ended(self._account, self._call(), self._hold, self._opened.call_id)
+                await self._ledger.record(self._account, self._call(), self._hold, self._opened.call_id)
 
     def _note(self) -> None:
         call_id, now = self._opened.call_id, time.monotonic()

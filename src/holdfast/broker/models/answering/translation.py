@@ -1,4 +1,4 @@
-"""The answer of a candidate that speaks another dialect, told in that of who asked, piece by piece as it comes."""
+"""Translates the answer of a candidate into the dialect of the agent, piece by piece as it comes."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -25,7 +25,7 @@ class Translation:
     """Gemini's streams for who does not want events: a list of answers."""
 
     def document(self, body: bytes, reader: AnswerReader) -> bytes:
-        """Of an answer in one piece. Raises ``CannotTell``."""
+        """An answer in one piece, translated. Raises ``CannotTell``."""
         try:
             data = from_json(body)
         except ValueError:
@@ -44,7 +44,7 @@ class Translation:
 
 
 class Interpreter:
-    """Of one stream. ``ended`` says whether its last word has been told, be it an error."""
+    """Translates one stream. ``ended`` says whether its end has been sent, be it an error."""
 
     def __init__(self, translation: Translation, reader: AnswerReader) -> None:
         self._dialect = DIALECTS[translation.to]

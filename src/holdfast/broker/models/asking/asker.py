@@ -109,7 +109,7 @@ class Asker:
             breaker.undecided()
             if billed is not None:
                 call = canceled_call(candidate, billed, time.monotonic() - since)
-                self._ledger.cut_off(account, call, hold, call_id)
+                self._ledger.record_soon(account, call, hold, call_id)
             raise
         if isinstance(outcome, Opened):
             breaker.succeeded()
@@ -121,7 +121,7 @@ class Asker:
             breaker.undecided()
         log.warning("model.failed", model=candidate.model.id, thread_id=account.thread_id, why=outcome.reason)
         if ask.endpoint.is_billed:
-            self._ledger.cut_off(account, failed_call(outcome), call_id=call_id)
+            self._ledger.record_soon(account, failed_call(outcome), call_id=call_id)
         return outcome
 
     def _tell_switch(self, account: Account, asked: Candidate, used: Candidate, reason: str) -> None:
