@@ -2,7 +2,7 @@
 
 from holdfast.broker.dialects.json import Json, string, table
 from holdfast.broker.dialects.lacks import Lacks
-from holdfast.broker.dialects.question import Choice, Choosing, Form
+from holdfast.broker.dialects.question import Choice, Choosing, Form, Talk
 
 _ERRORS = {
     400: "invalid_request_error",
@@ -12,6 +12,7 @@ _ERRORS = {
     413: "invalid_request_error",
     429: "rate_limit_error",
 }
+_CHOICES = {Choosing.AUTO: "auto", Choosing.NONE: "none", Choosing.ANY: "required"}
 
 
 def choice_of(given: object, named: Json, lacks: Lacks) -> Choice:
@@ -26,6 +27,24 @@ def choice_of(given: object, named: Json, lacks: Lacks) -> Choice:
         return Choice(Choosing.ONE, string(named.get("name")))
     lacks.note("its tool_choice")
     return Choice()
+
+
+def settings(talk: Talk, tools: list[dict[str, object]], named: Json) -> Json:
+    """How a question is to be answered, and with which tools; ``named`` is the one tool, where one was chosen."""
+    found: dict[str, object] = {}
+    if talk.temperature not in (None, 1):  # which is what all take by themselves
+        found["temperature"] = talk.temperature
+    if talk.top_p not in (None, 1):
+        found["top_p"] = talk.top_p
+    if tools:
+        found["tools"] = tools
+        if talk.choice != Choice():
+            found["tool_choice"] = _CHOICES.get(talk.choice.how) or {"type": "function", **named}
+        if talk.parallel is not None:
+            found["parallel_tool_calls"] = talk.parallel
+    if talk.streamed:
+        found["stream"] = True
+    return found
 
 
 def form_of(kind: object, told: Json, lacks: Lacks, *, where: str) -> Form | None:

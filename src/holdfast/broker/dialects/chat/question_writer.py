@@ -3,9 +3,8 @@
 import re
 
 from holdfast.broker.dialects.lacks import Target, check
+from holdfast.broker.dialects.openai import settings
 from holdfast.broker.dialects.question import (
-    Choice,
-    Choosing,
     Form,
     Image,
     LinkedImage,
@@ -36,24 +35,13 @@ def write(talk: Talk, target: Target) -> _Data:
     most = target.most(talk)
     if most is not None:
         data["max_completion_tokens" if target.is_openai else "max_tokens"] = most
-    if talk.temperature is not None and talk.temperature != 1:  # which is what all take by themselves
-        data["temperature"] = talk.temperature
-    if talk.top_p is not None and talk.top_p != 1:
-        data["top_p"] = talk.top_p
+    data |= settings(talk, [_tool(tool) for tool in talk.tools], {"function": {"name": talk.choice.name}})
     if talk.stop:
         data["stop"] = list(talk.stop)
-    if talk.tools:
-        data["tools"] = [_tool(tool) for tool in talk.tools]
-        if talk.choice != Choice():
-            data["tool_choice"] = _choice(talk.choice)
-        if talk.parallel is not None:
-            data["parallel_tool_calls"] = talk.parallel
     if talk.form is not None:
         data["response_format"] = _form(talk.form)
-    if talk.streamed:
-        data["stream"] = True
-        if target.asks_for_usage:
-            data["stream_options"] = {"include_usage": True}
+    if talk.streamed and target.asks_for_usage:
+        data["stream_options"] = {"include_usage": True}
     return data
 
 
@@ -104,12 +92,6 @@ def _tool(tool: Tool) -> _Data:
     if tool.strict:
         function["strict"] = True
     return {"type": "function", "function": function}
-
-
-def _choice(choice: Choice) -> object:
-    if choice.how is Choosing.ONE:
-        return {"type": "function", "function": {"name": choice.name}}
-    return {Choosing.AUTO: "auto", Choosing.NONE: "none", Choosing.ANY: "required"}[choice.how]
 
 
 def _form(form: Form) -> _Data:

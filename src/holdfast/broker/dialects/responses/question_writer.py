@@ -3,9 +3,8 @@
 import re
 
 from holdfast.broker.dialects.lacks import CannotCarry, Target, check
+from holdfast.broker.dialects.openai import settings
 from holdfast.broker.dialects.question import (
-    Choice,
-    Choosing,
     Form,
     Image,
     LinkedImage,
@@ -38,20 +37,9 @@ def write(talk: Talk, target: Target) -> _Data:
         if most < _LEAST_TOKENS:
             raise CannotCarry(f"a limit of less than {_LEAST_TOKENS} tokens")
         data["max_output_tokens"] = most
-    if talk.temperature is not None and talk.temperature != 1:
-        data["temperature"] = talk.temperature
-    if talk.top_p is not None and talk.top_p != 1:
-        data["top_p"] = talk.top_p
-    if talk.tools:
-        data["tools"] = [_tool(tool) for tool in talk.tools]
-        if talk.choice != Choice():
-            data["tool_choice"] = _choice(talk.choice)
-        if talk.parallel is not None:
-            data["parallel_tool_calls"] = talk.parallel
+    data |= settings(talk, [_tool(tool) for tool in talk.tools], {"name": talk.choice.name})
     if talk.form is not None:
         data["text"] = {"format": _form(talk.form)}
-    if talk.streamed:
-        data["stream"] = True
     return data
 
 
@@ -94,12 +82,6 @@ def _tool(tool: Tool) -> _Data:
     """``strict`` is said in any case: it is not off by itself here."""
     told: _Data = {"type": "function", "name": tool.name, "parameters": of_object(tool.schema), "strict": tool.strict}
     return {**told, "description": tool.description} if tool.description else told
-
-
-def _choice(choice: Choice) -> object:
-    if choice.how is Choosing.ONE:
-        return {"type": "function", "name": choice.name}
-    return {Choosing.AUTO: "auto", Choosing.NONE: "none", Choosing.ANY: "required"}[choice.how]
 
 
 def _form(form: Form) -> _Data:
