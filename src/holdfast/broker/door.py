@@ -5,13 +5,13 @@ HTTP/1.1. The first part of a path says who answers: ``/llm/…`` the model prox
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 
 import structlog
 from aiohttp import web
 
 from holdfast.broker.guard import Deadlines, GuardedHandler
-from holdfast.broker.visit import Handler, Visit, json_error
 from holdfast.link.link import Link
 from holdfast.records.network import NetworkPolicy
 from holdfast.records.spec import SessionSpec
@@ -26,6 +26,23 @@ PATIENCE_SECONDS = 60
 MAX_CONNECTIONS = 160
 """Per session; the runner's own limit is lower."""
 _CLOSE_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One request of a program in a sandbox to the broker.
+
+    ``rest`` is what follows the first part of the path, still quoted: ``openai/v1/models`` of ``/llm/openai/…``.
+    """
+
+    session_id: str
+    """Known by the link that it came over, and by nothing that it says."""
+    request: web.BaseRequest
+    rest: str
+
+
+Handler = Callable[[Visit], Awaitable[web.StreamResponse]]
+"""Answers; cancelled when the program hangs up. What it raises is logged, and answered with 500."""
 
 
 class ModelBroker:
@@ -119,3 +136,8 @@ class ModelBroker:
         servers = list(self._servers.values())
         self._servers.clear()
         await asyncio.gather(*(server.shutdown(_CLOSE_SECONDS) for server in servers))
+
+
+def json_error(status: int, message: str, **headers: str) -> web.Response:
+    """For paths that belong to no API with errors of its own."""
+    return web.json_response({"error": {"message": message}}, status=status, headers=headers)

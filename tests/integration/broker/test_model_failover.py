@@ -113,7 +113,7 @@ async def test_there_is_no_hurry_where_all_others_are_left_alone() -> None:
         server.break_("two", Status(500))
         server.break_("one", Status(500))
         assert (await door.ask()).status == 500
-        door.proxy._breakers["one"].succeeded()
+        door.proxy._asker._breakers["one"].succeeded()
         server.mend("one")
         server.break_("one", Silent(gate))
         asked = asyncio.ensure_future(door.ask("say at last"))
@@ -211,8 +211,8 @@ async def test_a_probe_about_one_model_only_does_not_keep_others_from_the_provid
     async with model_server() as server, model_door(server, settings=settings, books=alone) as door:
         server.break_("one", Status(500), times=1)
         assert (await door.ask()).status == 500
-        door.proxy._breakers["one"]._settings = BreakerSettings(failures=1, open_seconds=600.0)
-        await until(lambda: not door.proxy._breakers["one"].seconds_left(), "it may be tried again")
+        door.proxy._asker._breakers["one"]._settings = BreakerSettings(failures=1, open_seconds=600.0)
+        await until(lambda: not door.proxy._asker._breakers["one"].seconds_left(), "it may be tried again")
         server.break_("one", Status(429), times=1)
         assert (await door.ask()).status == 429
         assert (await door.ask()).status == 200

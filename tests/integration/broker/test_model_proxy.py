@@ -12,7 +12,7 @@ import structlog
 
 from holdfast.broker.accounts import Account, Call, Limits, Spent
 from holdfast.broker.models.answering import passage
-from holdfast.broker.models.intake import pace, room
+from holdfast.broker.models.intake import room
 from holdfast.broker.models.prices import FREE
 from holdfast.broker.models.providers.catalogue import Kind, Offer, Provider
 from holdfast.broker.secrets import FileKey
@@ -192,8 +192,8 @@ async def test_nothing_is_read_of_who_has_used_up_its_requests() -> None:
 
 
 async def test_who_puts_large_questions_one_after_the_other_is_slowed_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "SLACK_SECONDS", 0.0)
-    monkeypatch.setattr(pace, "BYTES_PER_SECOND", 1000)
+    monkeypatch.setattr(room, "SLACK_SECONDS", 0.0)
+    monkeypatch.setattr(room, "BYTES_PER_SECOND", 1000)
     async with model_server() as server, model_door(server) as door:
         assert (await door.ask("say " + "x" * 100_000)).status == 200
         asking = asyncio.create_task(door.ask())

@@ -10,14 +10,24 @@ from typing import Any
 import pytest
 
 from holdfast.broker.demo import wire_of
-from holdfast.broker.models.answering.reading import Reading
-from holdfast.broker.models.answering.sse import EventSplitter
-from holdfast.broker.models.dialects import DIALECTS
+from holdfast.broker.dialects import DIALECTS
+from holdfast.broker.dialects.answer import Delta, Reason, gathered
+from holdfast.broker.dialects.lacks import Target
+from holdfast.broker.dialects.question import (
+    Image,
+    Message,
+    Role,
+    Talk,
+    Text,
+    Thought,
+    Tool,
+    ToolCall,
+    ToolResult,
+    merged,
+)
+from holdfast.broker.dialects.reading import Reading
+from holdfast.broker.dialects.sse import EventSplitter
 from holdfast.broker.models.settings import ProxySettings
-from holdfast.broker.wires import TONGUES
-from holdfast.broker.wires.deltas import Delta, Reason, gathered
-from holdfast.broker.wires.talk import Call, Image, Message, Result, Role, Talk, Text, Thought, Tool, merged
-from holdfast.broker.wires.target import Target
 from holdfast.vocabulary.models import Wire
 from support.house import until
 from support.servers.model_door import ACCOUNT, PRICE, Door, MemoryBooks, Said, key_of, model_door, provider_at
@@ -55,23 +65,21 @@ async def put(door: Door, talk: Talk, *, stream: bool) -> Said:
     """Asked as an agent would, of ``one``."""
     path, _ = door.request("", stream=stream)
     told = replace(talk, streamed=stream and door.wire is not Wire.GEMINI)
-    return await door.send("POST", f"/llm/one{path}", json=TONGUES[door.wire].write(told, Target("m1", 1000)))
+    return await door.send("POST", f"/llm/one{path}", json=DIALECTS[door.wire].write_question(told, Target("m1", 1000)))
 
 
-def heard(wire: Wire, said: Said, *, stream: bool) -> tuple[list[Text | Thought | Call], Reason | None, Reading]:
+def heard(wire: Wire, said: Said, *, stream: bool) -> tuple[list[Text | Thought | ToolCall], Reason | None, Reading]:
     """What an agent makes of it."""
     assert said.status == 200, said.body
-    reader, reading = TONGUES[wire].reader("x"), Reading()
+    reader = DIALECTS[wire].reader("x")
     if not stream:
-        data = json.loads(said.body)
-        DIALECTS[wire].read_whole(data, reading)
-        return gathered(reader.whole(data)), reader.reason, reading
+        return gathered(reader.read_whole(json.loads(said.body))), reader.reason, reader.reading
     assert said.headers["content-type"].startswith("text/event-stream")
     found: list[Delta] = []
     for event in EventSplitter().feed(said.body):
-        found += reader.read(DIALECTS[wire].read_event(event, reading))
-    assert reading.finished and reading.failed is None, said.body
-    return gathered(found), reader.reason, reading
+        found += reader.read_event(event) or ()
+    assert reader.reading.finished and reader.reading.failed is None, said.body
+    return gathered(found), reader.reason, reader.reading
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
@@ -82,26 +90,26 @@ async def test_another_dialect_answers_with_a_tool_call_and_takes_its_result(
     async with house(wire, other) as (server, door):
         parts, reason, _ = heard(wire, await put(door, ASKED, stream=stream), stream=stream)
         call = parts[-1]
-        assert isinstance(call, Call) and (call.name, reason) == ("bash", Reason.CALLS)
+        assert isinstance(call, ToolCall) and (call.name, reason) == ("bash", Reason.CALLS)
         assert json.loads(call.arguments) == {"command": "echo hi"}
         assert parts[:-1] == [Thought("hm\n"), Text("before\n")]
 
         seen = server.asked("three")[-1]
         assert (wire_of(seen.path), seen.key) == (other, key_of("three"))
-        read = TONGUES[other].read(json.loads(seen.body))
+        read = DIALECTS[other].read_question(json.loads(seen.body))
         assert read.lacks == ()
         assert (merged(read.messages), read.tools, read.max_tokens) == (list(ASKED.messages), ASKED.tools, 100)
 
-        result = Result(call.id, "bash", (Text("hi"),))
+        result = ToolResult(call.id, "bash", (Text("hi"),))
         later = [*ASKED.messages, Message(Role.MODEL, tuple(parts)), Message(Role.USER, (result,))]
         said = await put(door, replace(ASKED, messages=later), stream=stream)
         parts, reason, reading = heard(wire, said, stream=stream)
         assert (parts, reason) == ([Text("after\n")], Reason.STOP)
-        read = TONGUES[other].read(json.loads(server.asked("three")[-1].body))
+        read = DIALECTS[other].read_question(json.loads(server.asked("three")[-1].body))
         answer, last = merged(read.messages)[2:]
         assert (answer.role, last) == (Role.MODEL, Message(Role.USER, (result,)))
         said_before, called = answer.parts
-        assert said_before == Text("before\n") and isinstance(called, Call)
+        assert said_before == Text("before\n") and isinstance(called, ToolCall)
         assert (called.id, json.loads(called.arguments)) == (call.id, {"command": "echo hi"})
 
         await until(lambda: len(door.books.calls) == 4 and bool(door.books.told), "all is written down")
@@ -153,9 +161,10 @@ async def test_a_stream_that_breaks_ends_with_an_error_in_the_agents_dialect(wir
         server.break_("three", Cut(7))
         said = await door.ask("say one two three four five six")
         assert said.status == 200
-        reading = Reading()
+        reader = DIALECTS[wire].reader("x")
         for event in EventSplitter().feed(said.body):
-            DIALECTS[wire].read_event(event, reading)
+            reader.read_event(event)
+        reading = reader.reading
         assert reading.failed is not None and "broke off" in reading.failed
         await until(lambda: len(door.books.calls) == 2, "it is written down")
         assert door.books.calls[-1].error is not None and door.books.calls[-1].tokens.output > 0
@@ -166,9 +175,10 @@ async def test_an_error_in_the_middle_is_told_in_the_agents_dialect(wire: Wire) 
     other = Wire.GEMINI if wire is not Wire.GEMINI else Wire.CHAT
     async with house(wire, other) as (_, door):
         said = await door.ask("say one two\nfail 500 it burns")
-        reading = Reading()
+        reader = DIALECTS[wire].reader("x")
         for event in EventSplitter().feed(said.body):
-            DIALECTS[wire].read_event(event, reading)
+            reader.read_event(event)
+        reading = reader.reading
         assert reading.failed == "it burns"
         await until(lambda: len(door.books.calls) == 2, "it is written down")
         assert door.books.calls[-1].error == "it burns"

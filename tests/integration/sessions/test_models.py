@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from holdfast.broker.door import LISTENER, ModelBroker
-from holdfast.broker.visit import Visit
+from holdfast.broker.door import LISTENER, ModelBroker, Visit
 from holdfast.callers.types import ROOT
 from holdfast.drivers.fake.runner import FakeRunner
 from holdfast.records.machine import PausedAs

@@ -19,8 +19,7 @@ from holdfast.agents.conformance.harness import Wishes, talk
 from holdfast.agents.conformance.permissions import RULES
 from holdfast.agents.permissions import parse
 from holdfast.agents.supervisor import Patience, Supervisor, breaker, supervisor
-from holdfast.broker.door import ModelBroker
-from holdfast.broker.visit import Visit
+from holdfast.broker.door import ModelBroker, Visit
 from holdfast.callers.types import ROOT
 from holdfast.drivers.oci.config import ID_BASE
 from holdfast.drivers.oci.driver import OciDriver

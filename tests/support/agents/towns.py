@@ -13,8 +13,7 @@ from holdfast.agents.base import Agent, Place
 from holdfast.agents.known import KNOWN
 from holdfast.agents.scripted.adapter import Patience as ScriptedPatience
 from holdfast.agents.supervisor import Patience, Supervisor
-from holdfast.broker.door import ModelBroker
-from holdfast.broker.visit import Visit
+from holdfast.broker.door import ModelBroker, Visit
 from holdfast.records.limits import Limits
 from holdfast.sessions.ways_out import WayOut
 from holdfast.vocabulary.models import Model, Wire

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from holdfast.broker.demo.tokens import count
-from holdfast.broker.wires.shape import Json
+from holdfast.broker.demo.conversation import count
+from holdfast.broker.dialects.json import Json
 
 _WORD = re.compile("[^ ]* |[^ ]+")
 

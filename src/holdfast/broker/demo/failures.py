@@ -1,7 +1,7 @@
 """Errors of the demo model, as a provider who speaks each dialect words them: as a document, and within a stream."""
 
-from holdfast.broker.wires.answer import event
-from holdfast.broker.wires.shape import Json
+from holdfast.broker.dialects.json import Json
+from holdfast.broker.dialects.sse import event
 from holdfast.vocabulary.models import Wire
 
 _OPENAI = {

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field, replace
 
 from holdfast.broker.demo import failures, script, voice
 from holdfast.broker.demo.actions import Fail, Wait, written_tokens
-from holdfast.broker.demo.conversation import Conversation, read_tokens
-from holdfast.broker.demo.reading import read
+from holdfast.broker.demo.conversation import Conversation, read, read_tokens
 from holdfast.broker.demo.voice import Answer, Piece
-from holdfast.broker.wires.answer import Head
-from holdfast.broker.wires.shape import Json
+from holdfast.broker.dialects.answer import Head
+from holdfast.broker.dialects.json import Json
 from holdfast.vocabulary.models import Model, Wire
 
 PROVIDER = "demo"

@@ -4,8 +4,9 @@ import re
 from collections.abc import Sequence
 
 from holdfast.broker.demo.actions import Action, Say, Use
-from holdfast.broker.demo.conversation import Conversation, Role, Tool
-from holdfast.broker.wires.shape import table
+from holdfast.broker.demo.conversation import Conversation, Role
+from holdfast.broker.dialects.json import table
+from holdfast.broker.dialects.question import Tool
 
 NAMES = ("question", "askuserquestion", "ask_user_question", "ask_user")
 """Of such tools, compared without case. They take ``questions``, each with ``options``."""

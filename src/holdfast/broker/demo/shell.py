@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Sequence
 
 from holdfast.broker.demo.actions import Use
-from holdfast.broker.demo.conversation import Tool
-from holdfast.broker.wires.shape import Json, items, string, table
+from holdfast.broker.dialects.json import Json, items, string, table
+from holdfast.broker.dialects.question import Tool
 
 NAMES = (
     *("bash", "shell", "exec_command", "shell_command", "local_shell", "run_shell_command", "execute_command"),

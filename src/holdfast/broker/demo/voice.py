@@ -7,20 +7,20 @@ from typing import NamedTuple
 
 from holdfast.broker.demo import failures
 from holdfast.broker.demo.actions import Action, Fail, Say, Think, Use, Wait
-from holdfast.broker.wires import TONGUES
-from holdfast.broker.wires.answer import Head
-from holdfast.broker.wires.deltas import (
+from holdfast.broker.dialects import DIALECTS
+from holdfast.broker.dialects.answer import (
     CallBegun,
     CallEnded,
     CallPart,
     Delta,
+    Head,
     Reason,
-    Said,
-    Thinking,
-    Usage,
+    TextDelta,
+    ThoughtDelta,
     gathered,
 )
-from holdfast.broker.wires.shape import Json
+from holdfast.broker.dialects.json import Json
+from holdfast.broker.dialects.reading import Usage
 from holdfast.vocabulary.models import Wire
 
 
@@ -47,12 +47,12 @@ class Answer:
 def whole(wire: Wire, answer: Answer) -> Json:
     """As one JSON document."""
     deltas = [delta for action in answer.actions for delta in _deltas(answer, action)]
-    return TONGUES[wire].writer(answer.head).whole(gathered(deltas), answer.reason, answer.usage)
+    return DIALECTS[wire].writer(answer.head).whole(gathered(deltas), answer.reason, answer.usage)
 
 
 def stream(wire: Wire, answer: Answer) -> Iterator[Piece]:
     """As server-sent events."""
-    writer = TONGUES[wire].writer(answer.head)
+    writer = DIALECTS[wire].writer(answer.head)
     pause = 0.0
     number = 0
     for told in _told(writer.begin()):
@@ -83,9 +83,9 @@ def _told(events: bytes) -> list[bytes]:
 def _deltas(answer: Answer, action: Action) -> Iterator[Delta]:
     match action:
         case Say():
-            yield from (Said(word) for word in action.words)
+            yield from (TextDelta(word) for word in action.words)
         case Think():
-            yield from (Thinking(word) for word in action.words)
+            yield from (ThoughtDelta(word) for word in action.words)
         case Use(tool, arguments):
             yield CallBegun(f"call_{answer.head.id}", tool)
             text = json.dumps(arguments)  # in two halves: who reads them must put them together

@@ -10,12 +10,12 @@ from aiohttp import web
 from yarl import URL
 
 from holdfast.broker.accounts import Books
+from holdfast.broker.door import Visit
 from holdfast.broker.git.environment import PART
 from holdfast.broker.git.hosts import GitHost, GitSettings
 from holdfast.broker.git.smart_http import PUSH, GitRequest, NotGit, parse
 from holdfast.broker.git.trust import Trust, Untrusted
 from holdfast.broker.secrets import KeyMissing
-from holdfast.broker.visit import Visit
 from holdfast.network.outside import Outside
 
 log = structlog.get_logger(__name__)

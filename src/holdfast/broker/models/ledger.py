@@ -29,7 +29,7 @@ class Ledger:
         self._metrics = metrics
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def refused(self, account: Account | None, session_id: str, model_id: str, refusal: Refusal) -> None:
+    def record_refusal(self, account: Account | None, session_id: str, model_id: str, refusal: Refusal) -> None:
         self._metrics.refused.labels(refusal.code).inc()
         log.warning(
             "model.refused",
@@ -42,7 +42,7 @@ class Ledger:
         if account is not None:
             self.tell(account, self._alarms.refused(account, refusal.message))
 
-    def begun(self, account: Account) -> None:
+    def record_start(self, account: Account) -> None:
         self.tell(account, self._alarms.called(account, self._gate.requests(account)))
 
     def tell(self, account: Account, events: Sequence[TurnEvent]) -> None:
@@ -62,14 +62,14 @@ class Ledger:
         """Now and then while it is answered; nobody waits for it."""
         self._spawn(self._books.advance(call_id, call))
 
-    async def ended(self, account: Account, call: Call, held: Hold | None = None, call_id: str | None = None) -> None:
+    async def record(self, account: Account, call: Call, held: Hold | None = None, call_id: str | None = None) -> None:
         """Returns when it is written, or soon after. What was held for it gives way to what it has cost."""
-        await asyncio.wait([self.cut_off(account, call, held, call_id)], timeout=PATIENCE_SECONDS)
+        await asyncio.wait([self.record_soon(account, call, held, call_id)], timeout=PATIENCE_SECONDS)
 
-    def cut_off(
+    def record_soon(
         self, account: Account, call: Call, held: Hold | None = None, call_id: str | None = None
     ) -> asyncio.Task[None]:
-        """As ``ended``, for who cannot wait."""
+        """As ``record``, without waiting."""
         self._note(account, call)
         if held is not None and held.is_open:
             held.is_open = False  # it is released with the bill
@@ -85,7 +85,7 @@ class Ledger:
 
     def _note(self, account: Account, call: Call) -> None:
         tokens = call.tokens
-        self._gate.used(account, tokens.input + tokens.output)
+        self._gate.count_tokens(account, tokens.input + tokens.output)
         self._metrics.calls.labels(call.provider, str(call.status)).inc()
         for kind, count in (("input", tokens.input), ("cached", tokens.cached), ("output", tokens.output)):
             self._metrics.tokens.labels(call.provider, kind).inc(count)

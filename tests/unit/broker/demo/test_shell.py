@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.broker.demo import shell
-from holdfast.broker.demo.conversation import Tool
-from holdfast.broker.wires.shape import Json
+from holdfast.broker.dialects.json import Json
+from holdfast.broker.dialects.question import Tool
 
 
 def schema(*required: str, **properties: str) -> Json:
@@ -17,26 +17,26 @@ def schema(*required: str, **properties: str) -> Json:
 
 @pytest.mark.parametrize("name", ["bash", "Bash", "exec_command", "run_shell_command", "local_shell", "shell"])
 def test_the_shell_tool_is_found_by_its_name(name: str) -> None:
-    tools = [Tool("read", {}), Tool("write_stdin", {}), Tool(name, {}), Tool("task", {})]
+    tools = [Tool("read"), Tool("write_stdin"), Tool(name), Tool("task")]
     assert shell.find(tools) is tools[2]
 
 
 def test_no_shell_tool() -> None:
-    assert shell.find([Tool("read", {}), Tool("bash_output", {})]) is None
+    assert shell.find([Tool("read"), Tool("bash_output")]) is None
 
 
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [
-        (Tool("bash", schema("command", command="string", timeout="number")), {"command": "ls"}),
-        (Tool("shell", schema("command", command="array")), {"command": ["bash", "-c", "ls"]}),
+        (Tool("bash", schema=schema("command", command="string", timeout="number")), {"command": "ls"}),
+        (Tool("shell", schema=schema("command", command="array")), {"command": ["bash", "-c", "ls"]}),
         (
-            Tool("exec_command", schema("cmd", cmd="string", yield_time_ms="number")),
+            Tool("exec_command", schema=schema("cmd", cmd="string", yield_time_ms="number")),
             {"cmd": "ls", "yield_time_ms": 30000},
         ),
-        (Tool("local_shell", {}, "local_shell"), {"command": ["bash", "-c", "ls"]}),
+        (Tool("local_shell", kind="local_shell"), {"command": ["bash", "-c", "ls"]}),
         (
-            Tool("bash", schema("command", "description", command="string", description="string")),
+            Tool("bash", schema=schema("command", "description", command="string", description="string")),
             {"command": "ls", "description": "the script's next line"},
         ),
     ],
@@ -46,7 +46,7 @@ def test_arguments_are_as_the_schema_wants_them(tool: Tool, arguments: Json) -> 
 
 
 def test_a_command_that_still_runs_is_waited_for() -> None:
-    tools = [Tool("exec_command", {}), Tool("write_stdin", {})]
+    tools = [Tool("exec_command"), Tool("write_stdin")]
     more = shell.wait_on(tools, "Wall time: 30.0\nProcess running with session ID 4711\nOutput:\n")
     assert more is not None
     assert more.arguments["session_id"] == 4711

@@ -14,11 +14,11 @@ import pytest
 from aiohttp import web
 
 from holdfast.broker.accounts import Account
+from holdfast.broker.door import Visit
 from holdfast.broker.git.hosts import GitHost, GitSettings
 from holdfast.broker.git.proxy import GitProxy
 from holdfast.broker.models.no_books import NoBooks
 from holdfast.broker.secrets import EnvKey, FileKey, FixedKey
-from holdfast.broker.visit import Visit
 from holdfast.network.outside import Outside
 from holdfast.network.proxies import Proxies
 from support.servers.certificates import authority

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import structlog
 
 from holdfast.broker.accounts import Account
+from holdfast.broker.dialects.json import written
 from holdfast.broker.models.intake.question import Question
-from holdfast.broker.wires.shape import written
 from holdfast.errors import HoldfastError
 from holdfast.protocol.messages import BROKE, CUT, WENT_ON
 from holdfast.vocabulary.models import channel_tag
@@ -48,7 +48,7 @@ class Breaks:
         """From now on there are sessions."""
         self._tell = tell
 
-    async def broke(self, session_id: str, account: Account, question: Question | None) -> None:
+    async def note_break(self, session_id: str, account: Account, question: Question | None) -> None:
         """Before the agent is told."""
         if question is None or not question.is_with_tools:
             return
@@ -59,7 +59,7 @@ class Breaks:
             self._last.popitem(last=False)
         await self._leave(session_id, account, BROKE)
 
-    async def asked(self, session_id: str, account: Account, question: Question | None) -> None:
+    async def note_question(self, session_id: str, account: Account, question: Question | None) -> None:
         """Before it is answered. By then the agent has said all that there was of the answer that broke off."""
         if not self._last or question is None or not question.is_with_tools:
             return

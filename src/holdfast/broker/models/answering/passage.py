@@ -9,10 +9,9 @@ from aiohttp import web
 from pydantic_core import from_json
 
 from holdfast.broker.accounts import Account, Call
-from holdfast.broker.models.answering.reading import Reading, characters
+from holdfast.broker.dialects.reading import Reading, characters
 from holdfast.broker.models.asking.candidates import Candidate
-from holdfast.broker.models.asking.failed import Failed
-from holdfast.broker.models.asking.opened import Opened
+from holdfast.broker.models.asking.outcome import Failed, Opened
 from holdfast.broker.models.ledger import Ledger
 from holdfast.broker.models.limits.holds import Hold
 from holdfast.broker.models.providers import headers as passing
@@ -51,7 +50,13 @@ class Passage:
         self._broke = False
         self._recorded = False
         self._noted = time.monotonic()
+        self._canceled = False
         self.error: str | None = None
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the answer broke off, and not because the sandbox or the daemon hung up."""
+        return self.error is not None and not self._canceled and self._opened.reply.status < 400
 
     async def run(self) -> web.StreamResponse:
         """Raises ConnectionError where the sandbox, or a document, has broken off. The bill is written in any case."""
@@ -66,19 +71,23 @@ class Passage:
                 await self._document(response)
             await response.write_eof()
         except asyncio.CancelledError:
-            self.error = "canceled"
+            self._cancel()
             await self._say_goodbye(response)
             raise
         except ConnectionError:
-            self.error = self.error or "canceled"
+            if self.error is None:
+                self._cancel()
             raise
         finally:
             reply.close()
             if not self._recorded:
                 self._recorded = True
                 if self._endpoint.is_billed:
-                    self._ledger.cut_off(self._account, self._call(), self._hold, opened.call_id)
+                    self._ledger.record_soon(self._account, self._call(), self._hold, opened.call_id)
         return response
+
+    def _cancel(self) -> None:
+        self.error, self._canceled = "canceled", True
 
     # -- streams -----------------------------------------------------------------------------------------------------
 
@@ -91,7 +100,7 @@ class Passage:
             async for chunk in opened.chunks:
                 await self._send(response, opened.take(chunk))
                 self._note()
-            await self._send_rest(response)
+            await self._send(response, opened.end())
         except Broken as error:
             self.error = str(error)
         told = opened.interpreter is not None and opened.interpreter.ended
@@ -113,26 +122,13 @@ class Passage:
         if events:
             await response.write(events[0] if len(events) == 1 else b"".join(events))
 
-    async def _send_rest(self, response: web.StreamResponse) -> None:
-        """The last event of a provider who forgets the empty line behind it."""
-        interpreter = self._opened.interpreter
-        rest = self._opened.splitter.end()
-        if rest:
-            told = self._opened.dialect.read_event(rest, self._opened.reading)
-            if interpreter is not None:
-                await self._send(response, interpreter.take(told, self._opened.reading))
-            elif self._opened.reading.finished:
-                await self._send(response, [rest])
-        if interpreter is not None and self._opened.reading.finished:
-            await self._send(response, interpreter.end(self._opened.reading))
-
     async def _break(self) -> None:
         if not self._broke:
             self._broke = True
             await self._on_break()
 
     def _broken(self, message: str) -> bytes:
-        return (b"\n\n" if self._opened.splitter.torn else b"") + self._opened.told_in.broken(message)
+        return (b"\n\n" if self._opened.splitter.torn else b"") + self._opened.agents_dialect.error_event(message)
 
     async def _say_goodbye(self, response: web.StreamResponse) -> None:
         """Cancelled, but somebody is still there: it is the daemon that goes. An end without a word looks like one."""
@@ -189,7 +185,7 @@ class Passage:
         if not self._recorded:
             self._recorded = True
             if self._endpoint.is_billed:
-                await self._ledger.ended(self._account, self._call(), self._hold, self._opened.call_id)
+                await self._ledger.record(self._account, self._call(), self._hold, self._opened.call_id)
 
     def _note(self) -> None:
         call_id, now = self._opened.call_id, time.monotonic()
@@ -233,7 +229,7 @@ def _read(opened: Opened, body: bytes) -> None:
         return
     for one in data if isinstance(data, list) else [data]:  # Gemini's streams, for who does not ask for events
         if isinstance(one, dict):
-            opened.dialect.read_whole(one, opened.reading)
+            opened.reader.read_whole(one)
 
 
 def call_of(

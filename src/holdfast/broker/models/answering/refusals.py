@@ -1,15 +1,12 @@
-"""How nobody's answer is told: in the dialect of who asked."""
-
-from collections.abc import Sequence
+"""The errors that are answered where no provider has answered, in the dialect of the request."""
 
 from aiohttp import web
 
-from holdfast.broker.models.asking.candidates import Candidate
-from holdfast.broker.models.asking.failed import Failed
-from holdfast.broker.models.dialects import DIALECTS
+from holdfast.broker.dialects import DIALECTS
+from holdfast.broker.models.asking.outcome import Failed, Unanswered
 from holdfast.broker.models.limits.gate import Refusal
+from holdfast.broker.models.providers import errors
 from holdfast.broker.models.providers import headers as passing
-from holdfast.broker.models.providers.words import with_more, words_of
 from holdfast.vocabulary.models import Wire
 
 _KEY = "it does not accept the key that the daemon has for it; look at its configuration (providers, key)"
@@ -25,7 +22,7 @@ _ITS_OWN_FAULT = "has a problem of its own; try again later, or choose another m
 
 def refused(wire: Wire, refusal: Refusal) -> web.Response:
     headers = {} if refusal.retry_after is None else {"retry-after": str(refusal.retry_after)}
-    body = DIALECTS[wire].failure(refusal.status, refusal.message, refusal.code)
+    body = DIALECTS[wire].error_body(refusal.status, refusal.message, refusal.code)
     return web.json_response(body, status=refusal.status, headers=headers)
 
 
@@ -34,15 +31,12 @@ def _retry_after(failed: Failed) -> int | None:
     return int(told) if told.isdecimal() else None
 
 
-def give_up(
-    wire: Wire, asked: Candidate, failures: Sequence[Failed], left_out: Sequence[str], wait: int
-) -> web.Response:
-    """The last provider's own error, as it worded it, unless it is about our translation; and who was not asked.
-
-    ``wait``: in how many seconds the one who was asked first may be tried again, where nobody was.
-    """
-    note = f"; not asked, since they cannot be told all of it: {', '.join(left_out)}" if left_out else ""
-    if not failures and any(one.startswith(f"{asked.model.id} ") for one in left_out):
+def give_up(wire: Wire, outcome: Unanswered) -> web.Response:
+    """The last provider's own error, as it worded it, unless it is about our translation; and who was not asked."""
+    asked, failures, wait = outcome.asked, outcome.failures, outcome.wait_seconds
+    left_out = ", ".join(f"{one.candidate.model.id} ({one.why})" for one in outcome.left_out)
+    note = f"; not asked, since they cannot be told all of it: {left_out}" if left_out else ""
+    if not failures and any(one.candidate is asked for one in outcome.left_out):
         message = f"{asked.provider.name} does not speak this dialect, and not all of the question can be translated"
         return refused(wire, Refusal(400, "cannot_translate", message + note))
     if not failures:
@@ -54,8 +48,8 @@ def give_up(
         return refused(wire, Refusal(last.status, code, f"{last.reason}: {why}{note}", _retry_after(last)))
     if last.status >= 500:
         note = f"{note}; {last.candidate.provider.name} {_ITS_OWN_FAULT}"
-    if last.status and words_of(last.body):
-        body = with_more(last.body, note) if note else last.body
+    if last.status and errors.message_of(last.body):
+        body = errors.with_note(last.body, note) if note else last.body
         return web.Response(status=last.status, body=body, headers=passing.answered(last.headers))
     status = last.status or (504 if last.timed_out else 502)
     return refused(wire, Refusal(status, "provider_failed", last.reason + note))

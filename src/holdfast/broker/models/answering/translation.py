@@ -1,123 +1,93 @@
-"""The answer of a candidate that speaks another dialect, told in that of who asked, piece by piece as it comes."""
+"""Translates the answer of a candidate into the dialect of the agent, piece by piece as it comes."""
 
 import time
-import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from pydantic_core import from_json
 
-from holdfast.broker.models.answering.reading import Reading, failure
-from holdfast.broker.models.dialects import DIALECTS
-from holdfast.broker.wires import TONGUES
-from holdfast.broker.wires.answer import CannotTell, Head
-from holdfast.broker.wires.deltas import Delta, Reason, Usage, gathered
-from holdfast.broker.wires.shape import Json, written
+from holdfast.broker.dialects import DIALECTS
+from holdfast.broker.dialects.answer import CannotTell, Delta, Head, Reason, gathered
+from holdfast.broker.dialects.json import written
+from holdfast.broker.dialects.reader import AnswerReader
 from holdfast.vocabulary.models import Wire
 
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """From the candidate's dialect to the agent's."""
+    """From the candidate's dialect, which its reader knows, to the agent's."""
 
-    heard: Wire
-    told: Wire
+    to: Wire
     model: str
     usage_wanted: bool
     """Whether the agent expects the usage of a stream."""
     listed: bool = False
     """Gemini's streams for who does not want events: a list of answers."""
 
-    def stream(self) -> "Interpreter":
-        return Interpreter(self)
-
-    def document(self, body: bytes, reading: Reading) -> bytes:
-        """Of an answer in one piece. Raises ``CannotTell``."""
+    def document(self, body: bytes, reader: AnswerReader) -> bytes:
+        """An answer in one piece, translated. Raises ``CannotTell``."""
         try:
             data = from_json(body)
         except ValueError:
             raise CannotTell("it is no JSON") from None
-        name = _name()
-        reader = TONGUES[self.heard].reader(name)
         if not isinstance(data, dict):
             raise CannotTell("it is no JSON object")
-        parts = gathered([*reader.whole(data), *reader.end()])
-        if not parts and not _answers(self.heard, data):
+        parts = gathered([*reader.read_whole(data), *reader.end()])
+        if not parts and not data.get(reader.essential):
             raise CannotTell("there is no answer in it")
-        DIALECTS[self.heard].read_whole(data, reading)
-        writer = TONGUES[self.told].writer(self._head(name))
-        whole = writer.whole(parts, reader.reason or Reason.STOP, usage_of(reading))
+        writer = DIALECTS[self.to].writer(self.head(reader.name))
+        whole = writer.whole(parts, reader.reason or Reason.STOP, reader.reading.usage)
         return written([whole] if self.listed else whole)
 
-    def _head(self, name: str) -> Head:
+    def head(self, name: str) -> Head:
         return Head(name, self.model, int(time.time()), self.usage_wanted)
 
 
 class Interpreter:
-    """Of one stream. ``ended`` says whether its last word has been told, be it an error."""
+    """Translates one stream. ``ended`` says whether its end has been sent, be it an error."""
 
-    def __init__(self, translation: Translation) -> None:
-        name = _name()
-        self._reader = TONGUES[translation.heard].reader(name)
-        self._writer = TONGUES[translation.told].writer(translation._head(name))
-        self._dialect = DIALECTS[translation.told]
+    def __init__(self, translation: Translation, reader: AnswerReader) -> None:
+        self._dialect = DIALECTS[translation.to]
+        self._reader = reader
+        self._writer = self._dialect.writer(translation.head(reader.name))
         self._begun = False
         self.ended = False
 
-    def take(self, told: Json, reading: Reading) -> list[bytes]:
-        """One event, which ``reading`` has in it already: what is to be sent for it."""
-        if self.ended:
-            return []
-        if reading.failed is not None:
-            return [self._broken(reading.failed)]
-        try:
-            found = list(self._events(told, reading))
-        except CannotTell as error:
-            failure(reading, {"message": str(error)})
-            return [self._broken(str(error))]
-        return [one for one in found if one]
+    def take(self, event: bytes) -> list[bytes]:
+        """Read one event: what is to be sent for it."""
+        deltas = self._reader.read_event(event)
+        if self._reader.reading.failed is not None and not self.ended:
+            return [self._broken(self._reader.reading.failed)]
+        return self._told(self._events(deltas))
 
-    def end(self, reading: Reading) -> list[bytes]:
+    def end(self) -> list[bytes]:
         """The stream is over, and was whole."""
+        return self._told(self._last())
+
+    def _told(self, events: Iterator[bytes]) -> list[bytes]:
         if self.ended:
             return []
         try:
-            return [one for one in self._last(reading) if one]
+            return [one for one in events if one]
         except CannotTell as error:
-            failure(reading, {"message": str(error)})
+            self._reader.reading.fail({"message": str(error)})
             return [self._broken(str(error))]
 
-    def _events(self, told: Json, reading: Reading) -> Iterator[bytes]:
-        if told and not self._begun:
+    def _events(self, deltas: Iterable[Delta] | None) -> Iterator[bytes]:
+        if deltas is not None and not self._begun:
             self._begun = True
             yield self._writer.begin()
-        yield from self._written(self._reader.read(told))
-        if reading.complete:
-            yield from self._last(reading)
+        for delta in deltas or ():
+            yield self._writer.write(delta)
+        if self._reader.reading.complete:
+            yield from self._last()
 
-    def _last(self, reading: Reading) -> Iterator[bytes]:
-        yield from self._written(self._reader.end())
-        yield self._writer.end(self._reader.reason or Reason.STOP, usage_of(reading))
+    def _last(self) -> Iterator[bytes]:
+        for delta in self._reader.end():
+            yield self._writer.write(delta)
+        yield self._writer.end(self._reader.reason or Reason.STOP, self._reader.reading.usage)
         self.ended = True
-
-    def _written(self, deltas: list[Delta]) -> Iterator[bytes]:
-        return (self._writer.write(delta) for delta in deltas)
 
     def _broken(self, message: str) -> bytes:
         self.ended = True
-        return self._dialect.broken(message)
-
-
-def usage_of(reading: Reading) -> Usage:
-    return Usage(reading.input or 0, reading.cached, reading.output or 0, reading.cache_written)
-
-
-def _answers(wire: Wire, data: Json) -> bool:
-    """Whether it has the form of an answer, though nothing was said."""
-    return bool(
-        data.get({Wire.CHAT: "choices", Wire.RESPONSES: "status", Wire.MESSAGES: "role"}.get(wire, "candidates"))
-    )
-
-
-def _name() -> str:
-    return uuid.uuid4().hex[:20]
+        return self._dialect.error_event(message)

@@ -1,5 +1,5 @@
 """Asking candidates, one after the other, until one begins to answer.
 
-Read first: ``candidates``, ``request_plan`` (the request for one candidate), ``attempt``.
+Read first: ``asker``, ``request_plan`` (the request for one candidate), ``attempt``.
 Only the model proxy imports this package.
 """

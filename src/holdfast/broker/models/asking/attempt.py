@@ -3,27 +3,27 @@
 import asyncio
 import contextlib
 import time
+import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, replace
 
 import structlog
 from pydantic_core import to_json
 
+from holdfast.broker.dialects import DIALECTS
+from holdfast.broker.dialects.answer import CannotTell
+from holdfast.broker.dialects.sse import EventSplitter
 from holdfast.broker.models.answering.redact import blotted
-from holdfast.broker.models.answering.sse import EventSplitter
-from holdfast.broker.models.asking.failed import Failed
-from holdfast.broker.models.asking.opened import Opened
+from holdfast.broker.models.answering.translation import Interpreter
+from holdfast.broker.models.asking.outcome import Failed, Opened
 from holdfast.broker.models.asking.patience import Patience
 from holdfast.broker.models.asking.request_plan import Put
-from holdfast.broker.models.dialects import DIALECTS
+from holdfast.broker.models.providers import errors
 from holdfast.broker.models.providers import headers as passing
-from holdfast.broker.models.providers import verdict
 from holdfast.broker.models.providers.catalogue import Kind
 from holdfast.broker.models.providers.endpoints import Operation
 from holdfast.broker.models.providers.upstream import Broken, Outgoing, Reply, Stale, Unreachable, Upstream
-from holdfast.broker.models.providers.words import with_more, words_of
 from holdfast.broker.secrets import KeyMissing
-from holdfast.broker.wires.answer import CannotTell
 
 log = structlog.get_logger(__name__)
 
@@ -104,7 +104,7 @@ class Attempts:
         except BaseException:
             reply.close()
             raise
-        return _Heard(reply, chunks, verdict.of_answer(reply.status, body), body)
+        return _Heard(reply, chunks, errors.meant_status(reply.status, body), body)
 
     async def _sent(self, put: Put, key: str | None) -> Reply:
         provider = put.candidate.provider
@@ -170,7 +170,7 @@ class _Heard:
     reply: Reply
     chunks: AsyncIterator[bytes]
     status: int
-    """As it is meant; see ``verdict``."""
+    """As it is meant; see ``errors``."""
     error: bytes = b""
     """The body of an error, without the key; empty if it is very long."""
 
@@ -179,9 +179,11 @@ def _opened(put: Put, since: float, heard: _Heard) -> Opened:
     question = put.ask.question
     most = question.most_output(put.candidate.model.output_tokens) if question else 0
     asked = put.lifted.size(put.body) if put.body is not None else 0
-    opened = Opened(put, heard.reply, heard.chunks, DIALECTS[put.wire], since, asked, most)
+    opened = Opened(
+        put, heard.reply, heard.chunks, DIALECTS[put.wire].reader(uuid.uuid4().hex[:20]), since, asked, most
+    )
     if put.translation is not None:
-        opened.interpreter = put.translation.stream()
+        opened.interpreter = Interpreter(put.translation, opened.reader)
         opened.splitter = EventSplitter(_DOCUMENT_BYTES // 2)
     return opened
 
@@ -201,35 +203,37 @@ def _refusal(opened: Opened, heard: _Heard) -> Failed | None:
     if opened.put.translation is not None:
         body = _reworded(opened, what, heard)
         return Failed(candidate, what, heard.status, (), body, misunderstood=True)
-    own = opened.dialect.failure(heard.status, f"{what} and no words that could be passed on", "provider_failed")
+    own = DIALECTS[opened.put.wire].error_body(
+        heard.status, f"{what} and no words that could be passed on", "provider_failed"
+    )
     opened.held = [heard.error or to_json(own)]
     if heard.status == _NOT_THERE and opened.put.ask.question is not None:
         remedy = (
             f"; {name} may not know the model {candidate.model.name}: look at the models that the configuration names"
         )
-        opened.held = [with_more(opened.held[0], remedy)]
+        opened.held = [errors.with_note(opened.held[0], remedy)]
     return None
 
 
 def _failed_at_once(opened: Opened) -> Failed | None:
     """A stream that begins with an error. One about the question itself is passed on: it is nobody else's to answer."""
-    status = verdict.of_error(opened.reading.error)
+    status = errors.status_of(opened.reading.error)
     translated = opened.put.translation is not None
-    if status == verdict.QUESTION and opened.held and not translated:
+    if status == errors.QUESTION and opened.held and not translated:
         return None
     name = opened.candidate.provider.name
     # In whose words it says so is for the log alone: they may name the account.
     log.warning("model.began_with_error", model=opened.candidate.model.id, error=opened.reading.failed)
     what = f"{name} has begun with an error, as if with HTTP {status}"
-    misunderstood = translated and status == verdict.QUESTION
+    misunderstood = translated and status == errors.QUESTION
     return Failed(opened.candidate, what, status, within=True, misunderstood=misunderstood)
 
 
 def _reworded(opened: Opened, what: str, heard: _Heard) -> bytes:
     """An error of a provider, in the agent's dialect."""
-    words = words_of(heard.error)
+    words = errors.message_of(heard.error)
     message = f"{what}: {words}" if words else what
-    return to_json(opened.told_in.failure(heard.status, message, "provider_failed"))
+    return to_json(opened.agents_dialect.error_body(heard.status, message, "provider_failed"))
 
 
 async def _translate(opened: Opened, first: bytes) -> Failed | None:
@@ -242,7 +246,7 @@ async def _translate(opened: Opened, first: bytes) -> Failed | None:
         if len(body) > _DOCUMENT_BYTES:
             raise Broken("it is too long")
     try:
-        opened.held = [await asyncio.to_thread(translation.document, bytes(body), opened.reading)]
+        opened.held = [await asyncio.to_thread(translation.document, bytes(body), opened.reader)]
     except CannotTell as why:
         what = f"the answer of {opened.candidate.provider.name} cannot be told: {why}"
         return Failed(opened.candidate, what, 502)

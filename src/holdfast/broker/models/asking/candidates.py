@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from holdfast.broker.accounts import Account, Tokens
-from holdfast.broker.models.answering.reading import guessed
+from holdfast.broker.dialects.reading import guessed
 from holdfast.broker.models.intake.question import Question
 from holdfast.broker.models.limits.gate import has_budget, is_allowed
 from holdfast.broker.models.prices import Price

@@ -4,6 +4,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from holdfast.broker.dialects import DIALECTS
+from holdfast.broker.dialects.json import written
+from holdfast.broker.dialects.lacks import CannotCarry, Target
+from holdfast.broker.dialects.question import Role, Talk, has_images
 from holdfast.broker.models.answering.translation import Translation
 from holdfast.broker.models.asking.candidates import Candidate
 from holdfast.broker.models.intake.lifted import Lifted
@@ -11,12 +15,6 @@ from holdfast.broker.models.intake.question import Question
 from holdfast.broker.models.providers import endpoints
 from holdfast.broker.models.providers.catalogue import Kind
 from holdfast.broker.models.providers.endpoints import Endpoint
-from holdfast.broker.wires import TONGUES
-from holdfast.broker.wires.images import has_images
-from holdfast.broker.wires.lacks import CannotCarry
-from holdfast.broker.wires.shape import written
-from holdfast.broker.wires.talk import Role, Talk
-from holdfast.broker.wires.target import Target
 from holdfast.vocabulary.models import Wire
 
 _EVENTS = ("alt", "sse")
@@ -129,7 +127,7 @@ def _translated(ask: Ask, candidate: Candidate, question: Question) -> Put:
     endpoint = endpoints.answering(wire, model.name, streamed=streamed)
     query = [_EVENTS] if endpoint.streams_by_path() else []
     headers = {"content-type": "application/json", "accept": "text/event-stream" if streamed else "application/json"}
-    translation = Translation(wire, ask.endpoint.wire, model.name, talk.usage_wanted, ask.streamed and not wants_events)
+    translation = Translation(ask.endpoint.wire, model.name, talk.usage_wanted, ask.streamed and not wants_events)
     path = endpoint.path_at(provider, model.name)
     return Put(ask, candidate, wire, path, query, headers, body, streamed=streamed, translation=translation)
 
@@ -146,7 +144,7 @@ def _written(talk: Talk, target: Target, wires: Sequence[Wire]) -> tuple[Wire, b
     missing: CannotCarry | None = None
     for wire in wires:
         try:
-            return wire, written(TONGUES[wire].write(talk, target))
+            return wire, written(DIALECTS[wire].write_question(talk, target))
         except CannotCarry as why:
             missing = missing or why
     raise missing or CannotCarry("anything")

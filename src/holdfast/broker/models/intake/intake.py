@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from holdfast.broker.models.intake.lifted import Lifted, NotPlain, lift
-from holdfast.broker.models.intake.pace import Pace
 from holdfast.broker.models.intake.question import BadQuestion, Question
 from holdfast.broker.models.intake.room import Room
 from holdfast.broker.models.intake.weight import BIG_BYTES, PART_BYTES, TooHeavy, is_big, parts_of
@@ -22,9 +21,8 @@ BODY_SECONDS = 60.0
 class Taken:
     """What one call has taken: of the room, and of its budgets."""
 
-    def __init__(self, room: Room, pace: Pace, ledger: Ledger, session_id: str) -> None:
+    def __init__(self, room: Room, ledger: Ledger, session_id: str) -> None:
         self.room = room
-        self._pace = pace
         self._ledger = ledger
         self.hold: Hold | None = None
         self._session_id = session_id
@@ -35,7 +33,7 @@ class Taken:
         self._size += size
 
     def wait(self, weight: int) -> float:
-        return self._pace.wait(self._session_id, weight)
+        return self.room.pace.wait(self._session_id, weight)
 
     def give_back(self) -> None:
         self.room.give_back(self._session_id, self._size)

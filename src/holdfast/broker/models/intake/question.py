@@ -10,13 +10,12 @@ from dataclasses import replace
 
 from pydantic_core import from_json
 
-from holdfast.broker.models.answering.reading import number
+from holdfast.broker.dialects import DIALECTS
+from holdfast.broker.dialects.foreign import has_foreign, without_foreign
+from holdfast.broker.dialects.json import number, written
+from holdfast.broker.dialects.question import Talk
 from holdfast.broker.models.intake.lifted import Lifted
 from holdfast.broker.models.providers.endpoints import Endpoint
-from holdfast.broker.wires import TONGUES
-from holdfast.broker.wires.foreign import has_foreign, without_foreign
-from holdfast.broker.wires.shape import written
-from holdfast.broker.wires.talk import Talk
 from holdfast.vocabulary.models import Wire
 
 _OTHERS = ("models", "fallbacks")
@@ -58,17 +57,8 @@ class Question:
         for name in _OTHERS:
             if self._data.get(name):
                 raise BadQuestion(f"{name} is not taken here: a request names one model, its thread has the others")
+        self.model = _model(endpoint.model if endpoint.model is not None else self._data.get("model"))
         self._told: dict[tuple[str, bool], bytes] = {}
-
-    @property
-    def model(self) -> str:
-        """Raises ``BadQuestion`` where none is named."""
-        model = self._endpoint.model if self._endpoint.model is not None else self._data.get("model")
-        if not isinstance(model, str) or not model:
-            raise BadQuestion("the request names no model")
-        if len(model) > _MOST_NAME or not model.isprintable():
-            raise BadQuestion(f"what the request names is no model: that has at most {_MOST_NAME} printable characters")
-        return model
 
     @property
     def streamed(self) -> bool:
@@ -103,7 +93,7 @@ class Question:
 
     def talk(self, *, streamed: bool) -> Talk:
         """What it says, for another dialect."""
-        return replace(TONGUES[self._endpoint.wire].read(self._data), streamed=streamed)
+        return replace(DIALECTS[self._endpoint.wire].read_question(self._data), streamed=streamed)
 
     def put_to(self, model: str, *, with_usage: bool) -> bytes:
         """The body for this model, with marks for what was lifted out; with ``with_usage`` the usage is asked for where
@@ -140,3 +130,11 @@ def _parsed(body: bytes) -> Mapping[str, object]:
 
 def _no_number(text: str) -> object:
     raise ValueError(f"{text} is no number")
+
+
+def _model(name: object) -> str:
+    if not isinstance(name, str) or not name:
+        raise BadQuestion("the request names no model")
+    if len(name) > _MOST_NAME or not name.isprintable():
+        raise BadQuestion(f"what the request names is no model: that has at most {_MOST_NAME} printable characters")
+    return name

@@ -1,10 +1,17 @@
-"""How much memory questions may take: of one sandbox, and of all together. They are kept until they are answered."""
+"""How much questions may take: of memory, where they are kept until they are answered, and of the loop's time."""
 
 import asyncio
+import time
 from collections import Counter
+from collections.abc import Callable
 
 SESSION_BYTES = 96 << 20
 TOTAL_BYTES = 768 << 20
+BYTES_PER_SECOND = 20 << 20
+"""With which one sandbox takes about a third of the loop at most."""
+SLACK_SECONDS = 1.0
+"""So much at once is nobody's business."""
+_MOST_KEYS = 1000
 
 
 class NoRoom(Exception):
@@ -12,10 +19,13 @@ class NoRoom(Exception):
 
 
 class Room:
+    """Memory, for the questions of one sandbox and of all together."""
+
     def __init__(self) -> None:
         self._taken: Counter[str] = Counter()
         self.one_by_one = asyncio.Semaphore(1)
         """For work on large questions: threads that compute keep the loop from running."""
+        self.pace = Pace()
 
     def take(self, session_id: str, size: int) -> None:
         """Raises ``NoRoom``. Whatever was taken is to be given back."""
@@ -31,3 +41,20 @@ class Room:
         self._taken[session_id] -= size
         if self._taken[session_id] <= 0:
             del self._taken[session_id]
+
+
+class Pace:
+    """How fast one sandbox may put large questions: to read them is work in the loop that all others need, too."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._busy_until: dict[str, float] = {}
+
+    def wait(self, session_id: str, weight: int) -> float:
+        """Counts this question, and says for how many seconds it is to wait."""
+        now = self._clock()
+        begin = max(self._busy_until.get(session_id, now), now)
+        self._busy_until[session_id] = begin + weight / BYTES_PER_SECOND
+        if len(self._busy_until) > _MOST_KEYS:
+            self._busy_until = {one: until for one, until in self._busy_until.items() if until > now}
+        return max(begin - now - SLACK_SECONDS, 0.0)

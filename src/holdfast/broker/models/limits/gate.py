@@ -63,7 +63,7 @@ class Gate:
         """Of this thread, in the last minute."""
         return self._requests.total(_thread(account))
 
-    def used(self, account: Account, tokens: int) -> None:
+    def count_tokens(self, account: Account, tokens: int) -> None:
         for key, _limits, _whose in _both(account):
             self._tokens.add(key, tokens)
 

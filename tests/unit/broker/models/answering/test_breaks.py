@@ -37,27 +37,29 @@ def question(text: str, tools: list[dict[str, str]] = TOOLS, *, stream: bool = T
 
 async def test_the_same_question_again_and_another_one() -> None:
     told = Told()
-    await told.breaks.asked("ses_1", ONE, question("a"))
-    await told.breaks.broke("ses_1", ONE, question("a"))
-    await told.breaks.asked("ses_1", ONE, question("a"))
-    await told.breaks.asked("ses_1", ONE, question("a"))  # of an answer that came
-    await told.breaks.broke("ses_1", ONE, question("a"))
-    await told.breaks.asked("ses_1", ONE, question("b"))
-    await told.breaks.broke("ses_1", ONE, question("a"))
-    await told.breaks.asked("ses_1", ONE, question("a", stream=False))  # an agent that tells the rest of it alone
+    await told.breaks.note_question("ses_1", ONE, question("a"))
+    await told.breaks.note_break("ses_1", ONE, question("a"))
+    await told.breaks.note_question("ses_1", ONE, question("a"))
+    await told.breaks.note_question("ses_1", ONE, question("a"))  # of an answer that came
+    await told.breaks.note_break("ses_1", ONE, question("a"))
+    await told.breaks.note_question("ses_1", ONE, question("b"))
+    await told.breaks.note_break("ses_1", ONE, question("a"))
+    await told.breaks.note_question(
+        "ses_1", ONE, question("a", stream=False)
+    )  # an agent that tells the rest of it alone
     tag = channel_tag("default")
     assert told.words == [("ses_1", tag, word) for word in (BROKE, CUT, BROKE, WENT_ON, BROKE, WENT_ON)]
 
 
 async def test_another_channel_another_turn_and_a_title_have_nothing_to_do_with_it() -> None:
     told = Told()
-    await told.breaks.broke("ses_1", ONE, question("title", []))
+    await told.breaks.note_break("ses_1", ONE, question("title", []))
     assert told.words == []
-    await told.breaks.broke("ses_1", ONE, question("a"))
-    await told.breaks.asked("ses_1", OTHER, question("a"))
-    await told.breaks.asked("ses_2", ONE, question("a"))
-    await told.breaks.asked("ses_1", ONE, question("a", []))
-    await told.breaks.asked("ses_1", Account("thr_1", "", "default", "trn_3"), question("a"))
+    await told.breaks.note_break("ses_1", ONE, question("a"))
+    await told.breaks.note_question("ses_1", OTHER, question("a"))
+    await told.breaks.note_question("ses_2", ONE, question("a"))
+    await told.breaks.note_question("ses_1", ONE, question("a", []))
+    await told.breaks.note_question("ses_1", Account("thr_1", "", "default", "trn_3"), question("a"))
     assert [word for _session, _tag, word in told.words] == [BROKE]
 
 
@@ -65,7 +67,7 @@ async def test_another_channel_another_turn_and_a_title_have_nothing_to_do_with_
 async def test_a_runner_that_cannot_be_told_holds_nobody_up(hangs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.broker.models.answering.breaks._TELL_SECONDS", 0.05)
     breaks = Breaks()
-    await breaks.broke("ses_1", ONE, question("a"))  # there are no sessions yet
+    await breaks.note_break("ses_1", ONE, question("a"))  # there are no sessions yet
 
     async def tell(_session_id: str, _tag: str, _word: bytes) -> None:
         if hangs:
@@ -73,5 +75,5 @@ async def test_a_runner_that_cannot_be_told_holds_nobody_up(hangs: bool, monkeyp
         raise ProtocolError("unknown op")
 
     breaks.attend(tell)
-    await breaks.broke("ses_1", ONE, question("a"))
-    await breaks.asked("ses_1", ONE, question("a"))
+    await breaks.note_break("ses_1", ONE, question("a"))
+    await breaks.note_question("ses_1", ONE, question("a"))

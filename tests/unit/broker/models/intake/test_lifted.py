@@ -7,11 +7,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic_core import from_json, to_json
 
+from holdfast.broker.dialects.json import object_in, written
+from holdfast.broker.dialects.question import Image, image_from_url
 from holdfast.broker.models.intake import lifted
 from holdfast.broker.models.intake.lifted import LONG_BYTES, NotPlain, lift
-from holdfast.broker.wires.images import from_url
-from holdfast.broker.wires.shape import object_in, written
-from holdfast.broker.wires.talk import Image
 
 IMAGE = "iVBORw0KGgo" + "Ab3/" * 50_000
 
@@ -65,7 +64,7 @@ def test_an_image_is_not_parsed_and_moves_to_another_dialect() -> None:
     body = to_json({"model": "m", "url": f"data:image/png;base64,{IMAGE}"})
     text, out = lift(body)
     assert len(text) < 2000
-    image = from_url(from_json(text)["url"])
+    image = image_from_url(from_json(text)["url"])
     assert isinstance(image, Image) and image.media_type == "image/png"
     told = to_json({"source": {"media_type": image.media_type, "data": image.data}})
     assert json.loads(whole(told, out)) == {"source": {"media_type": "image/png", "data": IMAGE}}

@@ -1,0 +1,143 @@
+"""A question is put to its candidates, one after the other, until one begins to answer."""
+
+import asyncio
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import partial
+
+import structlog
+
+from holdfast.broker.accounts import Account
+from holdfast.broker.dialects.lacks import CannotCarry
+from holdfast.broker.models.answering.passage import canceled_call, failed_call
+from holdfast.broker.models.asking.attempt import Attempts
+from holdfast.broker.models.asking.breaker import Breaker
+from holdfast.broker.models.asking.candidates import Candidate
+from holdfast.broker.models.asking.outcome import Failed, LeftOut, Opened, Unanswered
+from holdfast.broker.models.asking.patience import Patience
+from holdfast.broker.models.asking.request_plan import Ask, Put, Puts
+from holdfast.broker.models.ledger import Ledger
+from holdfast.broker.models.limits.holds import Hold
+from holdfast.broker.models.metrics import ModelMetrics
+from holdfast.broker.models.providers.catalogue import Catalogue
+from holdfast.broker.models.settings import ProxySettings
+from holdfast.vocabulary.turn_events import Kind, TurnEvent
+
+log = structlog.get_logger(__name__)
+
+_MOST_SWITCHES = 10_000
+
+
+class Asker:
+    def __init__(
+        self, catalogue: Catalogue, attempts: Attempts, ledger: Ledger, settings: ProxySettings, metrics: ModelMetrics
+    ) -> None:
+        self._attempts = attempts
+        self._ledger = ledger
+        self._settings = settings
+        self._metrics = metrics
+        self._breakers = {one.name: Breaker(settings.breaker) for one in catalogue.providers}
+        self._switched: OrderedDict[tuple[str, str, str | None, str], str] = OrderedDict()
+        for name, breaker in self._breakers.items():
+            metrics.breaker_open.labels(name).set_function(partial(_openness, breaker))
+
+    async def ask(
+        self, account: Account, ask: Ask, found: Sequence[Candidate], hold: Hold | None
+    ) -> Opened | Unanswered:
+        """The first of these candidates is the one that the question names."""
+        asked = found[0]
+        failures: list[Failed] = []
+        puts = Puts(ask, asked)
+        left_out: list[LeftOut] = []
+        for at, candidate in enumerate(found):
+            try:
+                put = await puts.to(candidate)
+            except CannotCarry as why:
+                log.warning("model.left_out", model=candidate.model.id, thread_id=account.thread_id, why=str(why))
+                left_out.append(LeftOut(candidate, str(why)))
+                continue
+            if not self._breakers[candidate.provider.name].lets_through():
+                continue
+            later = [one for one in found[at + 1 :] if not self._breakers[one.provider.name].seconds_left()]
+            outcome = await self._try(put, self._patience(puts, put, later), account, hold)
+            if isinstance(outcome, Opened):
+                reason = failures[-1].reason if failures else f"{asked.provider.name} is left alone for a while"
+                self._tell_switch(account, asked, candidate, reason)
+                return outcome
+            failures.append(outcome)
+        wait = math.ceil(self._breakers[asked.provider.name].seconds_left()) or 1
+        return Unanswered(asked, failures, left_out, wait)
+
+    def _patience(self, puts: Puts, put: Put, later: Sequence[Candidate]) -> Patience:
+        """There is no use in giving up on the only one; and a document begins only when all of it is there."""
+        longest = self._settings.answer_seconds
+        if not put.streamed or not later:
+            return Patience(longest, longest)
+        soon = self._settings.first_byte_seconds
+        if not all(one.others for one in later):
+            return Patience(soon, longest)
+
+        async def is_last() -> bool:
+            return not any([await puts.can(one) for one in later])
+
+        return Patience(soon, longest, is_last)
+
+    async def _try(self, put: Put, patience: Patience, account: Account, hold: Hold | None) -> Opened | Failed:
+        outcome = await self._attempt(put, patience, account, hold)
+        if isinstance(outcome, Failed) and outcome.broke and put.ask.holds:
+            return await self._attempt(put, patience, account, hold)
+        return outcome
+
+    async def _attempt(self, put: Put, patience: Patience, account: Account, hold: Hold | None) -> Opened | Failed:
+        """What it costs is in the books before it is made, and after it has failed."""
+        ask, candidate = put.ask, put.candidate
+        breaker = self._breakers[candidate.provider.name]
+        billed = ask.question.size if ask.question is not None and ask.endpoint.is_billed else None
+        call_id = None
+        if billed is not None:
+            try:
+                call_id = await self._ledger.open(account, canceled_call(candidate, billed, 0.0))
+            except BaseException:
+                breaker.undecided()
+                raise
+        since = time.monotonic()
+        try:
+            outcome = await self._attempts.open(put, patience)
+        except asyncio.CancelledError:
+            breaker.undecided()
+            if billed is not None:
+                call = canceled_call(candidate, billed, time.monotonic() - since)
+                self._ledger.record_soon(account, call, hold, call_id)
+            raise
+        if isinstance(outcome, Opened):
+            breaker.succeeded()
+            outcome.call_id = call_id
+            return outcome
+        if outcome.is_providers_fault:
+            breaker.failed(account.thread_id if outcome.may_be_questions else None)
+        else:
+            breaker.undecided()
+        log.warning("model.failed", model=candidate.model.id, thread_id=account.thread_id, why=outcome.reason)
+        if ask.endpoint.is_billed:
+            self._ledger.record_soon(account, failed_call(outcome), call_id=call_id)
+        return outcome
+
+    def _tell_switch(self, account: Account, asked: Candidate, used: Candidate, reason: str) -> None:
+        """Once per turn, and again if it is another one then."""
+        key = (account.thread_id, account.channel, account.turn_id, asked.model.id)
+        if self._switched.get(key, asked.model.id) == used.model.id:
+            return
+        self._switched[key] = used.model.id
+        self._switched.move_to_end(key)
+        if len(self._switched) > _MOST_SWITCHES:
+            self._switched.popitem(last=False)
+        self._metrics.switches.labels(asked.provider.name).inc()
+        log.warning("model.switched", thread_id=account.thread_id, model=asked.model.id, to=used.model.id, why=reason)
+        data = {"from": asked.model.id, "to": used.model.id, "reason": reason}
+        self._ledger.tell(account, [TurnEvent(Kind.MODEL_SWITCHED, data)])
+
+
+def _openness(breaker: Breaker) -> float:
+    return float(breaker.is_open)

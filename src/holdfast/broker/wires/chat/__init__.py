@@ -1,1 +1,0 @@
-"""OpenAI's chat completions, and those of everybody who has copied them."""
