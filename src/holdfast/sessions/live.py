@@ -8,9 +8,11 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from holdfast.errors import SandboxLost
 from holdfast.link.link import Link
+from holdfast.records.sessions import SessionRow
 from holdfast.sessions.use.oom import OomWatch
 
 Clock = Callable[[], float]
@@ -72,6 +74,18 @@ class LiveSessions:
 
     def get(self, session_id: str) -> LiveSession | None:
         return self._by_id.get(session_id)
+
+    def refreshed(self, row: SessionRow) -> SessionRow:
+        """The row with what this daemon knows better: the latest directory, activity and time of expiry."""
+        live = self._by_id.get(row.id)
+        if live is None:
+            return row
+        return replace(
+            row,
+            cwd=live.cwd,
+            expires_at=max(live.expires_at, row.expires_at),
+            last_activity_at=max(live.last_activity_at, row.last_activity_at),
+        )
 
     def remove(self, session_id: str) -> None:
         session = self._by_id.pop(session_id, None)

@@ -13,6 +13,7 @@ import structlog
 
 from holdfast.errors import BadInput, HoldfastError, ThreadNotFound, TurnNotFound
 from holdfast.records.threads import (
+    ChannelRow,
     Line,
     MessageRow,
     MessageStatus,
@@ -20,7 +21,6 @@ from holdfast.records.threads import (
     ThreadEventRow,
     ThreadFileRow,
     ThreadRow,
-    TurnRow,
 )
 from holdfast.store.database.reserve import spending
 from holdfast.store.usage import UsageBy, UsageLine
@@ -42,7 +42,6 @@ from holdfast.threads.resolve.sandboxes import Sandboxes
 from holdfast.threads.resolve.warm import POOL, ThreadWarmer
 from holdfast.threads.tools import Tools, new_id
 from holdfast.threads.types import EventsPage, How, Resolved, ThreadOptions, ThreadView, TurnView
-from holdfast.threads.views import thread_view, turn_view
 
 log = structlog.get_logger(__name__)
 
@@ -74,7 +73,7 @@ class ThreadService:
         if books is not None:
             books.attend(self._office.lease_of)
         self._feed = Feed(tools.store)
-        self.commands = ThreadCommands(tools, self._office, self._briefs, lambda ref: self._made(ref, None), self.send)
+        self.commands = ThreadCommands(tools, self._office, self._briefs, self._get_or_create, self.send)
         self.janitor = Janitor(tools, self._hosts, sandboxes, self._files, IdleAgents(tools, self._office.ask))
 
     @contextlib.asynccontextmanager
@@ -132,23 +131,25 @@ class ThreadService:
             there, channels = await self._store.threads.whole(ref.owner, ref.key)
         except ThreadNotFound:
             there, channels = None, []
-        row = await self._made(ref, options, there)
+        row = await self._get_or_create(ref, options, there)
         found = await self._office.ask(row, "resolve", {"channel": check_channel(channel)})
         how, session, agent_session = How(str(found["how"])), str(found["session_id"]), str(found["agent_session_id"])
         known = any((one.channel, one.agent_session_id) == (channel, agent_session) for one in channels)
         same = known and how is How.REUSED and row.session_id == session and not found.get("changed", True)
         return Resolved(
-            thread=thread_view(row, channels, None) if same and options is None else await self.get(ref),
+            thread=_view(row, channels, None) if same and options is None else await self.get(ref),
             session_id=session,
             agent_session_id=agent_session,
             how=how,
             why=None if found.get("why") is None else str(found["why"]),
         )
 
-    async def _made(self, ref: ThreadRef, options: ThreadOptions | None, found: ThreadRow | None = None) -> ThreadRow:
-        """The thread's row, which may have been found already; a new one if there is none.
+    async def _get_or_create(
+        self, ref: ThreadRef, options: ThreadOptions | None = None, found: ThreadRow | None = None
+    ) -> ThreadRow:
+        """Return the thread's row, which the caller may have found already, or make a new one.
 
-        ``BadInput`` if it cannot be set up so.
+        Raises ``BadInput`` if it cannot be set up so.
         """
         if options is not None:
             await self._briefs.check(options)
@@ -178,7 +179,7 @@ class ThreadService:
         check_message_id(message.id)
         check_channel(message.channel)
         message = replace(message, text=_check_text(message.text), attachments=tuple(message.attachments))
-        row = await self._made(ref, options)
+        row = await self._get_or_create(ref, options)
         put = await self._store.messages.put(row.id, message)
         if put.new and (self._office.works_on(row.id) or await self._hosts.serves(put.thread)):
             self._office.ring(row.id)
@@ -242,16 +243,14 @@ class ThreadService:
         """``ThreadNotFound`` if there is none. Wakes nothing."""
         row, channels = await self._store.threads.whole(ref.owner, ref.key)
         usage = await self._store.usage.of_threads([row.id])
-        return thread_view(row, channels, usage.get(row.id, UsageSum()))
+        return _view(row, channels, usage.get(row.id, UsageSum()))
 
     async def _row(self, ref: ThreadRef) -> ThreadRow:
         return await self._store.threads.by_key(ref.owner, ref.key)
 
     async def _views(self, rows: Sequence[ThreadRow]) -> Sequence[ThreadView]:
         usage = await self._store.usage.of_threads([row.id for row in rows])
-        return [
-            thread_view(row, await self._store.threads.channels(row.id), usage.get(row.id, UsageSum())) for row in rows
-        ]
+        return [_view(row, await self._store.threads.channels(row.id), usage.get(row.id, UsageSum())) for row in rows]
 
     async def list(
         self, *, owner: str | None, prefix: str | None = None, limit: int = 50, cursor: str | None = None
@@ -288,12 +287,10 @@ class ThreadService:
         turn = await self._store.turns.get(turn_id)
         if turn.thread_id != row.id:
             raise TurnNotFound(f"there is no turn {turn_id} in this thread")
-        return await self._turn_view(turn)
-
-    async def _turn_view(self, turn: TurnRow) -> TurnView:
         files = await self._store.thread_files.some(turn.thread_id, turn.artifacts) if turn.artifacts else []
-        usage = await self._store.usage.of_turn(turn.id)
-        return turn_view(turn, {file.id: file for file in files}, usage)
+        by_id = {file.id: file for file in files}
+        artifacts = [by_id[id] for id in turn.artifacts if id in by_id]
+        return TurnView(turn, artifacts, await self._store.usage.of_turn(turn.id))
 
     async def usage(
         self,
@@ -341,7 +338,7 @@ class ThreadService:
         ``TooLarge`` beyond the configured size; ``BadInput`` for a name with a slash. If ``pieces`` raises, nothing
         is kept.
         """
-        row = await self._made(ref, None)
+        row = await self._get_or_create(ref)
         return await self._files.upload(row.id, name, pieces)
 
     async def files(self, ref: ThreadRef) -> Sequence[ThreadFileRow]:
@@ -371,6 +368,10 @@ class ThreadService:
             return
         with contextlib.suppress(ThreadNotFound), spending():  # it was another daemon's, or somebody else was quicker
             await self._office.ask(row, "delete", {})
+
+
+def _view(row: ThreadRow, channels: Sequence[ChannelRow], usage: UsageSum | None) -> ThreadView:
+    return ThreadView(row, channels, kept.from_json(row.settings), usage)
 
 
 def _check_text(text: str) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -29,13 +30,16 @@ from holdfast.api.threads.models import (
     TranscriptOut,
     TurnOut,
 )
+from holdfast.api.threads.option_models import without_secrets
 from holdfast.api.wire.common import failures, reply
 from holdfast.api.wire.patterns import KEY_PREFIX, MESSAGE_CURSOR, THREAD_CURSOR
 from holdfast.api.wire.pieces import list_reply
+from holdfast.callers.types import Caller
 from holdfast.errors import Forbidden
 from holdfast.records.threads import MessageRow, MessageStatus
 from holdfast.threads.names import DEFAULT_CHANNEL, ThreadRef
 from holdfast.threads.service import ThreadService
+from holdfast.threads.types import ThreadView
 from holdfast.vocabulary.turn_events import Kind
 
 MAX_WAIT_SECONDS = 600.0
@@ -136,13 +140,13 @@ def _look(routes: APIRouter, threads: ThreadService, settings: ApiSettings) -> N
         whose = owner if caller.sees_all else caller.owner
         views, following = await threads.list(owner=whose, prefix=prefix, limit=limit, cursor=cursor)
         return await list_reply(
-            "threads", (ThreadOut.of(view, secrets=caller.sees_secrets) for view in views), {"next_cursor": following}
+            "threads", (ThreadOut.of(_visible(caller, view)) for view in views), {"next_cursor": following}
         )
 
     @routes.get(BASE, response_model=ThreadOut, responses=_LOOK, summary="Look at a thread")
     async def get(caller: CallerOf, thread: Thread) -> Response:
         """Wakes nothing."""
-        return reply(ThreadOut.of(await threads.get(thread), secrets=caller.sees_secrets))
+        return reply(ThreadOut.of(_visible(caller, await threads.get(thread))))
 
     @routes.get(f"{BASE}/messages", response_model=MessagePage, responses=_LOOK, summary="List messages")
     async def messages(
@@ -172,6 +176,11 @@ def _look(routes: APIRouter, threads: ThreadService, settings: ApiSettings) -> N
     ) -> Response:
         """By users and agent, oldest first; without what was reverted."""
         return await list_reply("lines", map(LineOut.of, await threads.transcript(thread, channel=channel)))
+
+
+def _visible(caller: Caller, view: ThreadView) -> ThreadView:
+    """The thread, without its secrets where the caller may only look."""
+    return view if caller.sees_secrets else replace(view, options=without_secrets(view.options))
 
 
 async def _ended(threads: ThreadService, thread: ThreadRef, message: MessageRow, wait: float) -> MessageRow:

@@ -37,13 +37,13 @@ class ThreadCommands:
         tools: Tools,
         office: Office,
         briefs: Briefs,
-        made: Callable[[ThreadRef], Awaitable[ThreadRow]],
+        get_or_create: Callable[[ThreadRef], Awaitable[ThreadRow]],
         send: Callable[[ThreadRef, NewMessage], Awaitable[MessageRow]],
     ) -> None:
         self._tools = tools
         self._office = office
         self._briefs = briefs
-        self._made = made
+        self._get_or_create = get_or_create
         self._send = send
 
     async def diff(self, ref: ThreadRef, turn_id: str | None = None, *, channel: str = DEFAULT_CHANNEL) -> Diff:
@@ -115,7 +115,7 @@ class ThreadCommands:
 
     async def use_model(self, ref: ThreadRef, model: str | None) -> Offers:
         """From the next turn on; None: the default. Makes the thread if it is new. ``BadInput`` for an unknown one."""
-        row = await self._made(ref)
+        row = await self._get_or_create(ref)
         if model is not None:
             check(self._offers(row), model)
         await self._office.ask(row, "model", {"model": model})
@@ -126,7 +126,7 @@ class ThreadCommands:
 
     async def _sent_before(self, ref: ThreadRef, message: NewMessage) -> MessageRow | None:
         """The same message again: what it was made of may have changed meanwhile."""
-        row = await self._made(ref)
+        row = await self._get_or_create(ref)
         try:
             return await self._tools.store.messages.get(row.id, check_message_id(message.id))
         except NotFound:

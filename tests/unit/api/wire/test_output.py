@@ -56,6 +56,23 @@ def test_each_field_comes_from_its_attribute() -> None:
     }
 
 
+@dataclass(frozen=True)
+class Around:
+    part: Part
+    name_length: int
+    missing: str | None = None
+
+
+class AroundOut(Output, record=Around, inner="part"):
+    name: str
+    name_length: int
+    missing: Annotated[str | None, From(by=str.upper)]
+
+
+def test_what_a_record_does_not_have_is_read_from_its_inner_part() -> None:
+    assert AroundOut.of(Around(Part("abc"), 3)).model_dump() == {"name": "abc", "name_length": 3, "missing": None}
+
+
 def test_what_is_not_there_stays_null_and_what_is_there_is_converted() -> None:
     whole = WholeOut.of(Whole(0.0, 1.0, (), None, (), {}))
     assert (whole.ended_at, whole.best, whole.parts) == ("1970-01-01T00:00:01.000000Z", None, [])
