@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from holdfast.callers.ring import KeyRing
 from holdfast.errors import Conflict, KeyNotFound
-from holdfast.store import KeyRow, KeyStore
+from holdfast.records.keys import KeyRow
+from holdfast.store import KeyStore
 
 
 class FakeKeyStore(KeyStore):

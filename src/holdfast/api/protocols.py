@@ -6,6 +6,7 @@ from typing import Protocol
 from holdfast.callers.ceilings import Ceilings
 from holdfast.callers.types import Caller, KeyView, Scope
 from holdfast.records.copies import SnapshotRow
+from holdfast.records.events import EventPage, EventRow
 from holdfast.records.machine import PausedAs, Status
 from holdfast.records.sessions import SessionRow
 from holdfast.records.spec import SnapshotKind
@@ -20,7 +21,6 @@ from holdfast.sessions.types import (
     WorkspaceView,
 )
 from holdfast.sessions.use.follow import Attached, Chunk
-from holdfast.store import EventPage, EventRow
 
 
 class SessionService(Protocol):

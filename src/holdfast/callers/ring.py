@@ -18,7 +18,8 @@ import structlog
 from holdfast.callers.ceilings import NO_CEILINGS, Ceilings
 from holdfast.callers.types import ROOT, ROOT_NAME, Caller, KeyView, Scope
 from holdfast.errors import BadInput, HoldfastError
-from holdfast.store import KeyRow, KeyStore
+from holdfast.records.keys import KeyRow
+from holdfast.store import KeyStore
 
 log = structlog.get_logger(__name__)
 

@@ -22,9 +22,8 @@ from holdfast.records.threads import (
     ThreadFileRow,
     ThreadRow,
 )
+from holdfast.records.usage import UsageBy, UsageLine, UsageSum
 from holdfast.store.database.reserve import spending
-from holdfast.store.usage import UsageBy, UsageLine
-from holdfast.store.usage_rows import UsageSum
 from holdfast.threads import options as kept
 from holdfast.threads.billing.books import ThreadBooks
 from holdfast.threads.commands.commands import ThreadCommands

@@ -7,7 +7,7 @@ from enum import StrEnum
 from holdfast.broker.accounts import Limits
 from holdfast.records.network import NetworkPolicy
 from holdfast.records.threads import ChannelRow, ThreadEventRow, ThreadFileRow, ThreadRow, TurnRow
-from holdfast.store.usage_rows import UsageSum
+from holdfast.records.usage import UsageSum
 
 
 class How(StrEnum):

@@ -6,7 +6,8 @@ import pytest
 
 from contract.store.rows import NOW
 from holdfast.errors import Conflict, KeyNotFound
-from holdfast.store import KeyRow, Store
+from holdfast.records.keys import KeyRow
+from holdfast.store import Store
 from holdfast.store.tables import keys as table
 
 pytestmark = pytest.mark.anyio

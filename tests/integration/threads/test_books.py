@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.broker.accounts import Account, Books, Call, Limits, Spent, Tokens
-from holdfast.store.usage_rows import UsageSum
+from holdfast.records.usage import UsageSum
 from holdfast.threads.settings import AgentDefaults
 from holdfast.threads.types import ThreadOptions
 from holdfast.vocabulary.models import channel_tag

@@ -6,8 +6,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from holdfast.api.wire.output import From, Output
-from holdfast.store.usage import UsageBy, UsageLine
-from holdfast.store.usage_rows import UsageSum
+from holdfast.records.usage import UsageBy, UsageLine, UsageSum
 
 
 class UsageOut(Output, record=UsageSum):

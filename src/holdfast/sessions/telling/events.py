@@ -10,7 +10,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from dataclasses import dataclass
 
 from holdfast.errors import BadInput, HoldfastError
-from holdfast.store import EventPage, EventRow, EventStore
+from holdfast.records.events import EventPage, EventRow
+from holdfast.store import EventStore
 
 PAGE = 200
 POLL_SECONDS = 1.0

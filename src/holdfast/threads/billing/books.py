@@ -13,11 +13,11 @@ from holdfast.broker.accounts import Account, Call, Spent, Standing
 from holdfast.broker.models.limits.holds import Hold
 from holdfast.errors import HoldfastError, StaleRow, TurnNotFound, WrongState
 from holdfast.records.threads import Lease
+from holdfast.records.usage import Run, UsageRow
 from holdfast.sessions.live import Clock
 from holdfast.store import Store
 from holdfast.store.budget_holds import Asked, Purse
 from holdfast.store.usage import day_of
-from holdfast.store.usage_rows import Run, UsageRow
 from holdfast.threads.billing.policy import account_of
 from holdfast.threads.names import DEFAULT_CHANNEL
 from holdfast.threads.patience import patiently
