@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from holdfast.errors import SandboxLost
+from holdfast.errors import HoldfastError, SandboxLost, SessionGone, WrongState
 from holdfast.link.link import Link
+from holdfast.records.machine import Status
 from holdfast.records.sessions import SessionRow
 from holdfast.sessions.use.oom import OomWatch
 
@@ -151,3 +152,15 @@ def in_use(session: LiveSession, clock: Clock) -> Iterator[None]:
     finally:
         session.users -= 1
         session.touch(clock())
+
+
+def unusable(row: SessionRow) -> HoldfastError:
+    """Return the error that says why a session in this state cannot be used."""
+    if row.status in (Status.DESTROYING, Status.DESTROYED):
+        return SessionGone(f"session {row.id} is {row.status}: {row.reason}; create a new one")
+    if row.status == Status.ERROR:
+        return WrongState(
+            f"session {row.id} is in error ({row.reason}): {row.error}; bring it back from its files with "
+            "POST …/restore (`holdfast wake --dead`), or destroy it"
+        )
+    return WrongState(f"session {row.id} is {row.status}, not active; try again")

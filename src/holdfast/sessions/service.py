@@ -26,17 +26,15 @@ from holdfast.sessions.create.origins import KeptOrigins
 from holdfast.sessions.create.planning import Planning
 from holdfast.sessions.ids import exec_id_for, new_exec_id
 from holdfast.sessions.lifecycle import Lifecycle
-from holdfast.sessions.live import Clock, LiveSession, LiveSessions, in_use
+from holdfast.sessions.live import Clock, LiveSession, LiveSessions, in_use, unusable
 from holdfast.sessions.operations import Operations, reporting
 from holdfast.sessions.owners import Owners
 from holdfast.sessions.pool.keeper import PoolKeeper
 from holdfast.sessions.pool.pool import Pool
 from holdfast.sessions.pool.warmth import Borrowed, Warmer
-from holdfast.sessions.refusals import unusable
 from holdfast.sessions.row_steps import RowSteps
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.sleep import Sleep
-from holdfast.sessions.spec import choose_timeout
 from holdfast.sessions.telling.metrics import SessionMetrics
 from holdfast.sessions.types import (
     DEFAULT_SHELL,
@@ -47,7 +45,7 @@ from holdfast.sessions.types import (
     SessionStats,
 )
 from holdfast.sessions.use import calls
-from holdfast.sessions.use.commands import Commands
+from holdfast.sessions.use.commands import Commands, choose_timeout
 from holdfast.sessions.use.files import SessionFiles
 from holdfast.sessions.use.oom import judged
 from holdfast.sessions.use.ports import Ports

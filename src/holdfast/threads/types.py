@@ -6,8 +6,9 @@ from enum import StrEnum
 
 from holdfast.broker.accounts import Limits
 from holdfast.records.network import NetworkPolicy
-from holdfast.records.threads import ChannelRow, ThreadEventRow, ThreadFileRow, ThreadRow, TurnRow
+from holdfast.records.threads import ChannelRow, SleepState, ThreadEventRow, ThreadFileRow, ThreadRow, TurnRow
 from holdfast.records.usage import UsageSum
+from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 
 class How(StrEnum):
@@ -41,6 +42,11 @@ class IdlePolicy:
     def at_once(self) -> bool:
         """Whether it goes to sleep right after each turn."""
         return 0 in (self.pause_after_seconds, self.hibernate_after_seconds)
+
+
+def sleep_event(state: SleepState) -> TurnEvent:
+    """The event that says that a thread's sandbox sleeps or wakes; it is written in the transaction of the change."""
+    return TurnEvent(Kind.SLEEP, {"sleep_state": state.value})
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from holdfast.records.host_pattern import Address
 from holdfast.records.limits import Network
 from holdfast.records.network import NetworkPolicy
 from holdfast.records.spec import SessionSpec
+from holdfast.sessions.create.choices import choose_spec
 from holdfast.sessions.service import SessionService
-from holdfast.sessions.spec import choose_spec
 from holdfast.sessions.types import CreateRequest
 from support.house import DEFAULTS, House, open_house, run, until
 

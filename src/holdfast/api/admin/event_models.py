@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel
 
-from holdfast.api.wire.output import From, Output
+from holdfast.api.wire.models import From, Output
 from holdfast.api.wire.sse import Event
 from holdfast.api.wire.text import Timestamp
 from holdfast.records.events import EventPage, EventRow

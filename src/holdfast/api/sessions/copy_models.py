@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from holdfast.api.sessions.models import TEN_YEARS, KeptName, LimitsOut, SessionOut
-from holdfast.api.wire.output import From, Output
-from holdfast.api.wire.request_model import Request
+from holdfast.api.wire.models import From, Output, Request
 from holdfast.api.wire.text import Metadata, Timestamp
 from holdfast.records.copies import SnapshotRow, SnapshotStatus
 from holdfast.records.sessions import SessionRow

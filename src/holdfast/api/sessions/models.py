@@ -13,9 +13,8 @@ from pydantic import (
     model_validator,
 )
 
-from holdfast.api.wire.output import From, Output
+from holdfast.api.wire.models import From, Output, Request
 from holdfast.api.wire.patterns import FILE_MODE, KEPT_NAME
-from holdfast.api.wire.request_model import Request
 from holdfast.api.wire.text import AbsolutePath, Env, Metadata, Name, Timestamp
 from holdfast.records.limits import Limits
 from holdfast.records.machine import PausedAs, Status

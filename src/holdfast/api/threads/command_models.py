@@ -7,9 +7,8 @@ from pydantic import BaseModel, Field
 
 from holdfast.agents.base import Command
 from holdfast.api.threads.models import Channel, MessageId, TurnId
-from holdfast.api.wire.output import From, Output
+from holdfast.api.wire.models import From, Output, Request
 from holdfast.api.wire.patterns import COMMAND_NAME
-from holdfast.api.wire.request_model import Request
 from holdfast.api.wire.text import Name, Text
 from holdfast.records.threads import NewMessage
 from holdfast.threads.commands.commands import Commands

@@ -50,8 +50,8 @@ from holdfast.api.threads.models import (
     in_stream,
 )
 from holdfast.api.wire.common import failures
+from holdfast.api.wire.models import Request
 from holdfast.api.wire.pieces import list_reply
-from holdfast.api.wire.request_model import Request
 from holdfast.api.wire.sse import Event, EventStream
 from holdfast.api.wire.text import Name
 from holdfast.api.wire.websockets import accepted

@@ -8,9 +8,8 @@ from pydantic_core import to_json
 
 from holdfast.api.threads.option_models import OptionsIn, OptionsOut
 from holdfast.api.threads.usage_models import UsageOut
-from holdfast.api.wire.output import From, Output
+from holdfast.api.wire.models import From, Output, Request
 from holdfast.api.wire.patterns import GIVEN_ID, MESSAGE_ID, THREAD_KEY
-from holdfast.api.wire.request_model import Request
 from holdfast.api.wire.sse import Event
 from holdfast.api.wire.text import Name, Text, Timestamp, timestamp
 from holdfast.records.threads import (

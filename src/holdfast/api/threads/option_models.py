@@ -7,8 +7,7 @@ from pydantic import Field, StrictBool
 
 from holdfast.agents.permissions import MOST_RULES
 from holdfast.api.sessions.models import TEN_YEARS, AllowOut, LimitsIn, NetworkIn, Seconds, network_out
-from holdfast.api.wire.output import From, Output
-from holdfast.api.wire.request_model import Request
+from holdfast.api.wire.models import From, Output, Request
 from holdfast.api.wire.text import Env, Metadata, Name, Text
 from holdfast.broker.accounts import Limits
 from holdfast.threads.resolve.briefs import MOST_PROMPT

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from holdfast.api.wire.output import From, Output
+from holdfast.api.wire.models import From, Output
 from holdfast.records.usage import UsageBy, UsageLine, UsageSum
 
 

@@ -24,9 +24,8 @@ from holdfast.sessions.copies.names import check_name
 from holdfast.sessions.create.origins import FORGET
 from holdfast.sessions.ids import fork_id_for, new_snapshot_id, session_of_fork
 from holdfast.sessions.lifecycle import told_of
-from holdfast.sessions.live import Clock
+from holdfast.sessions.live import Clock, unusable
 from holdfast.sessions.operations import Operations, reporting
-from holdfast.sessions.refusals import unusable
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.telling.event_kinds import Kind
 from holdfast.sessions.watch.marks import Marks

@@ -20,9 +20,8 @@ from holdfast.threads.desk.errands import Errands
 from holdfast.threads.desk.hosts import Hosts
 from holdfast.threads.desk.leases import LeaseKeeper
 from holdfast.threads.files.files import ThreadFileService
-from holdfast.threads.patience import patiently
 from holdfast.threads.resolve.resolver import Attached, Resolver
-from holdfast.threads.tools import Tools, new_id
+from holdfast.threads.tools import Tools, new_id, retry_write
 from holdfast.threads.turns.run import TurnRun
 from holdfast.threads.types import How, IdlePolicy
 
@@ -248,7 +247,7 @@ class Mailbox:
                 policy, self._rest = self._rest, None
                 self._spawn(_REST, self._errands.rest(self, policy))
             elif not await self._rung(keeper):
-                if await patiently(lambda: self._tools.store.leases.release(self.lease), self._tools.sleep):
+                if await retry_write(lambda: self._tools.store.leases.release(self.lease), self._tools.sleep):
                     return
                 self._forget_inbox()
                 await asyncio.sleep(_BREATH_SECONDS)

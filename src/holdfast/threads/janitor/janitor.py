@@ -21,11 +21,10 @@ from holdfast.threads.desk.errands import destroy, put_to_sleep
 from holdfast.threads.desk.hosts import Hosts
 from holdfast.threads.files.files import ThreadFileService
 from holdfast.threads.janitor.idle_agents import IdleAgents
-from holdfast.threads.janitor.sleeps import slept
 from holdfast.threads.resolve.sandboxes import Sandboxes, made_for
 from holdfast.threads.tools import Tools
 from holdfast.threads.turns.quota import prune_all
-from holdfast.threads.types import IdlePolicy
+from holdfast.threads.types import IdlePolicy, sleep_event
 
 log = structlog.get_logger(__name__)
 
@@ -129,7 +128,7 @@ class Janitor:
             if claimed is None:
                 continue  # somebody works on it, and writes that down
             try:
-                woken = [slept(SleepState.AWAKE)]
+                woken = [sleep_event(SleepState.AWAKE)]
                 await threads.change(claimed.lease, {"sleep_state": SleepState.AWAKE}, events=woken)
                 log.info("thread.woken", thread_id=row.id, key=row.key, session_id=row.session_id)
             finally:
@@ -187,14 +186,14 @@ class Janitor:
         threads = self._tools.store.threads
         if step == "destroy":
             await destroy(self._tools, session_id)
-            await threads.set_session(row.lease, None, events=[slept(SleepState.NONE)])
+            await threads.set_session(row.lease, None, events=[sleep_event(SleepState.NONE)])
             return
         how = PausedAs.FILES if step == "hibernate" else PausedAs.FROZEN
         try:
             state = await put_to_sleep(self._tools, session_id, how)
         except (SessionNotFound, WrongState):
             state = SleepState.HIBERNATED  # it died, or was destroyed: the next message finds out, and brings another
-        news = [slept(state)] if state != row.sleep_state else []
+        news = [sleep_event(state)] if state != row.sleep_state else []
         await threads.change(row.lease, {"sleep_state": state}, events=news)
 
     # -- leftovers ---------------------------------------------------------------------------------------------------

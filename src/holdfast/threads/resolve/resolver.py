@@ -34,7 +34,6 @@ from holdfast.errors import (
     ThreadNotFound,
 )
 from holdfast.records.threads import ChannelChange, ChannelRow, Lease, SleepState, ThreadChange, ThreadRow
-from holdfast.threads.janitor.sleeps import slept
 from holdfast.threads.resolve.briefs import Briefs
 from holdfast.threads.resolve.deadline import ResolveTime
 from holdfast.threads.resolve.preview import PreviewKeeper
@@ -42,7 +41,7 @@ from holdfast.threads.resolve.sandboxes import GONE, Ready, Sandboxes, resolved
 from holdfast.threads.resolve.transcript import history
 from holdfast.threads.resolve.workspaces import Workspaces
 from holdfast.threads.tools import Tools
-from holdfast.threads.types import How
+from holdfast.threads.types import How, sleep_event
 from holdfast.vocabulary.turn_events import TurnEvent
 
 log = structlog.get_logger(__name__)
@@ -231,7 +230,7 @@ class Resolver:
         row = await self._previews.kept(lease, row)
         news = story.news(found.place.session_id)
         if row.sleep_state != SleepState.AWAKE:
-            news.append(slept(SleepState.AWAKE))
+            news.append(sleep_event(SleepState.AWAKE))
             woken: ThreadChange = {"sleep_state": SleepState.AWAKE}
             row = await self._tools.store.threads.change(lease, woken, events=news, channel=channel)
         elif news:

@@ -32,7 +32,7 @@ from holdfast.errors import (
 from holdfast.records.machine import Status
 from holdfast.records.sessions import SessionRow
 from holdfast.records.threads import Lease, ThreadRow
-from holdfast.sessions.spec import KEPT_SECONDS
+from holdfast.sessions.create.choices import KEPT_SECONDS
 from holdfast.threads import options
 from holdfast.threads.desk.hosts import Hosts
 from holdfast.threads.names import DEFAULT_CHANNEL

@@ -31,9 +31,8 @@ from holdfast.errors import (
 from holdfast.records.threads import Lease, MessageRow, TurnRow, TurnState
 from holdfast.threads import options
 from holdfast.threads.files.files import ThreadFileService
-from holdfast.threads.patience import patiently
 from holdfast.threads.resolve.resolver import Attached
-from holdfast.threads.tools import Tools
+from holdfast.threads.tools import Tools, retry_write
 from holdfast.threads.turns import tool_pace
 from holdfast.threads.turns.attachments import Attachments
 from holdfast.threads.turns.batches import batches
@@ -142,7 +141,7 @@ class TurnRun:
     async def _recall(self) -> None:
         """What a predecessor knew: open questions, and messages that were to go into the turn."""
         kinds = [Kind.QUESTION, Kind.QUESTION_CLOSED]
-        asked = await patiently(
+        asked = await retry_write(
             lambda: self._tools.store.thread_events.of_turn(self._turn.id, kinds=kinds), self._tools.sleep
         )
         self.questions.note((event.kind, event.data) for event in asked)
@@ -258,7 +257,7 @@ class TurnRun:
         agent_session_id: str | None = None,
         attempt: bool = False,
     ) -> None:
-        self._turn = await patiently(
+        self._turn = await retry_write(
             lambda: self._tools.store.turns.note(
                 self._lease,
                 self._turn.id,
@@ -319,7 +318,7 @@ class TurnRun:
                 raise _GiveUp(error) from error
             events = [self.questions.complete(told.event) for told in news]
             after = self._turn.cursor
-            self._turn = await patiently(
+            self._turn = await retry_write(
                 lambda: self._tools.store.turns.advance(
                     self._lease,
                     self._turn.id,
@@ -331,7 +330,7 @@ class TurnRun:
                 self._tools.sleep,
             )
             self.questions.note((event.kind, event.data) for event in events)
-            await patiently(lambda: self._quota.keep(len(events)), self._tools.sleep)
+            await retry_write(lambda: self._quota.keep(len(events)), self._tools.sleep)
         return next((told for told in batch if told.event.kind is Kind.FINALIZE), None)
 
     async def _finish(self, found: Attached, last: Told) -> None:

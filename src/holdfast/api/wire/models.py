@@ -1,4 +1,6 @@
-"""Replies that are made from records: each field is read from the record's attribute of the same name.
+"""The base classes of all requests and replies.
+
+A reply is made from a record: each field is read from the record's attribute of the same name.
 
 ::
 
@@ -21,12 +23,18 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Annotated, Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from holdfast.api.wire.text import Timestamp, timestamp
 
 _TIME = get_args(Timestamp)[1]
 _Convert = Callable[[Any], Any]
+
+
+class Request(BaseModel):
+    """The body of a request. A field that is not known is a mistake, and is refused."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import pytest
 
-from holdfast.api.wire.output import From, Output
+from holdfast.api.wire.models import From, Output
 from holdfast.api.wire.text import Timestamp
 
 
