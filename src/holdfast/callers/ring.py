@@ -161,7 +161,7 @@ class KeyRing:
         """Write down when keys were last used: in batches, for a request must not cost a write."""
         used, self._used = self._used, {}
         try:
-            await self._store.used(list(used.items()))
+            await self._store.note_use(list(used.items()))
         except HoldfastError:
             self._used = used | self._used
             raise

@@ -114,7 +114,7 @@ class Lifecycle:
             log.warning("session.create.failed", session_id=row.id, code=error.code, error=error.message)
             await self._give_up(row, error)
             raise
-        row = await self._started(row, handle, restored)
+        row = await self._mark_started(row, handle, restored)
         await self._marks.put(mark_of(row))
         self.adopt_row(row)
         self.origins.done(row)
@@ -122,7 +122,7 @@ class Lifecycle:
         log.info("session.created", session_id=row.id, image=row.image)
         return row
 
-    async def _started(self, row: SessionRow, handle: Handle, restored: Restored | None) -> SessionRow:
+    async def _mark_started(self, row: SessionRow, handle: Handle, restored: Restored | None) -> SessionRow:
         spec = row.spec
         values: SessionChange = {"handle": handle, "cwd": self._home(row)}
         if restored is not None:

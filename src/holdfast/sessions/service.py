@@ -344,12 +344,12 @@ class SessionService:
     async def fork(
         self, session_id: str, req: ForkRequest, /, *, idempotency_key: str | None, caller: Caller
     ) -> tuple[SessionRow, SnapshotKind]:
-        """A copy of a session as it is now, and what came back in it. The original goes on as before."""
+        """Copy a session as it is now; return the copy and what came back in it. The original goes on as before."""
         row = await self._creation.fork(session_id, req, idempotency_key=idempotency_key, caller=caller)
         return self._live.refreshed(row), row.spec.restored or SnapshotKind.FILES
 
     async def admit(self, session_id: str, caller: Caller, /) -> None:
-        """Returns if the caller may know of this session; else raises ``SessionNotFound``, as if there were none."""
+        """Return if the caller may know of this session; else raise ``SessionNotFound``, as if there were none."""
         await self._owners.admit(session_id, caller)
 
     async def get(self, session_id: str, /) -> SessionRow:
@@ -376,7 +376,7 @@ class SessionService:
         return await self._usage.read_many(rows)
 
     async def destroy(self, session_id: str, /) -> None:
-        """From any state. Shares a destroy that is under way; waits for a create that is, so as not to race it."""
+        """Destroy a session from any state. Share a destroy that is under way; wait for a create that is."""
         row = await self._store.get(session_id)
         if row.status == Status.CREATING:
             await self._operations.wait(session_id)
@@ -387,13 +387,13 @@ class SessionService:
     # -- sleep -------------------------------------------------------------------------------------------------------
 
     async def pause(self, session_id: str, how: PausedAs | None, /) -> SessionRow:
-        """Put it to sleep; see ``PausedAs``; None is the best way to hold no process. Refused while it is in use."""
+        """Put a session to sleep, refused while it is in use. None for ``how`` is the best way to hold no process."""
         await self._operations.wait(session_id)
         row = await self._operations.share(session_id, lambda: self._sleep.pause(session_id, how))
         return self._live.refreshed(row)
 
     async def wake(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionRow, PausedAs | None]:
-        """And what came back; ``FILES`` gives up memory that was kept. Callers at the same time share one wake-up."""
+        """Wake a session, and say what came back; ``FILES`` gives up memory that was kept. Callers share one wake."""
         row = await self._store.get(session_id)
         if row.status in (Status.PAUSING, Status.RESUMING):
             await self._operations.wait(session_id)
@@ -403,7 +403,7 @@ class SessionService:
         return self._live.refreshed(row), came_as
 
     async def revive(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionRow, PausedAs | None]:
-        """As ``wake``, also for one that is in error: from what is left of it, its files."""
+        """Wake a session as ``wake`` does; bring back one that is in error from its files."""
         row = await self._store.get(session_id)
         if row.status != Status.ERROR:
             return await self.wake(session_id, how)
@@ -462,7 +462,7 @@ class SessionService:
             return await calls.read_file(live.link, path, limit=limit, refuse_larger=max_bytes is None)
 
     async def _usable(self, session_id: str) -> LiveSession:
-        """The live session; or why there is none, as the error that its state calls for."""
+        """Return the live session, woken if it sleeps; or raise the error that its state calls for."""
         live = self._live.get(session_id)
         if live is not None:
             return live

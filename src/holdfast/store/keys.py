@@ -48,7 +48,7 @@ class KeyStore:
 
         return await self._database.write(work)
 
-    async def used(self, moments: Sequence[tuple[str, float]]) -> None:
+    async def note_use(self, moments: Sequence[tuple[str, float]]) -> None:
         """Note (id, last_used_at) for many keys in one transaction. No moment ever moves backwards."""
         if not moments:
             return

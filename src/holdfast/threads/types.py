@@ -30,8 +30,9 @@ class How(StrEnum):
 class IdlePolicy:
     """After how many seconds without a message or a turn a thread's sandbox is frozen, stopped and destroyed.
 
-    Each is counted from the last activity. None: never. The transcript and the artifacts stay in any case. 0 for the
-    first two: as soon as a turn has ended and nothing else waits.
+    Each is counted from the last activity, whatever happened in between, unlike the periods of a session's
+    ``SleepPolicy``. None means never. The transcript and the artifacts stay in any case. 0 for the first two means: as
+    soon as a turn has ended and nothing else waits.
     """
 
     pause_after_seconds: float | None = 30 * 60.0

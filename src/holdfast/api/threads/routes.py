@@ -78,7 +78,7 @@ def _talk(routes: APIRouter, threads: ThreadService) -> None:
         options = body.options.options() if body.options else None
         message = await threads.send(thread, body.message(), options)
         if wait:
-            message = await _ended(threads, thread, message, wait)
+            message = await _wait_for_end(threads, thread, message, wait)
         turn = None if message.turn_id is None else TurnOut.of(await threads.turn(thread, message.turn_id))
         return reply(SentOut.model_construct(message=MessageOut.of(message), turn=turn), 202)
 
@@ -183,8 +183,8 @@ def _visible(caller: Caller, view: ThreadView) -> ThreadView:
     return view if caller.sees_secrets else replace(view, options=without_secrets(view.options))
 
 
-async def _ended(threads: ThreadService, thread: ThreadRef, message: MessageRow, wait: float) -> MessageRow:
-    """The message, when its turn has ended or the time is up."""
+async def _wait_for_end(threads: ThreadService, thread: ThreadRef, message: MessageRow, wait: float) -> MessageRow:
+    """Wait until the message's turn has ended or the time is up, and return the message."""
     turn_id = message.turn_id
     with contextlib.suppress(TimeoutError):
         async with (

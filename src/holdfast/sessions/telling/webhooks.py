@@ -120,7 +120,7 @@ class Webhooks:
                 log.exception("webhook.stalled", url=webhook.place)
                 seconds = _STALLED_SECONDS
             if seconds:
-                await self._feed.changed(added, seconds)
+                await self._feed.wait_for_change(added, seconds)
 
     async def _turn(self, http: aiohttp.ClientSession, webhook: Webhook) -> float:
         """Send what there is to send; returns for how many seconds there is nothing to do unless an event comes."""

@@ -97,7 +97,7 @@ class Errands:
             trouble = HoldfastError("something unexpected happened; the log of the daemon that has the thread has it")
             result = {"error": {"code": trouble.code, "message": trouble.message}}
         await retry_write(
-            lambda: self._tools.store.thread_requests.done(box.lease, request.id, result), self._tools.sleep
+            lambda: self._tools.store.thread_requests.finish(box.lease, request.id, result), self._tools.sleep
         )
 
     async def _do(self, box: "Mailbox", kind: str, data: Data) -> Data:

@@ -78,11 +78,11 @@ class Janitor:
         """Agents that are slow to stop keep nobody else waiting."""
         parts = (self.put_to_sleep, self.finish_deletes, self.sweep, self.report_silent_hosts, self.forget)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._tried(self._agents.stop))
+            group.create_task(self._try(self._agents.stop))
             for part in parts:
-                await self._tried(part)
+                await self._try(part)
 
-    async def _tried(self, part: Callable[[], Awaitable[None]]) -> None:
+    async def _try(self, part: Callable[[], Awaitable[None]]) -> None:
         name = getattr(part, "__qualname__", repr(part))
         try:
             await part()
@@ -141,7 +141,7 @@ class Janitor:
             if seconds is None or row.last_activity_at + seconds > time.time() + _SKEW_SECONDS:
                 continue  # not yet by far: the claim itself goes by the one clock
             try:
-                await self._claimed(row, step, Idle(sleep_states=states, idle_for=seconds))
+                await self._take_step(row, step, Idle(sleep_states=states, idle_for=seconds))
             except HoldfastError as error:
                 log.warning("thread.idle.failed", thread_id=row.id, step=step, code=error.code, error=error.message)
 
@@ -159,7 +159,7 @@ class Janitor:
     def _policy(self, row: ThreadRow) -> IdlePolicy:
         return options.from_json(row.settings).idle or self._tools.settings.idle_of(row.platform)
 
-    async def _claimed(self, row: ThreadRow, step: str, rule: Idle) -> None:
+    async def _take_step(self, row: ThreadRow, step: str, rule: Idle) -> None:
         leases = self._tools.store.leases
         claimed = await leases.claim_idle(row.id, rule, owner=self._owner, ttl=_HOLD_SECONDS)
         if claimed is None or claimed.session_id is None:

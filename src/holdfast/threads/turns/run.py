@@ -40,7 +40,7 @@ from holdfast.threads.turns.end import TurnEnd, error_event
 from holdfast.threads.turns.questions import Questions
 from holdfast.threads.turns.quota import TurnQuota
 from holdfast.threads.turns.steering import Steering
-from holdfast.threads.turns.stop_agent import quieted, silence
+from holdfast.threads.turns.stop_agent import silence, stop_leftovers
 from holdfast.threads.turns.until_aborted import Aborted, UntilAborted, hurry
 from holdfast.threads.types import IdlePolicy
 from holdfast.vocabulary.turn_events import Kind, StopReason
@@ -169,7 +169,7 @@ class TurnRun:
         return True
 
     async def _go(self) -> None:
-        found = await self._prepared()
+        found = await self._prepare()
         self._attached = self._last = found
         if await self._must_ask(found):
             prompt = await self._until_aborted.do(self._prompt(found))
@@ -186,16 +186,16 @@ class TurnRun:
 
     # -- the prompt --------------------------------------------------------------------------------------------------
 
-    async def _prepared(self) -> Attached:
-        """The agent, ready."""
+    async def _prepare(self) -> Attached:
+        """Make the agent ready and return it."""
         try:
-            return await (self._attach() if self.was_asked else self._until_aborted.do(self._listened()))
+            return await (self._attach() if self.was_asked else self._until_aborted.do(self._listen_and_attach()))
         except (StaleRow, ThreadNotFound):
             raise
         except HoldfastError as error:  # it was tried for long enough
             raise _GiveUp(error) from error
 
-    async def _listened(self) -> Attached:
+    async def _listen_and_attach(self) -> Attached:
         await self._attachments.listen(self._turn.attachments)
         return await self._attach()
 
@@ -224,7 +224,7 @@ class TurnRun:
     async def _prompt(self, found: Attached) -> Prompt | None:
         """What it is asked; None once, if the agent had to be stopped and must be brought back."""
         before, self._quieted = self._quieted, True
-        if not before and not await quieted(self._tools, found, self._turn):
+        if not before and not await stop_leftovers(self._tools, found, self._turn):
             return None
         turn = self._turn
         text, paths = await self._attachments.bring(found.place.session_id, turn.prompt, turn.attachments)
@@ -340,7 +340,7 @@ class TurnRun:
             return
         await self._note(state=TurnState.COLLECTING)
         seconds = self._tools.settings.collect_seconds
-        files = await self._files.collected(found.place.session_id, self._turn, seconds)
+        files = await self._files.collect_in_time(found.place.session_id, self._turn, seconds)
         trouble = [error_event(one.code, f"new files could not be fetched: {one.message}") for one in files.trouble]
         trouble += await self._steering.close(found)
         self._turn = await self._closing.write(

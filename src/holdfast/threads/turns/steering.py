@@ -45,12 +45,12 @@ class Steering:
 
     async def recall(self) -> None:
         """A predecessor may have died before its agent was told. Who was told already does nothing when told again."""
-        for message in await self._steered():
+        for message in await self._read_steered():
             self._waiting[message.id] = message
             self._tried.add(message.id)
 
-    async def _steered(self) -> list[MessageRow]:
-        """All messages that the store has taken into the turn since it began."""
+    async def _read_steered(self) -> list[MessageRow]:
+        """Read all messages that the store has taken into the turn since it began."""
         messages = await retry_write(lambda: self._tools.store.messages.of_turn(self._turn.id), self._tools.sleep)
         began = self._turn.first_seq  # where the message stands that it began with, if that was one of these
         return [one for one in messages if one.mode == Mode.STEER and one.seq is not None and one.seq > began]
@@ -123,7 +123,7 @@ class Steering:
                 listening.reschedule(asyncio.get_running_loop().time())
         async with self._lock:
             told: list[TurnEvent] = []
-            for message in await self._steered():
+            for message in await self._read_steered():
                 if message.id not in self._taken:
                     told += await self._settle(found, message)
             return told

@@ -34,8 +34,8 @@ async def silence(tools: Tools, found: Attached, turn_id: str) -> None:
                 await found.agent.stop(found.place)
 
 
-async def quieted(tools: Tools, found: Attached, turn: TurnRow) -> bool:
-    """Before a turn is begun: what an earlier one has left running is ended. False if the agent had to be stopped."""
+async def stop_leftovers(tools: Tools, found: Attached, turn: TurnRow) -> bool:
+    """End what an earlier turn has left running, before the next begins; return False if that stopped the agent."""
     left = await _left(tools, found, turn)
     if left is None:
         return True
