@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from holdfast.errors import BadInput
+from holdfast.records.events import EventPage, EventRow
 from holdfast.sessions.telling.events import Filter, Gap
-from holdfast.store import EventPage, EventRow
 
 
 class FakeEvents:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from fakes.session_service import FakeSessions
 from holdfast.callers.types import Caller
 from holdfast.errors import Conflict, SnapshotNotFound, StrayNotFound, WorkspaceNotFound
-from holdfast.records.copies import SnapshotRow, SnapshotStatus
+from holdfast.records.copies import SnapshotRow, SnapshotStatus, WorkspaceRow
 from holdfast.records.machine import Status
-from holdfast.records.spec import SessionSpec, SnapshotKind
+from holdfast.records.spec import SnapshotKind
 from holdfast.sessions.types import StrayKind, StrayView, WorkspaceView
 
 
@@ -36,7 +36,7 @@ class FakeSnapshots:
             image=session.image,
             driver=session.driver,
             node="node-a",
-            spec=SessionSpec(session.limits, session.network, writable_root=session.writable_root, env={}),
+            spec=session.spec,
             size_bytes=12_345_678,
             created_at=1_700_000_000.5,
         )
@@ -68,15 +68,24 @@ class FakeWorkspaces:
     async def list(self, *, caller: Caller) -> Sequence[WorkspaceView]:
         found: dict[str, WorkspaceView] = {}
         for one in self._sessions.sessions.values():
-            if one.workspace and one.workspace not in self.removed and (caller.sees_all or one.owner == caller.owner):
-                holder = None if one.status is Status.DESTROYED else one.id
-                found[one.workspace] = WorkspaceView(
-                    f"wsp_{one.workspace}", one.workspace, one.owner, holder, 64, 4096, one.created_at, one.created_at
+            name = one.spec.workspace
+            if name and name not in self.removed and (caller.sees_all or one.owner == caller.owner):
+                row = WorkspaceRow(
+                    id=f"wsp_{name}",
+                    name=name,
+                    owner=one.owner,
+                    status="ready",
+                    node="node-a",
+                    disk_mb=64,
+                    created_at=one.created_at,
+                    last_used_at=one.created_at,
+                    session_id=None if one.status is Status.DESTROYED else one.id,
                 )
+                found[name] = WorkspaceView(row, 4096)
         return list(found.values())
 
     async def delete(self, reference: str, /, *, caller: Caller) -> None:
-        for one in await self.list(caller=caller):
+        for one in [view.row for view in await self.list(caller=caller)]:
             if reference in (one.id, one.name):
                 if one.session_id:
                     raise Conflict(f"workspace {one.name} is held by session {one.session_id}")

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from holdfast.callers.ring import KeyRing
 from holdfast.errors import Conflict, KeyNotFound
-from holdfast.store import KeyRow, KeyStore
+from holdfast.records.keys import KeyRow
+from holdfast.store import KeyStore
 
 
 class FakeKeyStore(KeyStore):
@@ -38,7 +39,7 @@ class FakeKeyStore(KeyStore):
             raise KeyNotFound(f"there is no key {name}")
         return self.rows.pop(name)
 
-    async def used(self, moments: Sequence[tuple[str, float]]) -> None:
+    async def note_use(self, moments: Sequence[tuple[str, float]]) -> None:
         self._trip()
         for id, moment in moments:
             for row in [row for row in self.rows.values() if row.id == id]:

@@ -6,7 +6,7 @@ have every call raise.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.callers.types import Caller
@@ -26,8 +26,9 @@ from holdfast.protocol.messages import STDERR, STDOUT
 from holdfast.records.limits import Limits
 from holdfast.records.machine import LIVE, PausedAs, Reason, Status
 from holdfast.records.network import NetworkPolicy
-from holdfast.records.spec import SleepPolicy, SnapshotKind
-from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult, ForkRequest, SessionStats, SessionView
+from holdfast.records.sessions import SessionRow
+from holdfast.records.spec import SessionSpec, SnapshotKind
+from holdfast.sessions.types import CreateRequest, ExecRequest, ExecResult, ForkRequest, SessionStats
 from holdfast.sessions.use.follow import Attached, Chunk
 
 MAX_TIMEOUT_MS = 120_000
@@ -51,7 +52,7 @@ class FakeSessions:
         self.max_sessions = max_sessions
         self.fail: Exception | None = None
         self.fail_times = 10**9
-        self.sessions: dict[str, SessionView] = {}
+        self.sessions: dict[str, SessionRow] = {}
         self.files: dict[tuple[str, str], bytes] = {}
         self.modes: dict[str, int | None] = {}
         self.results: dict[tuple[str, str], ExecResult] = {}
@@ -64,13 +65,13 @@ class FakeSessions:
             self.fail_times -= 1
             raise self.fail
 
-    def _live(self, session_id: str) -> SessionView:
+    def _live(self, session_id: str) -> SessionRow:
         view = self._view(session_id)
         if view.status is Status.DESTROYED:
             raise SessionGone(f"{session_id} was destroyed; create a new session")
         return view
 
-    def _view(self, session_id: str) -> SessionView:
+    def _view(self, session_id: str) -> SessionRow:
         self._trip()
         try:
             return self.sessions[session_id]
@@ -81,13 +82,13 @@ class FakeSessions:
         if not caller.sees_all and self._view(session_id).owner != caller.owner:
             raise SessionNotFound(f"there is no session {session_id}")
 
-    async def create(self, req: CreateRequest, *, idempotency_key: str | None, caller: Caller) -> SessionView:
+    async def create(self, req: CreateRequest, *, idempotency_key: str | None, caller: Caller) -> SessionRow:
         self._trip()
         if (caller.owner, idempotency_key) in self.keys:
             before, view = self.keys[caller.owner, idempotency_key or ""]
             if before != req:
                 raise IdempotencyMismatch("this Idempotency-Key came with another request")
-            assert isinstance(view, SessionView)
+            assert isinstance(view, SessionRow)
             return view
         if req.image not in (None, "host"):
             raise UnknownImage(f"there is no image {req.image}")
@@ -98,65 +99,67 @@ class FakeSessions:
             raise TooManySessions("too many sessions of this key; destroy one")
         now = time.time()
         ttl = req.ttl_seconds or 1800
-        view = SessionView(
+        view = SessionRow(
             id=f"ses_{len(self.sessions):08d}",
             owner=caller.owner,
             status=Status.ACTIVE,
-            reason=None,
-            error=None,
-            paused_as=None,
-            sleep=SleepPolicy(),
             image=req.image or "host",
+            node="node-a",
             driver="fake",
             cwd="/root",
-            limits=Limits(req.cpus or 1.0, req.memory_mb or 512, req.pids or 256, req.disk_mb or 1024),
-            network=req.network or NetworkPolicy.NONE,
-            writable_root=bool(req.writable_root),
+            spec=SessionSpec(
+                limits=Limits(req.cpus or 1.0, req.memory_mb or 512, req.pids or 256, req.disk_mb or 1024),
+                network=req.network or NetworkPolicy.NONE,
+                writable_root=bool(req.writable_root),
+                env={},
+                workspace=req.workspace,
+            ),
             metadata=req.metadata,
             ttl_seconds=ttl,
             created_at=now,
             expires_at=now + ttl,
             last_activity_at=now,
+            updated_at=now,
             snapshot_id=req.snapshot,
-            workspace=req.workspace,
         )
         self.sessions[view.id] = view
         if idempotency_key is not None:
             self.keys[caller.owner, idempotency_key] = (req, view)
         return view
 
-    async def get(self, session_id: str, /) -> SessionView:
+    async def get(self, session_id: str, /) -> SessionRow:
         return self._view(session_id)
 
     async def list(
-        self, *, status: Sequence[Status] | None, limit: int, cursor: str | None, caller: Caller, stats: bool = False
-    ) -> tuple[list[SessionView], str | None]:
+        self, *, status: Sequence[Status] | None, limit: int, cursor: str | None, caller: Caller
+    ) -> tuple[list[SessionRow], str | None]:
         self._trip()
         if cursor is not None and not cursor.isascii():
             raise BadInput("cursor: not one of ours")
         found = [one for one in self.sessions.values() if one.status in (status or LIVE)]
         found = [one for one in found if caller.sees_all or one.owner == caller.owner]
         found = [one for one in found if cursor is None or one.id > cursor]
-        if stats:
-            found = [replace(one, stats=STATS if one.status is Status.ACTIVE else None) for one in found]
         return found[:limit], found[limit - 1].id if len(found) > limit else None
 
     async def stats(self, session_id: str, /) -> SessionStats:
         self._live(session_id)
         return STATS
 
-    async def pause(self, session_id: str, how: PausedAs | None, /) -> SessionView:
+    async def stats_of(self, rows: Sequence[SessionRow], /) -> Mapping[str, SessionStats]:
+        return {one.id: STATS for one in rows if one.status is Status.ACTIVE}
+
+    async def pause(self, session_id: str, how: PausedAs | None, /) -> SessionRow:
         view = replace(self._live(session_id), status=Status.PAUSED, paused_as=how or PausedAs.MEMORY)
         self.sessions[session_id] = view
         return view
 
-    async def wake(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionView, PausedAs | None]:
+    async def wake(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionRow, PausedAs | None]:
         view = self._live(session_id)
         slept_as = how or PausedAs(view.paused_as) if view.paused_as else None
         self.sessions[session_id] = replace(view, status=Status.ACTIVE, paused_as=None)
         return self.sessions[session_id], slept_as
 
-    async def revive(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionView, PausedAs | None]:
+    async def revive(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionRow, PausedAs | None]:
         view = self._live(session_id)
         if view.status is Status.ERROR:
             self.sessions[session_id] = replace(view, paused_as=PausedAs.FILES, reason=None)
@@ -164,14 +167,14 @@ class FakeSessions:
 
     async def fork(
         self, session_id: str, req: ForkRequest, /, *, idempotency_key: str | None, caller: Caller
-    ) -> tuple[SessionView, SnapshotKind]:
+    ) -> tuple[SessionRow, SnapshotKind]:
         view = self._live(session_id)
         wish = CreateRequest(
             ttl_seconds=req.ttl_seconds or view.ttl_seconds,
             metadata=view.metadata if req.metadata is None else req.metadata,
         )
         copy = await self.create(wish, idempotency_key=idempotency_key, caller=caller)
-        self.sessions[copy.id] = replace(copy, forked_from=session_id)
+        self.sessions[copy.id] = replace(copy, spec=replace(copy.spec, fork_of=session_id))
         return self.sessions[copy.id], SnapshotKind.FILES
 
     async def destroy(self, session_id: str, /) -> None:
@@ -196,7 +199,7 @@ class FakeSessions:
             self.keys[session_id, idempotency_key] = (req, result)
         return result
 
-    async def _run(self, view: SessionView, req: ExecRequest) -> ExecResult:
+    async def _run(self, view: SessionRow, req: ExecRequest) -> ExecResult:
         word, _, rest = req.cmd.partition(" ")
         out, err, code, timed_out = b"", b"", 0, False
         match word:

@@ -48,7 +48,8 @@ async def test_the_life_of_a_session(driver: str, state_dir: Path) -> None:
                 assert data == b"x" * size
             assert (await service.exec_result(session.id, result.exec_id)).stdout == result.stdout
             assert (await service.stats(session.id)).processes
-            await service.list(status=None, limit=10, cursor=None, caller=ROOT, stats=True)
+            rows, _ = await service.list(status=None, limit=10, cursor=None, caller=ROOT)
+            await service.stats_of(rows)
             pooled = await service.create(CreateRequest(env={"A": "b"}), idempotency_key=None, caller=ROOT)
             assert (await service.exec(pooled.id, ExecRequest("echo $A"), idempotency_key=None)).stdout == b"b\n"
             await service.destroy(pooled.id)

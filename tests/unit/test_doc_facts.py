@@ -222,7 +222,7 @@ BOUNDS: list[tuple[str, str, str, int | float]] = [
     ("api", r"at most (\d+) values, 1000 of them named", "holdfast.api.edge.json_bounds:MOST_VALUES", 1),
     ("api", r"5000 values, (\d+) of them named", "holdfast.api.edge.json_bounds:MOST_NAMES", 1),
     ("api", r"named, (\d+) levels deep", "holdfast.api.edge.json_bounds:MOST_DEPTH", 1),
-    ("api", r"environment of its shells; at most (\d+) KB", "holdfast.sessions.spec:_MAX_ENV_BYTES", 1024),
+    ("api", r"environment of its shells; at most (\d+) KB", "holdfast.sessions.create.choices:_MAX_ENV_BYTES", 1024),
     ("api", r"up to (\d+) notes of yours", "holdfast.api.wire.text:METADATA_KEYS", 1),
     ("api", r"notes of yours, (\d+) KB in all", "holdfast.api.wire.text:METADATA_BYTES", 1024),
     ("api", r"The last (\d+) results", "holdfast.runner.shell.execs:KEEP_RESULTS", 1),

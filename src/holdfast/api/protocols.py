@@ -1,12 +1,14 @@
 """What the edge needs from the layers below, as protocols: anything of this shape can stand behind the API."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Protocol
 
 from holdfast.callers.ceilings import Ceilings
 from holdfast.callers.types import Caller, KeyView, Scope
 from holdfast.records.copies import SnapshotRow
+from holdfast.records.events import EventPage, EventRow
 from holdfast.records.machine import PausedAs, Status
+from holdfast.records.sessions import SessionRow
 from holdfast.records.spec import SnapshotKind
 from holdfast.sessions.telling.events import Filter, Gap
 from holdfast.sessions.types import (
@@ -15,12 +17,10 @@ from holdfast.sessions.types import (
     ExecResult,
     ForkRequest,
     SessionStats,
-    SessionView,
     StrayView,
     WorkspaceView,
 )
 from holdfast.sessions.use.follow import Attached, Chunk
-from holdfast.store import EventPage, EventRow
 
 
 class SessionService(Protocol):
@@ -33,40 +33,41 @@ class SessionService(Protocol):
         """Returns if the caller may know of this session; else raises ``SessionNotFound``, as if there were none."""
         ...
 
-    async def create(self, req: CreateRequest, *, idempotency_key: str | None, caller: Caller) -> SessionView:
+    async def create(self, req: CreateRequest, *, idempotency_key: str | None, caller: Caller) -> SessionRow:
         """Make a session of the caller's owner; with a key seen before, give the session that was made then."""
         ...
 
-    async def get(self, session_id: str, /) -> SessionView: ...
+    async def get(self, session_id: str, /) -> SessionRow: ...
 
     async def list(
-        self, *, status: Sequence[Status] | None, limit: int, cursor: str | None, caller: Caller, stats: bool = False
-    ) -> tuple[list[SessionView], str | None]:
-        """One page of what the caller may see, newest first, and the cursor of the next one.
-
-        With ``stats``, with what the active ones use.
-        """
+        self, *, status: Sequence[Status] | None, limit: int, cursor: str | None, caller: Caller
+    ) -> tuple[list[SessionRow], str | None]:
+        """One page of what the caller may see, newest first, and the cursor of the next one."""
         ...
 
     async def stats(self, session_id: str, /) -> SessionStats:
         """What an active session uses now."""
         ...
 
-    async def pause(self, session_id: str, how: PausedAs | None, /) -> SessionView:
+    async def stats_of(self, rows: Sequence[SessionRow], /) -> Mapping[str, SessionStats]:
+        """What those of these sessions use that are active, by id, as far as it can be read."""
+        ...
+
+    async def pause(self, session_id: str, how: PausedAs | None, /) -> SessionRow:
         """Put it to sleep; None is the best way to hold no process."""
         ...
 
-    async def wake(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionView, PausedAs | None]:
+    async def wake(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionRow, PausedAs | None]:
         """Wake it, and say how it had slept."""
         ...
 
-    async def revive(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionView, PausedAs | None]:
+    async def revive(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionRow, PausedAs | None]:
         """As ``wake``, and bring back one that is in error from its files."""
         ...
 
     async def fork(
         self, session_id: str, req: ForkRequest, /, *, idempotency_key: str | None, caller: Caller
-    ) -> tuple[SessionView, SnapshotKind]:
+    ) -> tuple[SessionRow, SnapshotKind]:
         """A copy of it, as it is now, and what came back in it."""
         ...
 

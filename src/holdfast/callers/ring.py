@@ -18,7 +18,8 @@ import structlog
 from holdfast.callers.ceilings import NO_CEILINGS, Ceilings
 from holdfast.callers.types import ROOT, ROOT_NAME, Caller, KeyView, Scope
 from holdfast.errors import BadInput, HoldfastError
-from holdfast.store import KeyRow, KeyStore
+from holdfast.records.keys import KeyRow
+from holdfast.store import KeyStore
 
 log = structlog.get_logger(__name__)
 
@@ -160,7 +161,7 @@ class KeyRing:
         """Write down when keys were last used: in batches, for a request must not cost a write."""
         used, self._used = self._used, {}
         try:
-            await self._store.used(list(used.items()))
+            await self._store.note_use(list(used.items()))
         except HoldfastError:
             self._used = used | self._used
             raise

@@ -18,8 +18,12 @@ class SnapshotKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SleepPolicy:
-    """After how many seconds without use a session is frozen, after how many more it is stopped, and after how many
-    more of that it is destroyed. None: never by itself."""
+    """When a session goes to sleep by itself. None means never.
+
+    Each period begins with the step before it: a session is frozen after so many seconds without use, stopped so many
+    seconds after it was frozen, and destroyed so many seconds after it was stopped, whether it was frozen or stopped by
+    this policy or by a request. A thread's ``IdlePolicy`` counts each of its periods from the last activity instead.
+    """
 
     pause_after_seconds: float | None = None
     hibernate_after_seconds: float | None = None

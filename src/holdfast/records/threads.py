@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TypedDict
 
 from holdfast.records.sessions import SessionRow
+from holdfast.vocabulary.turn_events import StopReason
 
 DEFAULT_CHANNEL = "default"
 
@@ -231,9 +232,11 @@ class TurnRow:
     model: str | None
     state: TurnState
     accepted: bool
+    """Whether the agent is known to have taken up the prompt."""
     agent_session_id: str | None
     cursor: str
-    stop_reason: str | None
+    stop_reason: StopReason | None
+    """How it has ended; None until then."""
     error: Mapping[str, object] | None
     """{code, message}, as in the ``message.finalize`` event."""
     attempts: int

@@ -21,6 +21,7 @@ from holdfast.errors import HoldfastError, SandboxLost, SandboxNotFound, Session
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
 from holdfast.link.link import Link
+from holdfast.records.events import NewEvent
 from holdfast.records.machine import Event, Reason, Status, next_status, sources
 from holdfast.records.sessions import SessionChange, SessionRow
 from holdfast.records.spec import SessionSpec
@@ -33,7 +34,7 @@ from holdfast.sessions.telling.metrics import SessionMetrics
 from holdfast.sessions.use.oom import OomWatch
 from holdfast.sessions.watch.marks import Mark, Marks
 from holdfast.sessions.ways_out import WayOut
-from holdfast.store import Note, SessionStore, spending
+from holdfast.store import SessionStore, spending
 
 log = structlog.get_logger(__name__)
 
@@ -113,7 +114,7 @@ class Lifecycle:
             log.warning("session.create.failed", session_id=row.id, code=error.code, error=error.message)
             await self._give_up(row, error)
             raise
-        row = await self._started(row, handle, restored)
+        row = await self._mark_started(row, handle, restored)
         await self._marks.put(mark_of(row))
         self.adopt_row(row)
         self.origins.done(row)
@@ -121,7 +122,7 @@ class Lifecycle:
         log.info("session.created", session_id=row.id, image=row.image)
         return row
 
-    async def _started(self, row: SessionRow, handle: Handle, restored: Restored | None) -> SessionRow:
+    async def _mark_started(self, row: SessionRow, handle: Handle, restored: Restored | None) -> SessionRow:
         spec = row.spec
         values: SessionChange = {"handle": handle, "cwd": self._home(row)}
         if restored is not None:
@@ -130,13 +131,13 @@ class Lifecycle:
         notes = [] if spec.fork_of is None else await self._notes(spec.fork_of, Kind.FORKED, fork=row.id)
         return await self._rows.change(row, Event.STARTED, values, notes)
 
-    async def _notes(self, session_id: str, kind: Kind, **more: object) -> list[Note]:
+    async def _notes(self, session_id: str, kind: Kind, **more: object) -> list[NewEvent]:
         """An event about another session than the one that changes, if there still is one to tell of."""
         try:
             row = await self._store.get(session_id)
         except SessionNotFound:
             return []
-        return [Note(kind, row.id, told_of(row) | more, row.owner)]
+        return [NewEvent(kind, row.id, told_of(row) | more, row.owner)]
 
     async def _start(self, row: SessionRow) -> tuple[Handle, Restored | None]:
         """The sandbox, with its runner on the line, and what came back in it."""

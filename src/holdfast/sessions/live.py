@@ -8,9 +8,12 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
-from holdfast.errors import SandboxLost
+from holdfast.errors import HoldfastError, SandboxLost, SessionGone, WrongState
 from holdfast.link.link import Link
+from holdfast.records.machine import Status
+from holdfast.records.sessions import SessionRow
 from holdfast.sessions.use.oom import OomWatch
 
 Clock = Callable[[], float]
@@ -72,6 +75,18 @@ class LiveSessions:
 
     def get(self, session_id: str) -> LiveSession | None:
         return self._by_id.get(session_id)
+
+    def refreshed(self, row: SessionRow) -> SessionRow:
+        """The row with what this daemon knows better: the latest directory, activity and time of expiry."""
+        live = self._by_id.get(row.id)
+        if live is None:
+            return row
+        return replace(
+            row,
+            cwd=live.cwd,
+            expires_at=max(live.expires_at, row.expires_at),
+            last_activity_at=max(live.last_activity_at, row.last_activity_at),
+        )
 
     def remove(self, session_id: str) -> None:
         session = self._by_id.pop(session_id, None)
@@ -137,3 +152,15 @@ def in_use(session: LiveSession, clock: Clock) -> Iterator[None]:
     finally:
         session.users -= 1
         session.touch(clock())
+
+
+def unusable(row: SessionRow) -> HoldfastError:
+    """Return the error that says why a session in this state cannot be used."""
+    if row.status in (Status.DESTROYING, Status.DESTROYED):
+        return SessionGone(f"session {row.id} is {row.status}: {row.reason}; create a new one")
+    if row.status == Status.ERROR:
+        return WrongState(
+            f"session {row.id} is in error ({row.reason}): {row.error}; bring it back from its files with "
+            "POST …/restore (`holdfast wake --dead`), or destroy it"
+        )
+    return WrongState(f"session {row.id} is {row.status}, not active; try again")

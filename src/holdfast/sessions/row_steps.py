@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
+from holdfast.records.events import NewEvent
 from holdfast.records.machine import LIVE, Event, Status, next_status, sources
 from holdfast.records.sessions import SessionChange, SessionRow
 from holdfast.sessions.live import Clock
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.telling.event_kinds import TOLD
-from holdfast.store import Note, SessionStore
+from holdfast.store import SessionStore
 
 
 class RowSteps:
@@ -28,7 +29,7 @@ class RowSteps:
         await self._store.release_lease(row.id, owner=self._node, generation=row.generation)
 
     async def change(
-        self, row: SessionRow, event: Event, values: SessionChange | None = None, notes: Sequence[Note] = ()
+        self, row: SessionRow, event: Event, values: SessionChange | None = None, notes: Sequence[NewEvent] = ()
     ) -> SessionRow:
         """One step of the machine; ``values`` are set, and ``notes`` taken, along with it."""
         changes: SessionChange = {**(values or {}), "status": next_status(Status(row.status), event)}

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 import structlog
@@ -14,6 +14,7 @@ from holdfast.errors import BadInput, HoldfastError, TooLarge
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
 from holdfast.records.machine import LIVE, PausedAs, Reason, Status
+from holdfast.records.sessions import SessionRow
 from holdfast.records.spec import SnapshotKind
 from holdfast.sessions.copies.captures import Captures
 from holdfast.sessions.copies.locations import Kept
@@ -25,17 +26,15 @@ from holdfast.sessions.create.origins import KeptOrigins
 from holdfast.sessions.create.planning import Planning
 from holdfast.sessions.ids import exec_id_for, new_exec_id
 from holdfast.sessions.lifecycle import Lifecycle
-from holdfast.sessions.live import Clock, LiveSession, LiveSessions, in_use
+from holdfast.sessions.live import Clock, LiveSession, LiveSessions, in_use, unusable
 from holdfast.sessions.operations import Operations, reporting
 from holdfast.sessions.owners import Owners
 from holdfast.sessions.pool.keeper import PoolKeeper
 from holdfast.sessions.pool.pool import Pool
 from holdfast.sessions.pool.warmth import Borrowed, Warmer
-from holdfast.sessions.refusals import unusable
 from holdfast.sessions.row_steps import RowSteps
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.sleep import Sleep
-from holdfast.sessions.spec import choose_timeout
 from holdfast.sessions.telling.metrics import SessionMetrics
 from holdfast.sessions.types import (
     DEFAULT_SHELL,
@@ -44,16 +43,14 @@ from holdfast.sessions.types import (
     ExecResult,
     ForkRequest,
     SessionStats,
-    SessionView,
 )
 from holdfast.sessions.use import calls
-from holdfast.sessions.use.commands import Commands
+from holdfast.sessions.use.commands import Commands, choose_timeout
 from holdfast.sessions.use.files import SessionFiles
 from holdfast.sessions.use.oom import judged
 from holdfast.sessions.use.ports import Ports
 from holdfast.sessions.use.processes import Processes
 from holdfast.sessions.use.usage import Usage
-from holdfast.sessions.views import Views
 from holdfast.sessions.watch.clock import ClockWatch
 from holdfast.sessions.watch.disk_guard import DiskGuard
 from holdfast.sessions.watch.disks import DiskWatch
@@ -211,7 +208,7 @@ class SessionService:
             settings,
             metrics,
         )
-        self._views = Views(store, self._live, Usage(driver, clock), node=node)
+        self._usage = Usage(driver, clock, node=node)
         metrics.live.set_function(self._live.count)
         self._lifecycle.on_disconnect = self._on_disconnect
         self._lifecycle.on_oom = self._on_oom
@@ -333,8 +330,8 @@ class SessionService:
 
     # -- sessions ----------------------------------------------------------------------------------------------------
 
-    async def create(self, req: CreateRequest, *, idempotency_key: str | None, caller: Caller) -> SessionView:
-        return self._views.of(await self._creation.create(req, idempotency_key=idempotency_key, caller=caller))
+    async def create(self, req: CreateRequest, *, idempotency_key: str | None, caller: Caller) -> SessionRow:
+        return self._live.refreshed(await self._creation.create(req, idempotency_key=idempotency_key, caller=caller))
 
     def warm_by(self, kind: str, warmer: Warmer) -> None:
         """Who makes pooled sandboxes of this kind (of ``SessionSettings.warm_pool``) ready for more than commands."""
@@ -346,33 +343,40 @@ class SessionService:
 
     async def fork(
         self, session_id: str, req: ForkRequest, /, *, idempotency_key: str | None, caller: Caller
-    ) -> tuple[SessionView, SnapshotKind]:
-        """A copy of a session as it is now, and what came back in it. The original goes on as before."""
+    ) -> tuple[SessionRow, SnapshotKind]:
+        """Copy a session as it is now; return the copy and what came back in it. The original goes on as before."""
         row = await self._creation.fork(session_id, req, idempotency_key=idempotency_key, caller=caller)
-        return self._views.of(row), row.spec.restored or SnapshotKind.FILES
+        return self._live.refreshed(row), row.spec.restored or SnapshotKind.FILES
 
     async def admit(self, session_id: str, caller: Caller, /) -> None:
-        """Returns if the caller may know of this session; else raises ``SessionNotFound``, as if there were none."""
+        """Return if the caller may know of this session; else raise ``SessionNotFound``, as if there were none."""
         await self._owners.admit(session_id, caller)
 
-    async def get(self, session_id: str, /) -> SessionView:
-        return self._views.of(await self._store.get(session_id))
+    async def get(self, session_id: str, /) -> SessionRow:
+        return self._live.refreshed(await self._store.get(session_id))
 
     async def list(
-        self, *, status: Sequence[Status] | None, limit: int, cursor: str | None, caller: Caller, stats: bool = False
-    ) -> tuple[list[SessionView], str | None]:
-        """What the caller may see, newest first. Without ``status``: all that are not destroyed.
-
-        ``stats``: with what the active ones use.
-        """
-        return await self._views.page(status=status, limit=limit, cursor=cursor, caller=caller, stats=stats)
+        self, *, status: Sequence[Status] | None, limit: int, cursor: str | None, caller: Caller
+    ) -> tuple[list[SessionRow], str | None]:
+        """Return what the caller may see, newest first. Without ``status``: all that are not destroyed."""
+        owner = None if caller.sees_all else caller.owner
+        rows = await self._store.page(statuses=status or list(LIVE), limit=limit + 1, after=cursor, owner=owner)
+        more = rows[limit - 1].id if len(rows) > limit else None
+        return [self._live.refreshed(row) for row in rows[:limit]], more
 
     async def stats(self, session_id: str, /) -> SessionStats:
-        """What an active session uses now. Does not count as use."""
-        return await self._views.stats(session_id)
+        """Read what an active session uses now. This does not count as a use."""
+        row = await self._store.get(session_id)
+        if row.status != Status.ACTIVE:
+            raise unusable(row)
+        return await self._usage.read(row)
+
+    async def stats_of(self, rows: Sequence[SessionRow], /) -> Mapping[str, SessionStats]:
+        """Read what those of these sessions use that are active on this host, by id, as far as it can be read."""
+        return await self._usage.read_many(rows)
 
     async def destroy(self, session_id: str, /) -> None:
-        """From any state. Shares a destroy that is under way; waits for a create that is, so as not to race it."""
+        """Destroy a session from any state. Share a destroy that is under way; wait for a create that is."""
         row = await self._store.get(session_id)
         if row.status == Status.CREATING:
             await self._operations.wait(session_id)
@@ -382,29 +386,29 @@ class SessionService:
 
     # -- sleep -------------------------------------------------------------------------------------------------------
 
-    async def pause(self, session_id: str, how: PausedAs | None, /) -> SessionView:
-        """Put it to sleep; see ``PausedAs``; None is the best way to hold no process. Refused while it is in use."""
+    async def pause(self, session_id: str, how: PausedAs | None, /) -> SessionRow:
+        """Put a session to sleep, refused while it is in use. None for ``how`` is the best way to hold no process."""
         await self._operations.wait(session_id)
         row = await self._operations.share(session_id, lambda: self._sleep.pause(session_id, how))
-        return self._views.of(row)
+        return self._live.refreshed(row)
 
-    async def wake(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionView, PausedAs | None]:
-        """And what came back; ``FILES`` gives up memory that was kept. Callers at the same time share one wake-up."""
+    async def wake(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionRow, PausedAs | None]:
+        """Wake a session, and say what came back; ``FILES`` gives up memory that was kept. Callers share one wake."""
         row = await self._store.get(session_id)
         if row.status in (Status.PAUSING, Status.RESUMING):
             await self._operations.wait(session_id)
         if row.status in (Status.DESTROYING, Status.DESTROYED, Status.ERROR):
             raise unusable(row)
         row, came_as = await self._operations.share(_WAKE + session_id, lambda: self._sleep.wake(session_id, how))
-        return self._views.of(row), came_as
+        return self._live.refreshed(row), came_as
 
-    async def revive(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionView, PausedAs | None]:
-        """As ``wake``, also for one that is in error: from what is left of it, its files."""
+    async def revive(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionRow, PausedAs | None]:
+        """Wake a session as ``wake`` does; bring back one that is in error from its files."""
         row = await self._store.get(session_id)
         if row.status != Status.ERROR:
             return await self.wake(session_id, how)
         row = await self._operations.share(_REVIVE + session_id, lambda: self._sleep.revive(session_id))
-        return self._views.of(row), PausedAs.FILES
+        return self._live.refreshed(row), PausedAs.FILES
 
     # -- use ---------------------------------------------------------------------------------------------------------
 
@@ -458,7 +462,7 @@ class SessionService:
             return await calls.read_file(live.link, path, limit=limit, refuse_larger=max_bytes is None)
 
     async def _usable(self, session_id: str) -> LiveSession:
-        """The live session; or why there is none, as the error that its state calls for."""
+        """Return the live session, woken if it sleeps; or raise the error that its state calls for."""
         live = self._live.get(session_id)
         if live is not None:
             return live

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from holdfast.records.limits import Limits
-from holdfast.records.machine import Status
+from holdfast.records.copies import WorkspaceRow
 from holdfast.records.network import NetworkPolicy
 from holdfast.records.spec import SleepPolicy
 
@@ -47,16 +46,10 @@ class ForkRequest:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceView:
-    """A workspace as its owner may see it. ``session_id`` is who holds it."""
+    """A workspace, and what its files take on this host's disk."""
 
-    id: str
-    name: str
-    owner: str
-    session_id: str | None
-    disk_mb: int
+    row: WorkspaceRow
     size_bytes: int
-    created_at: float
-    last_used_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,37 +67,6 @@ class SessionStats:
     processes_limit: int | None
     oom_kills: int | None
     uptime_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class SessionView:
-    """A session as its owner may see it."""
-
-    id: str
-    owner: str
-    status: Status
-    reason: str | None
-    error: str | None
-    paused_as: str | None
-    image: str
-    driver: str
-    cwd: str
-    limits: Limits
-    network: NetworkPolicy
-    writable_root: bool
-    sleep: SleepPolicy
-    metadata: Mapping[str, str]
-    ttl_seconds: int
-    created_at: float
-    expires_at: float
-    last_activity_at: float
-    snapshot_id: str | None = None
-    """The snapshot that it was made from."""
-    forked_from: str | None = None
-    """The session that it is a copy of."""
-    workspace: str | None = None
-    stats: SessionStats | None = None
-    """Only where they were asked for, and of an active session."""
 
 
 class StrayKind(StrEnum):

@@ -7,36 +7,25 @@ The services above import this package, and nothing else of the database.
 """
 
 from holdfast.store.database.reserve import Reserve, reserve_for, spending
-from holdfast.store.events import EventPage, EventRow, EventStore, Note
-from holdfast.store.keys import KeyRow, KeyStore
+from holdfast.store.events import EventStore
+from holdfast.store.keys import KeyStore
 from holdfast.store.sessions.sessions import SessionStore
 from holdfast.store.sessions.snapshots import SnapshotStore
 from holdfast.store.sessions.workspaces import Wish, WorkspaceStore
 from holdfast.store.store import Store
 from holdfast.store.threads.leases import Idle
 from holdfast.store.threads.news import ThreadKind
-from holdfast.store.usage import UsageBy, UsageLine
-from holdfast.store.usage_rows import UsageRow, UsageSum
-from holdfast.store.webhooks import Cursor, WebhookCursors
+from holdfast.store.webhooks import WebhookCursors
 
 __all__ = [
-    "Cursor",
-    "EventPage",
-    "EventRow",
     "EventStore",
     "Idle",
-    "KeyRow",
     "KeyStore",
-    "Note",
     "Reserve",
     "SessionStore",
     "SnapshotStore",
     "Store",
     "ThreadKind",
-    "UsageBy",
-    "UsageLine",
-    "UsageRow",
-    "UsageSum",
     "WebhookCursors",
     "Wish",
     "WorkspaceStore",

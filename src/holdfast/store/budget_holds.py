@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from holdfast.records.usage import Run
 from holdfast.store.database.database import Database
 from holdfast.store.database.locks import BUDGET, hold
 from holdfast.store.threads.guard import clock
 from holdfast.store.usage import day_of, totals
-from holdfast.store.usage_rows import Run, usage_totals
-from holdfast.store.usage_rows import budget_holds as table
+from holdfast.store.usage_tables import budget_holds as table
+from holdfast.store.usage_tables import usage_totals
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,56 +6,13 @@ A sequence of Postgres promises none of that: transactions take numbers in one o
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from holdfast.records.events import EventPage, EventRow
 from holdfast.store.database.database import Database
 from holdfast.store.tables import event_log as log
 from holdfast.store.tables import session_events as table
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventRow:
-    """One event. ``data`` is how the session was right after it; ``owner`` is whose session it is, if anybody's.
-
-    One of a thread names that; its ``session_id`` is that of its sandbox, or empty where it has none.
-    """
-
-    seq: int
-    kind: str
-    session_id: str
-    at: float
-    data: Mapping[str, object]
-    owner: str | None = None
-    thread_id: str | None = None
-    thread_key: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """An event that is about to be written, along with the change that it tells of."""
-
-    kind: str
-    session_id: str
-    data: Mapping[str, object]
-    owner: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class EventPage:
-    """Events after a number, and what the log looked like in the moment of reading them."""
-
-    events: list[EventRow]
-    next: int
-    """Read on after this one. It moves on also when nothing in between was wanted."""
-    oldest: int
-    """The smallest number that is still kept; one above ``newest`` if none is."""
-    newest: int
-
-    def lost(self, after: int) -> bool:
-        """Whether events after this number are no longer kept."""
-        return after + 1 < self.oldest
 
 
 class EventStore:

@@ -1,31 +1,14 @@
 """Rows of keys. The key itself is never here: only its hash, from which nobody gets it back."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import sqlalchemy as sa
 
 from holdfast.errors import Conflict, KeyNotFound
+from holdfast.records.keys import KeyRow
 from holdfast.store.database.database import Database
 from holdfast.store.tables import keys as table
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyRow:
-    """One row, column by column. ``hash`` is the SHA-256 of the key, in hex."""
-
-    id: str
-    name: str
-    scope: str
-    owner: str
-    hash: str
-    max_sessions: int | None = None
-    created_at: float
-    last_used_at: float | None = None
-    max_cpus: float | None = None
-    max_memory_mb: int | None = None
-    max_pids: int | None = None
-    max_disk_mb: int | None = None
 
 
 class KeyStore:
@@ -65,7 +48,7 @@ class KeyStore:
 
         return await self._database.write(work)
 
-    async def used(self, moments: Sequence[tuple[str, float]]) -> None:
+    async def note_use(self, moments: Sequence[tuple[str, float]]) -> None:
         """Note (id, last_used_at) for many keys in one transaction. No moment ever moves backwards."""
         if not moments:
             return

@@ -2,16 +2,16 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
-from enum import StrEnum
 
 import sqlalchemy as sa
 
+from holdfast.records.usage import Run, UsageBy, UsageLine, UsageRow, UsageSum
 from holdfast.store.database.database import Database
 from holdfast.store.threads.guard import clock
-from holdfast.store.usage_rows import SUMS, Run, UsageRow, UsageSum, budget_holds, open_calls, usage_sum
-from holdfast.store.usage_rows import usage as table
+from holdfast.store.usage_tables import SUMS, budget_holds, open_calls, usage_sum
+from holdfast.store.usage_tables import usage as table
 
 _KNOWN = sa.select(table).where(table.c.id == sa.bindparam("known"))
 _ADD = sa.insert(table)
@@ -26,25 +26,6 @@ _SPENT = sa.text(
     "SELECT whose, month, cost_usd FROM usage_totals"
     " WHERE (whose = :thread AND month = '') OR (whose = :owner AND month = :month)"
 )
-
-
-class UsageBy(StrEnum):
-    """What a report has one line for."""
-
-    THREAD = "thread"
-    MODEL = "model"
-    DAY = "day"
-    OWNER = "owner"
-
-
-@dataclass(frozen=True, slots=True)
-class UsageLine:
-    """One line of a report. ``what`` is a thread's key, a model's id, a day or an owner."""
-
-    what: str
-    owner: str | None
-    """Of a thread: its key alone does not name it."""
-    sum: UsageSum
 
 
 def totals(thread_id: str, owner: str, day: str) -> tuple[tuple[str, str], tuple[str, str]]:

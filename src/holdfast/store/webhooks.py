@@ -4,11 +4,10 @@ A cursor moves only under its lease, so of several daemons on one database one d
 and the time of the next try stand in the row too: a daemon that starts again, or takes over, goes on from there.
 """
 
-from dataclasses import dataclass
-
 import sqlalchemy as sa
 
 from holdfast.errors import StaleRow
+from holdfast.records.events import WebhookCursor
 from holdfast.store.database.database import Database
 from holdfast.store.tables import event_log
 from holdfast.store.tables import webhook_cursors as table
@@ -16,19 +15,6 @@ from holdfast.store.threads.guard import clock
 
 LONGEST_WAIT_SECONDS = 3600.0
 """Nobody waits longer than this between two tries."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cursor:
-    """All events up to ``seq`` are dealt with. ``failures`` counts the tries in a row that went wrong since."""
-
-    id: str
-    seq: int
-    failures: int
-    next_try_at: float
-    lease_owner: str | None
-    lease_expires_at: float
-    updated_at: float
 
 
 class WebhookCursors:
@@ -45,7 +31,7 @@ class WebhookCursors:
 
         return await self._database.read(work)
 
-    async def ensure(self, id: str, *, now: float) -> Cursor:
+    async def ensure(self, id: str, *, now: float) -> WebhookCursor:
         """The cursor of a webhook; a new one begins with the next event, not with the past."""
         begin = sa.select(
             sa.literal(id),
@@ -57,32 +43,32 @@ class WebhookCursors:
         ).where(~sa.exists().where(table.c.id == id))
         columns = ["id", "seq", "failures", "next_try_at", "lease_expires_at", "updated_at"]
 
-        def work(connection: sa.Connection) -> Cursor:
+        def work(connection: sa.Connection) -> WebhookCursor:
             # Whoever begins a cursor holds the log's row, so two daemons do not begin the same one.
             connection.execute(sa.select(event_log.c.id).with_for_update())
             connection.execute(sa.insert(table).from_select(columns, begin))
             update = sa.update(table).where(table.c.id == id).values(updated_at=now).returning(table)
-            return Cursor(**connection.execute(update).one()._mapping)
+            return WebhookCursor(**connection.execute(update).one()._mapping)
 
         return await self._database.write(work)
 
-    async def look(self, id: str) -> tuple[Cursor, int]:
+    async def look(self, id: str) -> tuple[WebhookCursor, int]:
         """The cursor as it is, and the number of the newest event. Raises ``StaleRow`` if there is no such cursor."""
         query = (
             sa.select(table, event_log.c.last_seq).where(table.c.id == id).select_from(table.join(event_log, sa.true()))
         )
 
-        def work(connection: sa.Connection) -> tuple[Cursor, int]:
+        def work(connection: sa.Connection) -> tuple[WebhookCursor, int]:
             found = connection.execute(query).one_or_none()
             if found is None:
                 raise StaleRow(f"the cursor of webhook {id} is gone")
             values = dict(found._mapping)
             newest = values.pop("last_seq")
-            return Cursor(**values), newest
+            return WebhookCursor(**values), newest
 
         return await self._database.read(work)
 
-    async def claim(self, id: str, *, owner: str, now: float, ttl: float) -> Cursor | None:
+    async def claim(self, id: str, *, owner: str, now: float, ttl: float) -> WebhookCursor | None:
         """Lease the cursor until ``now + ttl`` if nobody else has it and its next try is due; None if not.
 
         Times that are further ahead than anybody sets them were set by a clock that has been set back since: they
@@ -98,9 +84,9 @@ class WebhookCursors:
             .returning(table)
         )
 
-        def work(connection: sa.Connection) -> Cursor | None:
+        def work(connection: sa.Connection) -> WebhookCursor | None:
             found = connection.execute(update).one_or_none()
-            return None if found is None else Cursor(**found._mapping)
+            return None if found is None else WebhookCursor(**found._mapping)
 
         return await self._database.write(work)
 

@@ -13,6 +13,7 @@ import structlog
 
 from holdfast.errors import BadInput, HoldfastError, ThreadNotFound, TurnNotFound
 from holdfast.records.threads import (
+    ChannelRow,
     Line,
     MessageRow,
     MessageStatus,
@@ -20,11 +21,9 @@ from holdfast.records.threads import (
     ThreadEventRow,
     ThreadFileRow,
     ThreadRow,
-    TurnRow,
 )
+from holdfast.records.usage import UsageBy, UsageLine, UsageSum
 from holdfast.store.database.reserve import spending
-from holdfast.store.usage import UsageBy, UsageLine
-from holdfast.store.usage_rows import UsageSum
 from holdfast.threads import options as kept
 from holdfast.threads.billing.books import ThreadBooks
 from holdfast.threads.commands.commands import ThreadCommands
@@ -42,7 +41,6 @@ from holdfast.threads.resolve.sandboxes import Sandboxes
 from holdfast.threads.resolve.warm import POOL, ThreadWarmer
 from holdfast.threads.tools import Tools, new_id
 from holdfast.threads.types import EventsPage, How, Resolved, ThreadOptions, ThreadView, TurnView
-from holdfast.threads.views import thread_view, turn_view
 
 log = structlog.get_logger(__name__)
 
@@ -74,7 +72,7 @@ class ThreadService:
         if books is not None:
             books.attend(self._office.lease_of)
         self._feed = Feed(tools.store)
-        self.commands = ThreadCommands(tools, self._office, self._briefs, lambda ref: self._made(ref, None), self.send)
+        self.commands = ThreadCommands(tools, self._office, self._briefs, self._get_or_create, self.send)
         self.janitor = Janitor(tools, self._hosts, sandboxes, self._files, IdleAgents(tools, self._office.ask))
 
     @contextlib.asynccontextmanager
@@ -108,7 +106,7 @@ class ThreadService:
         self._feed.close()
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
-        """Now, and then for ever. One failure is logged and does not end it."""
+        """Do the work now and then for ever. A failure is logged and does not end it."""
         while True:
             try:
                 await work()
@@ -123,32 +121,34 @@ class ThreadService:
     async def resolve(
         self, ref: ThreadRef, options: ThreadOptions | None = None, *, channel: str = DEFAULT_CHANNEL
     ) -> Resolved:
-        """Make sure that the thread can be talked to; makes it if it is new. Callers at the same time share one.
+        """Make sure that the thread can be talked to; make it if it is new. Callers at the same time share one call.
 
-        Only a sandbox that is certainly gone is made anew. Everything else is tried again for a while, then raised
-        as it was last seen, and noted in the thread's ``last_error``. ``Conflict`` where another daemon has it.
+        Only a sandbox that is certainly gone is made anew. Everything else is tried again for a while; then the last
+        error is raised, and noted in the thread's ``last_error``. Raises ``Conflict`` where another daemon has it.
         """
         try:
             there, channels = await self._store.threads.whole(ref.owner, ref.key)
         except ThreadNotFound:
             there, channels = None, []
-        row = await self._made(ref, options, there)
+        row = await self._get_or_create(ref, options, there)
         found = await self._office.ask(row, "resolve", {"channel": check_channel(channel)})
         how, session, agent_session = How(str(found["how"])), str(found["session_id"]), str(found["agent_session_id"])
         known = any((one.channel, one.agent_session_id) == (channel, agent_session) for one in channels)
         same = known and how is How.REUSED and row.session_id == session and not found.get("changed", True)
         return Resolved(
-            thread=thread_view(row, channels, None) if same and options is None else await self.get(ref),
+            thread=_view(row, channels, None) if same and options is None else await self.get(ref),
             session_id=session,
             agent_session_id=agent_session,
             how=how,
             why=None if found.get("why") is None else str(found["why"]),
         )
 
-    async def _made(self, ref: ThreadRef, options: ThreadOptions | None, found: ThreadRow | None = None) -> ThreadRow:
-        """The thread's row, which may have been found already; a new one if there is none.
+    async def _get_or_create(
+        self, ref: ThreadRef, options: ThreadOptions | None = None, found: ThreadRow | None = None
+    ) -> ThreadRow:
+        """Return the thread's row, which the caller may have found already, or make a new one.
 
-        ``BadInput`` if it cannot be set up so.
+        Raises ``BadInput`` if it cannot be set up so.
         """
         if options is not None:
             await self._briefs.check(options)
@@ -170,15 +170,15 @@ class ThreadService:
         return row
 
     async def send(self, ref: ThreadRef, message: NewMessage, options: ThreadOptions | None = None) -> MessageRow:
-        """Store a message, and have it worked on; makes the thread if it is new. Returns at once.
+        """Store a message, and have it worked on; make the thread if it is new. Returns at once.
 
-        The same message again is answered with what became of it. ``IdempotencyMismatch`` where its id was used
-        for another one; ``NotFound`` where an attachment is not a file of this thread; ``BadInput``.
+        The same message again is answered with what became of it. Raises ``IdempotencyMismatch`` where its id was used
+        for another one, ``NotFound`` where an attachment is not a file of this thread, and ``BadInput``.
         """
         check_message_id(message.id)
         check_channel(message.channel)
         message = replace(message, text=_check_text(message.text), attachments=tuple(message.attachments))
-        row = await self._made(ref, options)
+        row = await self._get_or_create(ref, options)
         put = await self._store.messages.put(row.id, message)
         if put.new and (self._office.works_on(row.id) or await self._hosts.serves(put.thread)):
             self._office.ring(row.id)
@@ -188,9 +188,10 @@ class ThreadService:
     async def abort(
         self, ref: ThreadRef, *, channel: str = DEFAULT_CHANNEL, queued: bool = False, turn_id: str | None = None
     ) -> TurnView | None:
-        """End the turn that is running, soon: its last event says ``canceled``. None if none is.
+        """End the turn that is running, soon: its last event says ``canceled``. Returns None if none is running.
 
-        ``turn_id``: only this one, in whatever channel. ``queued``: cancel messages that wait in the channel, too.
+        With ``turn_id``, only this turn is ended, in whatever channel. With ``queued``, the messages that wait in the
+        channel are cancelled, too.
         """
         row = await self._row(ref)
         if queued:
@@ -203,14 +204,14 @@ class ThreadService:
         return None
 
     async def cancel(self, ref: ThreadRef, message_id: str) -> MessageRow:
-        """Take back a message that waits. ``WrongState`` if a turn has it, or had it: abort that; ``NotFound``."""
+        """Take back a message that waits. Raises ``WrongState`` if a turn has it or had it, and ``NotFound``."""
         row = await self._row(ref)
         return await self._store.messages.cancel(row.id, check_message_id(message_id))
 
     async def answer(self, ref: ThreadRef, question_id: str, answer: str) -> None:
-        """Answer a question of a running turn; the first answer counts. ``NotFound`` if it was never asked.
+        """Answer a question of a running turn; the first answer counts.
 
-        ``WrongState`` if it is closed.
+        Raises ``NotFound`` if it was never asked, ``WrongState`` if it is closed.
         """
         row = await self._row(ref)
         await self._office.ask(row, "answer", {"question_id": question_id, "answer": answer})
@@ -218,7 +219,7 @@ class ThreadService:
     async def revert(self, ref: ThreadRef, turn_id: str | None = None, *, channel: str = DEFAULT_CHANNEL) -> TurnView:
         """Take back a turn, by default the last one, and all after it: files, memory and transcript.
 
-        ``AgentUnsupported`` where the agent cannot; ``WrongState`` while a turn is running; ``TurnNotFound``.
+        Raises ``AgentUnsupported`` where the agent cannot, ``WrongState`` while a turn is running, ``TurnNotFound``.
         """
         row = await self._row(ref)
         wanted = turn_id or await self._last_turn(row.id, check_channel(channel))
@@ -227,7 +228,7 @@ class ThreadService:
         return await self.turn(ref, str(found["turn_id"]))
 
     async def _last_turn(self, thread_id: str, channel: str) -> str:
-        """By its id, so that an errand that is done twice takes back one turn and not two."""
+        """Return the id of the channel's last turn. An errand that names it takes back one turn, also if done twice."""
         before: int | None = None
         while page := await self._store.turns.page(thread_id, limit=100, before=before):
             for turn in page:
@@ -239,24 +240,22 @@ class ThreadService:
     # -- looking -----------------------------------------------------------------------------------------------------
 
     async def get(self, ref: ThreadRef) -> ThreadView:
-        """``ThreadNotFound`` if there is none. Wakes nothing."""
+        """Return the thread. This wakes nothing. Raises ``ThreadNotFound``."""
         row, channels = await self._store.threads.whole(ref.owner, ref.key)
         usage = await self._store.usage.of_threads([row.id])
-        return thread_view(row, channels, usage.get(row.id, UsageSum()))
+        return _view(row, channels, usage.get(row.id, UsageSum()))
 
     async def _row(self, ref: ThreadRef) -> ThreadRow:
         return await self._store.threads.by_key(ref.owner, ref.key)
 
     async def _views(self, rows: Sequence[ThreadRow]) -> Sequence[ThreadView]:
         usage = await self._store.usage.of_threads([row.id for row in rows])
-        return [
-            thread_view(row, await self._store.threads.channels(row.id), usage.get(row.id, UsageSum())) for row in rows
-        ]
+        return [_view(row, await self._store.threads.channels(row.id), usage.get(row.id, UsageSum())) for row in rows]
 
     async def list(
         self, *, owner: str | None, prefix: str | None = None, limit: int = 50, cursor: str | None = None
     ) -> tuple[Sequence[ThreadView], str | None]:
-        """Threads of an owner (None: of all) whose key begins so, and where the next page goes on."""
+        """Return threads of an owner (None: of all) whose key begins so, and where the next page goes on."""
         page = await self._store.threads.page(limit=limit, owner=owner, key_prefix=prefix or "", after=_place(cursor))
         last = page.rows[-1] if page.more else None
         views = await self._views(page.rows)
@@ -271,7 +270,7 @@ class ThreadService:
         limit: int = 100,
         cursor: str | None = None,
     ) -> tuple[Sequence[MessageRow], str | None]:
-        """Messages of users, oldest first, and where the next page goes on. ``channel`` or ``status`` None: of all."""
+        """Return messages of users, oldest first, and where the next page goes on; ``None`` means all of them."""
         row = await self._row(ref)
         page = await self._store.messages.page(
             row.id, limit=limit, after=_number(cursor), channel=channel, statuses=None if status is None else [status]
@@ -279,21 +278,19 @@ class ThreadService:
         return page.rows, str(page.rows[-1].position) if page.more else None
 
     async def message(self, ref: ThreadRef, message_id: str) -> MessageRow:
-        """``NotFound`` if there is none."""
+        """Return a message. Raises ``NotFound``."""
         return await self._store.messages.get((await self._row(ref)).id, message_id)
 
     async def turn(self, ref: ThreadRef, turn_id: str) -> TurnView:
-        """``TurnNotFound`` if there is none."""
+        """Return a turn. Raises ``TurnNotFound``."""
         row = await self._row(ref)
         turn = await self._store.turns.get(turn_id)
         if turn.thread_id != row.id:
             raise TurnNotFound(f"there is no turn {turn_id} in this thread")
-        return await self._turn_view(turn)
-
-    async def _turn_view(self, turn: TurnRow) -> TurnView:
         files = await self._store.thread_files.some(turn.thread_id, turn.artifacts) if turn.artifacts else []
-        usage = await self._store.usage.of_turn(turn.id)
-        return turn_view(turn, {file.id: file for file in files}, usage)
+        by_id = {file.id: file for file in files}
+        artifacts = [by_id[id] for id in turn.artifacts if id in by_id]
+        return TurnView(turn, artifacts, await self._store.usage.of_turn(turn.id))
 
     async def usage(
         self,
@@ -305,9 +302,9 @@ class ThreadService:
         until: str | None = None,
         limit: int = 100,
     ) -> tuple[Sequence[UsageLine], UsageSum]:
-        """What calls to models have cost, line by line and in all. Days such as 2026-02-28, UTC, both included.
+        """Sum up what calls to models have cost, line by line and in all, for one owner or (None) for all.
 
-        Also of threads that are deleted: bills stay. ``owner`` None: of everybody.
+        ``since`` and ``until`` are days such as 2026-02-28, in UTC, both included. Deleted threads count: bills stay.
         """
         return await asyncio.gather(
             self._store.usage.report(by, limit=limit, owner=owner, thread_key=key, since=since, until=until),
@@ -315,18 +312,18 @@ class ThreadService:
         )
 
     async def transcript(self, ref: ThreadRef, *, channel: str = DEFAULT_CHANNEL) -> Sequence[Line]:
-        """What was said, oldest first, by users and agent; without what was reverted."""
+        """Return what users and agent have said, oldest first, without what was reverted."""
         row = await self._row(ref)
         return await self._store.turns.transcript(row.id, channel=check_channel(channel), limit=_LINES)
 
     async def events(self, ref: ThreadRef, *, after: int = 0, limit: int = 200) -> EventsPage:
-        """The next events after a number, without waiting. ``BadInput`` for a number that was never given out."""
+        """Return the next events after a number, without waiting. Raises ``BadInput`` for a number that never was."""
         return await self._feed.page((await self._row(ref)).id, after, limit)
 
     async def follow(self, ref: ThreadRef, *, after: int = 0) -> AsyncGenerator[ThreadEventRow, None]:
-        """All events after a number, then those to come; in order, each once, of all channels.
+        """Yield all events after a number, then those to come, of all channels: in order, and each once.
 
-        Ends when the daemon stops or the thread is deleted. Raises as ``events`` does, at the first step.
+        It ends when the daemon stops or the thread is deleted. Raises as ``events`` does, at the first step.
         """
         row = await self._row(ref)
         async with contextlib.aclosing(self._feed.follow(row.id, after)) as events:
@@ -336,21 +333,21 @@ class ThreadService:
     # -- files -------------------------------------------------------------------------------------------------------
 
     async def upload(self, ref: ThreadRef, name: str, pieces: AsyncIterable[bytes]) -> ThreadFileRow:
-        """Keep a file for messages of this thread to name; makes the thread if it is new.
+        """Keep a file that messages of this thread can name; make the thread if it is new.
 
-        ``TooLarge`` beyond the configured size; ``BadInput`` for a name with a slash. If ``pieces`` raises, nothing
-        is kept.
+        Raises ``TooLarge`` beyond the configured size, ``BadInput`` for a name with a slash. If ``pieces`` raises,
+        nothing is kept.
         """
-        row = await self._made(ref, None)
+        row = await self._get_or_create(ref)
         return await self._files.upload(row.id, name, pieces)
 
     async def files(self, ref: ThreadRef) -> Sequence[ThreadFileRow]:
-        """Uploads and artifacts, oldest first."""
+        """Return uploads and artifacts, oldest first."""
         return await self._files.all((await self._row(ref)).id)
 
     @contextlib.asynccontextmanager
     async def download(self, ref: ThreadRef, file_id: str) -> AsyncIterator[Download]:
-        """An upload or artifact, open for reading. ``FileMissing``."""
+        """Open an upload or artifact for reading. Raises ``FileMissing``."""
         row = await self._row(ref)
         async with self._files.download(row.id, file_id) as found:
             yield found
@@ -358,19 +355,23 @@ class ThreadService:
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def pause(self, ref: ThreadRef, *, hibernate: bool = False) -> ThreadView:
-        """Put its sandbox to sleep now; the next message wakes it. ``Conflict`` while a turn is running."""
+        """Put its sandbox to sleep now; the next message wakes it. Raises ``Conflict`` while a turn is running."""
         row = await self._row(ref)
         await self._office.ask(row, "pause", {"hibernate": hibernate})
         return await self.get(ref)
 
     async def delete(self, ref: ThreadRef) -> None:
-        """Its sandbox, transcript and files; a turn that is running is ended. One that is not there: fine."""
+        """Delete the thread with its sandbox, transcript and files, and end a running turn. It may be gone already."""
         try:
             row = await self._row(ref)
         except ThreadNotFound:
             return
         with contextlib.suppress(ThreadNotFound), spending():  # it was another daemon's, or somebody else was quicker
             await self._office.ask(row, "delete", {})
+
+
+def _view(row: ThreadRow, channels: Sequence[ChannelRow], usage: UsageSum | None) -> ThreadView:
+    return ThreadView(row, channels, kept.from_json(row.settings), usage)
 
 
 def _check_text(text: str) -> str:

@@ -1,11 +1,15 @@
-"""What every part of the thread service works with, in one object; and where threads' ids come from."""
+"""What every part of the thread service works with: one object, writes that wait for the store, and new ids."""
 
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
+
+import structlog
 
 from holdfast.agents.registry import AgentRegistry
+from holdfast.errors import DiskFull, Unavailable
 from holdfast.sessions.live import Clock
 from holdfast.sessions.service import SessionService
 from holdfast.store import Store
@@ -13,7 +17,11 @@ from holdfast.threads.files.voice import NoTranscriber, Transcriber
 from holdfast.threads.metrics import ThreadMetrics
 from holdfast.threads.settings import ThreadSettings
 
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
+RETRY_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +40,19 @@ class Tools:
     """Between two tries; tests bring their own."""
     transcriber: Transcriber = field(default_factory=NoTranscriber)
     """Writes down what audio files say."""
+
+
+async def retry_write(write: Callable[[], Awaitable[T]], sleep: Sleep) -> T:
+    """Write to the store, again and again while it is away or full. ``write`` must be safe to repeat.
+
+    There is no deadline here: the holder of a lease is cancelled as soon as the lease cannot be renewed any more.
+    """
+    while True:
+        try:
+            return await write()
+        except (Unavailable, DiskFull) as error:
+            log.warning("thread.write.waits", code=error.code, error=error.message)
+        await sleep(RETRY_SECONDS)
 
 
 def new_id(prefix: str) -> str:

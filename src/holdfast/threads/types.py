@@ -6,8 +6,9 @@ from enum import StrEnum
 
 from holdfast.broker.accounts import Limits
 from holdfast.records.network import NetworkPolicy
-from holdfast.records.threads import ChannelRow, SleepState, ThreadEventRow, ThreadFileRow, TurnState
-from holdfast.store.usage_rows import UsageSum
+from holdfast.records.threads import ChannelRow, SleepState, ThreadEventRow, ThreadFileRow, ThreadRow, TurnRow
+from holdfast.records.usage import UsageSum
+from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 
 class How(StrEnum):
@@ -29,8 +30,9 @@ class How(StrEnum):
 class IdlePolicy:
     """After how many seconds without a message or a turn a thread's sandbox is frozen, stopped and destroyed.
 
-    Each is counted from the last activity. None: never. The transcript and the artifacts stay in any case. 0 for the
-    first two: as soon as a turn has ended and nothing else waits.
+    Each is counted from the last activity, whatever happened in between, unlike the periods of a session's
+    ``SleepPolicy``. None means never. The transcript and the artifacts stay in any case. 0 for the first two means: as
+    soon as a turn has ended and nothing else waits.
     """
 
     pause_after_seconds: float | None = 30 * 60.0
@@ -41,6 +43,11 @@ class IdlePolicy:
     def at_once(self) -> bool:
         """Whether it goes to sleep right after each turn."""
         return 0 in (self.pause_after_seconds, self.hibernate_after_seconds)
+
+
+def sleep_event(state: SleepState) -> TurnEvent:
+    """The event that says that a thread's sandbox sleeps or wakes; it is written in the transaction of the change."""
+    return TurnEvent(Kind.SLEEP, {"sleep_state": state.value})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,35 +101,19 @@ class ThreadOptions:
 
 @dataclass(frozen=True, slots=True)
 class ThreadView:
-    """A thread as its owner may see it."""
+    """A thread as its owner may see it: its row, and what belongs to it."""
 
-    id: str
-    key: str
-    owner: str
-    platform: str
-    agent: str
-    session_id: str | None
-    sleep_state: SleepState
-    """``none``: there is no sandbox, not yet or no longer; the next message brings one, with the history."""
+    row: ThreadRow
     channels: Sequence[ChannelRow]
     options: ThreadOptions
-    preview_url: str | None
-    resume_failures: int
-    """How often in a row its sandbox could not be brought back."""
-    last_error: str | None
-    last_seq: int
-    created_at: float
-    last_activity_at: float
+    """The row's settings, parsed."""
     usage: UsageSum | None = None
-    """What its calls to models were in all; None where nobody has added them up, as in the reply to a resolve."""
-    channel: str | None = None
-    """The channel in which something happened last; None before the first message."""
-    resumed_at: float | None = None
-    """When its sandbox or its agent was last woken, started again or made anew."""
-    destroyed_at: float | None = None
-    """When it last lost a sandbox."""
-    healthy_at: float | None = None
-    """When sandbox and agent were last seen to answer; that is looked at before each turn."""
+    """What its calls to models were in all; None where they were not added up, as in the reply to a resolve."""
+
+    @property
+    def channel(self) -> str | None:
+        """The channel in which something happened last; None before the first message."""
+        return max(self.channels, key=lambda one: one.updated_at).channel if self.channels else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,27 +130,11 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class TurnView:
-    id: str
-    channel: str
-    state: TurnState
-    prompt: str
-    accepted: bool
-    """Whether the agent is known to have taken up the prompt."""
-    attempts: int
-    reason: str | None
-    """A ``StopReason``, when it has ended."""
-    error: Mapping[str, object] | None
-    """{code, message}, where the reason is ``error``."""
+    """A turn as its owner may see it: its row, the files that it made, and its calls to models."""
+
+    row: TurnRow
     artifacts: Sequence[ThreadFileRow]
-    answer: str | None
-    """What the agent said, when it has ended."""
-    reverted: bool
-    created_at: float
-    started_at: float | None
-    """When the agent was known to have accepted the prompt."""
-    ended_at: float | None
-    usage: UsageSum = field(default_factory=UsageSum)
-    """Its calls to models."""
+    usage: UsageSum
 
 
 @dataclass(frozen=True, slots=True)

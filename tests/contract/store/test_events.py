@@ -10,9 +10,10 @@ import sqlalchemy as sa
 
 from contract.store.rows import NOW, a_row
 from holdfast.errors import HoldfastError, StaleRow, TooManySessions
+from holdfast.records.events import EventPage, EventRow
 from holdfast.records.machine import Reason, Status
 from holdfast.records.sessions import SessionRow
-from holdfast.store import EventPage, EventRow, Store
+from holdfast.store import Store
 from holdfast.store.tables import session_events as table
 from support.waiting import linger
 

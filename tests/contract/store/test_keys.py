@@ -6,7 +6,8 @@ import pytest
 
 from contract.store.rows import NOW
 from holdfast.errors import Conflict, KeyNotFound
-from holdfast.store import KeyRow, Store
+from holdfast.records.keys import KeyRow
+from holdfast.store import Store
 from holdfast.store.tables import keys as table
 
 pytestmark = pytest.mark.anyio
@@ -53,7 +54,7 @@ async def test_a_name_and_a_hash_are_there_once(store: Store) -> None:
 async def test_last_use_is_noted_and_never_goes_back(store: Store) -> None:
     for row in (ADA, BOB):
         await store.keys.add(row)
-    await store.keys.used([])
-    await store.keys.used([("key_2", NOW + 5), ("key_1", NOW + 7), ("key_gone", NOW)])
-    await store.keys.used([("key_1", NOW + 6)])
+    await store.keys.note_use([])
+    await store.keys.note_use([("key_2", NOW + 5), ("key_1", NOW + 7), ("key_gone", NOW)])
+    await store.keys.note_use([("key_1", NOW + 6)])
     assert {row.name: row.last_used_at for row in await store.keys.all()} == {"ada": NOW + 7, "Bob": NOW + 5}

@@ -9,9 +9,10 @@ import pytest
 from contract.store.rows import NODE, NOW, a_row
 from holdfast.errors import Conflict, IdempotencyMismatch, SnapshotNotFound, TooManySnapshots
 from holdfast.records.copies import SnapshotRow, SnapshotStatus
+from holdfast.records.events import NewEvent
 from holdfast.records.machine import Status
 from holdfast.records.spec import SnapshotKind
-from holdfast.store import Note, Store
+from holdfast.store import Store
 
 pytestmark = pytest.mark.anyio
 
@@ -43,7 +44,7 @@ async def made(store: Store, number: int = 1, **changes: Any) -> SnapshotRow:
 async def test_from_writing_to_gone(store: Store) -> None:
     row = a_snapshot()
     assert await store.snapshots.insert(row, max_owned=1) == (row, True)
-    note = Note("snapshot", "ses_0001", {"name": "base"}, "ada")
+    note = NewEvent("snapshot", "ses_0001", {"name": "base"}, "ada")
     ready = await store.snapshots.finish(row.id, kind="memory", size_bytes=7 << 40, now=NOW, notes=[note])
     assert ready == replace(row, status=SnapshotStatus.READY, kind=SnapshotKind.MEMORY, size_bytes=7 << 40)
     assert [(one.kind, one.owner) for one in (await store.events.page(after=None, limit=9)).events] == [

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import support
+from holdfast.records.usage import Run
 from holdfast.store import Store
 from holdfast.store.budget_holds import Asked, Purse
-from holdfast.store.usage_rows import Run
 from support.daemons.budget_child import BUDGET_USD, PAYER, books_of
 from support.servers.model_server import Gated, ModelServer, model_server
 from support.servers.postgres import MISSING, Postgres, running_postgres

@@ -57,7 +57,7 @@ async def forgetful(street: Street, desk: Desk) -> None:
 
 
 async def session_of(desk: Desk) -> str:
-    session = (await desk.threads.get(REF)).session_id
+    session = (await desk.threads.get(REF)).row.session_id
     assert session is not None
     return session
 
@@ -120,16 +120,16 @@ async def check(street: Street, where: str) -> None:
         thread = await desk.threads.get(REF)
         messages, _more = await desk.threads.messages(REF)
         files = await desk.threads.files(REF)
-    mine = [prompt for _session, prompt in street.agents.ran if prompt == turn.id]
-    assert (turn.reason, (turn.answer or "").split()) == ("end_turn", ["one", "two", "three"]), where
+    mine = [prompt for _session, prompt in street.agents.ran if prompt == turn.row.id]
+    assert (turn.row.stop_reason, (turn.row.answer or "").split()) == ("end_turn", ["one", "two", "three"]), where
     assert len(mine) == 1, f"{where}: run {len(mine)} times, {begun} before the restart"
-    assert text_of(events, turn.id).split() == ["one", "two", "three"], where
+    assert text_of(events, turn.row.id).split() == ["one", "two", "three"], where
     assert [event.seq for event in events] == list(range(1, len(events) + 1)), where
-    assert len([event for event in events if event.kind == Kind.FINALIZE and event.turn_id == turn.id]) == 1, where
+    assert len([event for event in events if event.kind == Kind.FINALIZE and event.turn_id == turn.row.id]) == 1, where
     assert [message.id for message in messages if message.id != "m0"] == ["m1"], where
     assert [file.name for file in files] == ["made.txt"], where
-    assert street.sandboxes() == [thread.session_id], where
-    assert thread.last_error is None, where
+    assert street.sandboxes() == [thread.row.session_id], where
+    assert thread.row.last_error is None, where
 
 
 BEFORE = [nothing, asleep, destroyed, died, forgetful]

@@ -111,14 +111,14 @@ async def test_a_daemon_stopped_past_its_lease_does_no_harm_when_it_goes_on(tmp_
         assert await process.wait() == 0
         events = await desk.events()
         thread = await desk.threads.get(REF)
-        assert (await desk.talk("recall begun", "m3")).answer == "yes\n"
-        assert sandboxes(here) == [thread.session_id]
-    assert (cut.reason, (cut.error or {})["code"]) == ("error", "sandbox_lost")
-    assert turn.answer == "yes\n"
+        assert (await desk.talk("recall begun", "m3")).row.answer == "yes\n"
+        assert sandboxes(here) == [thread.row.session_id]
+    assert (cut.row.stop_reason, (cut.row.error or {})["code"]) == ("error", "sandbox_lost")
+    assert turn.row.answer == "yes\n"
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert events == before  # not one word of the other, who never stopped talking
-    assert [event.turn_id for event in events if event.kind == Kind.FINALIZE] == [cut.id, turn.id]
-    assert text_of(events, cut.id).split()[:2] == ["begun", "more"]
+    assert [event.turn_id for event in events if event.kind == Kind.FINALIZE] == [cut.row.id, turn.row.id]
+    assert text_of(events, cut.row.id).split()[:2] == ["begun", "more"]
 
 
 @pytest.mark.scripted_first
@@ -134,15 +134,19 @@ async def test_a_daemon_with_real_sandboxes_stopped_past_its_lease(agent_town: T
             cut = await desk.ended("m1")
             turn = await desk.talk("recall begun", "m2")
             before, thread = await desk.events(), await desk.threads.get(REF)
-            assert town.sandboxes() == [thread.session_id]
+            assert town.sandboxes() == [thread.row.session_id]
             process.send_signal(signal.SIGCONT)
             await heard(process, "empty")
             assert await process.wait() == 0
             assert await desk.events() == before
-            assert ((await desk.talk("recall begun", "m3")).answer or "").strip() == "yes"
-            assert (town.sandboxes(), theirs.sandboxes()) == ([thread.session_id], [])
+            assert ((await desk.talk("recall begun", "m3")).row.answer or "").strip() == "yes"
+            assert (town.sandboxes(), theirs.sandboxes()) == ([thread.row.session_id], [])
             await forgotten(town, desk)
-    assert (cut.reason, (cut.error or {})["code"], (turn.answer or "").strip()) == ("error", "sandbox_lost", "yes")
+    assert (cut.row.stop_reason, (cut.row.error or {})["code"], (turn.row.answer or "").strip()) == (
+        "error",
+        "sandbox_lost",
+        "yes",
+    )
     assert [event.data["how"] for event in before if event.kind == Kind.RESOLVED][:2] == [How.CREATED, How.RECREATED]
 
 
@@ -189,8 +193,8 @@ async def test_a_daemon_stopped_in_a_transaction_does_not_keep_its_locks(tmp_pat
     host = Host("node_one", tmp_path / "one", url)
     async with host.up(), host.daemon(STEADY) as desk:
         await desk.talk("say hello", "m1")
-        async with standing_still(url, (await desk.threads.get(REF)).id):
-            assert (await desk.talk("recall hello", "m2")).answer == "yes\n"
+        async with standing_still(url, (await desk.threads.get(REF)).row.id):
+            assert (await desk.talk("recall hello", "m2")).row.answer == "yes\n"
 
 
 @pytest.mark.scripted_first
@@ -200,7 +204,7 @@ async def test_a_daemon_stopped_in_a_transaction_with_real_sandboxes(agent_town:
     async with town.daemon(store=await Store.open(url)) as desk:
         await opened(desk)
         before = await sandbox_of(desk)
-        async with standing_still(url, (await desk.threads.get(REF)).id):
+        async with standing_still(url, (await desk.threads.get(REF)).row.id):
             await remembers(desk, town, file=True)
         assert await sandbox_of(desk) == before
         await forgotten(town, desk)
@@ -231,10 +235,10 @@ async def raced(desks: Sequence[Desk], ref: ThreadRef, few: asyncio.Semaphore) -
     async with few:
         await asyncio.gather(sent(one, "a", ref), sent(two, "b", ref))
         thread = await one.threads.get(ref)
-        await answered(one, thread.id, "a")
-        await answered(two, thread.id, "b")
+        await answered(one, thread.row.id, "a")
+        await answered(two, thread.row.id, "b")
         found, again = await asyncio.gather(one.threads.get(ref), two.threads.resolve(ref))
-    assert found.session_id == again.session_id
+    assert found.row.session_id == again.session_id
     return again.session_id
 
 
@@ -304,4 +308,4 @@ async def made_once(desk: RealDesk, ref: ThreadRef) -> None:
     told = [event.data["how"] for event in events if event.kind == Kind.RESOLVED]
     assert told == [How.CREATED], told
     assert sorted(text_of(events).split()) == ["a", "b"]
-    assert (await desk.threads.get(ref)).last_error is None
+    assert (await desk.threads.get(ref)).row.last_error is None

@@ -33,7 +33,7 @@ async def street(tmp_path: Path) -> AsyncIterator[Street]:
 
 
 async def session_of(desk: Desk) -> str:
-    session = (await desk.threads.get(REF)).session_id
+    session = (await desk.threads.get(REF)).row.session_id
     assert session is not None
     return session
 
@@ -47,9 +47,9 @@ async def check_whole(street: Street, desk: Desk, sandbox: str | None) -> None:
     assert len(ran) == len(set(ran))
     assert len(finals) == len(set(finals))
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
-    assert street.sandboxes() == [thread.session_id]
-    assert sandbox in (None, thread.session_id)
-    assert (thread.last_error, thread.resume_failures) == (None, 0)
+    assert street.sandboxes() == [thread.row.session_id]
+    assert sandbox in (None, thread.row.session_id)
+    assert (thread.row.last_error, thread.row.resume_failures) == (None, 0)
 
 
 # -- the agent -------------------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ async def test_an_agent_that_fails_once_answers_all_the_same(street: Street, met
                 continue  # silence is what a turn may do: an agent that hangs in it is another test
             desk.agent.inject(method, error=error, hang=error is None)
             turn = await desk.talk("recall hello", name)
-            assert (turn.reason, turn.answer) == ("end_turn", "yes\n"), name
+            assert (turn.row.stop_reason, turn.row.answer) == ("end_turn", "yes\n"), name
         await check_whole(street, desk, sandbox)
     assert street.house.count("create") == 1
 
@@ -92,11 +92,11 @@ async def test_an_agent_that_fails_for_good_is_reported_and_back_when_it_is_well
     async with street.daemon(STEADY, resolve_seconds=0.3) as desk:
         desk.agent.inject(method, error=FAULTS["5xx"], times=None)
         turn = await desk.talk("recall hello", "m1")
-        assert (turn.reason, (turn.error or {})["code"]) == ("error", "agent_failed")
+        assert (turn.row.stop_reason, (turn.row.error or {})["code"]) == ("error", "agent_failed")
         assert (await desk.threads.message(REF, "m1")).status == "failed"
         desk.agent.release(method)
     async with street.daemon(STEADY) as desk:
-        assert (await desk.talk("recall hello", "m2")).answer == "yes\n"
+        assert (await desk.talk("recall hello", "m2")).row.answer == "yes\n"
         await check_whole(street, desk, sandbox)
     assert street.house.count("create") == 0  # since the first daemon
 
@@ -112,11 +112,11 @@ async def test_a_runner_that_hangs_is_reported_and_its_thread_goes_on_when_it_an
         desk.driver.freeze(sandbox)
         turn = await desk.talk("say nobody hears this", "m1")
         thread = await desk.threads.get(REF)
-        assert turn.reason == "error" and turn.error
-        assert thread.session_id == sandbox and thread.resume_failures == 1 and thread.last_error
+        assert turn.row.stop_reason == "error" and turn.row.error
+        assert thread.row.session_id == sandbox and thread.row.resume_failures == 1 and thread.row.last_error
         desk.driver.thaw(sandbox)
     async with street.daemon(STEADY) as desk:
-        assert (await desk.talk("recall kelp", "m2")).answer == "yes\n"
+        assert (await desk.talk("recall kelp", "m2")).row.answer == "yes\n"
         await check_whole(street, desk, sandbox)
     assert street.house.world.sandboxes[sandbox].files["/workspace/a"] == b"kelp"
 
@@ -131,7 +131,7 @@ async def test_a_link_that_is_cut_between_deltas_loses_and_doubles_nothing(stree
             desk.driver.cut_link(sandbox)
             await until(partial(_told, desk, f"{number}\n"), "it goes on")
         turn = await desk.ended("m1")
-        assert turn.reason == "end_turn"
+        assert turn.row.stop_reason == "end_turn"
         assert text_of(await desk.events()).split() == [str(number) for number in range(20)]
         await check_whole(street, desk, sandbox)
 
@@ -156,15 +156,15 @@ async def test_a_clock_that_jumps_changes_nothing(street: Street, jump: float, m
         wrong[0] = jump
         await desk.threads.janitor.tick()
         street.house.world.sandboxes[sandbox].files["/workspace/go"] = b""
-        assert (await desk.ended("m1")).reason == "end_turn"
+        assert (await desk.ended("m1")).row.stop_reason == "end_turn"
         await desk.threads.janitor.tick()
         await desk.sessions._tick()
-        assert (await desk.talk("recall two", "m2")).answer == "yes\n"
+        assert (await desk.talk("recall two", "m2")).row.answer == "yes\n"
         await check_whole(street, desk, sandbox)
     async with street.daemon(STEADY) as desk:
         street.house.clock.now -= jump
         wrong[0] = 0.0
-        assert (await desk.talk("recall two", "m3")).answer == "yes\n"
+        assert (await desk.talk("recall two", "m3")).row.answer == "yes\n"
         await check_whole(street, desk, sandbox)
 
 
@@ -187,8 +187,8 @@ async def test_a_turn_waits_for_room_when_the_databases_disk_is_full(tmp_path: P
                 await desk.say("say more", "m2")
             disk.free()
             turn = await desk.ended("m1")
-            assert turn.reason == "end_turn"
-            assert text_of(await desk.events(), turn.id).split() == ["one", *map(str, range(2000))]
+            assert turn.row.stop_reason == "end_turn"
+            assert text_of(await desk.events(), turn.row.id).split() == ["one", *map(str, range(2000))]
             await check_whole(street, desk, sandbox)
 
 
@@ -207,7 +207,7 @@ async def test_files_that_find_no_room_are_told_and_do_not_spoil_the_turn(tmp_pa
                     await desk.threads.upload(REF, "a.bin", pieces(b"x" * 100_000))
                 turn = await desk.talk("write /workspace/output/display/a.txt kelp", "m1")
                 told = [event.data for event in await desk.events() if event.kind == Kind.ERROR]
-                assert (turn.reason, list(turn.artifacts)) == ("end_turn", [])
+                assert (turn.row.stop_reason, list(turn.artifacts)) == ("end_turn", [])
                 assert [data["code"] for data in told] == ["disk_full"]
                 disk.free()
                 assert (await desk.threads.upload(REF, "a.bin", pieces(b"x" * 1000))).size == 1000
@@ -222,14 +222,18 @@ async def test_a_sandbox_whose_disk_is_full_is_told_and_kept(street: Street) -> 
         file = await desk.threads.upload(REF, "a.bin", pieces(b"x" * 1000))
         desk.driver.fill_disk(sandbox)
         turn = await desk.talk("say so far\nwrite /workspace/a kelp", "m1")
-        assert (turn.reason, (turn.error or {})["code"], turn.answer) == ("error", "write_failed", "so far\n")
+        assert (turn.row.stop_reason, (turn.row.error or {})["code"], turn.row.answer) == (
+            "error",
+            "write_failed",
+            "so far\n",
+        )
         await desk.say("say never said", "m2", attachments=[file.id])
         turn = await desk.ended("m2")
-        assert (turn.reason, (turn.error or {})["code"], turn.attempts) == ("error", "disk_full", 0)
-        assert (await desk.talk("recall hello", "m3")).answer == "yes\n"
+        assert (turn.row.stop_reason, (turn.row.error or {})["code"], turn.row.attempts) == ("error", "disk_full", 0)
+        assert (await desk.talk("recall hello", "m3")).row.answer == "yes\n"
         desk.driver.free_disk(sandbox)
         await desk.say("write /workspace/a kelp\nrecall hello", "m4", attachments=[file.id])
-        assert (await desk.ended("m4")).answer == "yes\n"
+        assert (await desk.ended("m4")).row.answer == "yes\n"
         assert street.house.world.sandboxes[sandbox].files["/workspace/a"] == b"kelp"
         await check_whole(street, desk, sandbox)
     assert street.house.count("create") == 1
@@ -261,9 +265,9 @@ async def test_postgres_may_crash_and_come_back_in_the_middle_of_a_turn(tmp_path
         await asyncio.to_thread(postgres.start)
         with contextlib.suppress(HoldfastError):  # refused: the client sends it again
             await waiting
-        assert (await desk.talk("say hello?", "m2")).answer == "hello?\n"
+        assert (await desk.talk("say hello?", "m2")).row.answer == "hello?\n"
         turn = await desk.ended("m1")
-        assert turn.reason == "end_turn"
-        assert text_of(await desk.events(), turn.id).split() == ["one", *map(str, range(50))]
-        assert (await desk.talk("recall one", "m3")).answer == "yes\n"
+        assert turn.row.stop_reason == "end_turn"
+        assert text_of(await desk.events(), turn.row.id).split() == ["one", *map(str, range(50))]
+        assert (await desk.talk("recall one", "m3")).row.answer == "yes\n"
         await check_whole(street, desk, sandbox)

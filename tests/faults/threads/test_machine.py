@@ -216,7 +216,7 @@ class Threads(RuleBasedStateMachine):
 
     async def _revert(self, desk: Desk, ref: ThreadRef, channel: str, turn: str | None) -> None:
         back = await desk.threads.revert(ref, turn, channel=channel)
-        assert back.reverted and turn in (None, back.id)
+        assert back.row.reverted and turn in (None, back.row.id)
 
     @begun
     @rule(ref=threads, hibernate=st.booleans())
@@ -340,7 +340,7 @@ class Threads(RuleBasedStateMachine):
                 last = Said(f"m{len(talk.said)}", channel=channel)
                 talk.said[last.name] = last
                 await self._say(self.desk, ref, last)
-                assert (await self.desk.ended(last.name, ref)).reason == "end_turn", "stuck"
+                assert (await self.desk.ended(last.name, ref)).row.stop_reason == "end_turn", "stuck"
             if talk.said:
                 await self.promises.hold(ref, talk)
                 await self.promises.settled(ref, talk)

@@ -54,7 +54,7 @@ async def test_a_thread_that_was_silent_for_so_long_that_its_sandbox_was_destroy
 
         async def destroyed() -> bool:
             await desk.threads.janitor.tick()
-            return (await desk.threads.get(REF)).session_id is None
+            return (await desk.threads.get(REF)).row.session_id is None
 
         await until(destroyed, "nobody needs its sandbox", every=0.1)
         await only(agent_town)
@@ -69,7 +69,7 @@ async def test_a_sandbox_made_from_a_snapshot_has_an_agent_with_an_older_memory(
     await desk.sessions.snapshots.create(before, "one", idempotency_key=None, caller=ROOT)
     await desk.talk("say after the snapshot", "m1")
     await desk.sessions.destroy(before)
-    assert ((await desk.talk("recall after the snapshot", "m2")).answer or "").strip() == "yes"
+    assert ((await desk.talk("recall after the snapshot", "m2")).row.answer or "").strip() == "yes"
     await remembers(desk, town, file=True)
     for snapshot in await desk.tools.store.snapshots.all(owner=ROOT.owner, node=NODE):
         await desk.sessions.snapshots.delete(snapshot.id, caller=ROOT)
@@ -97,7 +97,7 @@ async def test_a_runner_that_is_killed_in_mid_turn(town: Town, desk: RealDesk) -
     await until(lambda: said(desk, "begun"), "begun")
     town.signal_runner(before, signal.SIGKILL)
     turn = await desk.ended("m1")
-    assert turn.reason == "error" and turn.error and turn.error["message"]
+    assert turn.row.stop_reason == "error" and turn.row.error and turn.row.error["message"]
     assert (await desk.threads.message(REF, "m1")).status == "failed"
     await remembers(desk, town, file=True)
 
@@ -120,7 +120,7 @@ async def test_a_runner_that_hangs(town: Town, desk: RealDesk) -> None:
     assert (await desk.threads.message(REF, "m1")).status in ("queued", "in_turn")
     assert town.sandboxes() == [before]
     town.signal_runner(before, signal.SIGCONT)
-    assert ((await desk.ended("m1")).answer or "").strip() == "back again"
+    assert ((await desk.ended("m1")).row.answer or "").strip() == "back again"
     await remembers(desk, town, file=True)
     assert await sandbox_of(desk) == before
 
@@ -138,7 +138,7 @@ async def test_an_agent_that_dies_in_mid_turn(town: Town, desk: RealDesk) -> Non
     await until(lambda: said(desk, "begun"), "begun")
     await town.kill_agent(desk, await sandbox_of(desk))
     turn = await desk.ended("m1")
-    assert turn.reason == "error" and "begun" in text_of(await desk.events(), turn.id)
+    assert turn.row.stop_reason == "error" and "begun" in text_of(await desk.events(), turn.row.id)
     await remembers(desk, town, file=True)
 
 
@@ -156,9 +156,9 @@ async def test_a_sandbox_whose_disk_is_full(town: Town, desk: RealDesk) -> None:
     """The turn ends, with an error or without; with room again, all is well."""
     before = await sandbox_of(desk)
     turn = await desk.talk("run head -c 600M /dev/zero > /workspace/ballast; true\nsay full", "m1")
-    assert turn.reason in ("end_turn", "error")
+    assert turn.row.stop_reason in ("end_turn", "error")
     full = await desk.talk("say anybody there?", "m2", seconds=4 * PATIENCE)  # until an agent is given up
-    assert full.reason in ("end_turn", "error") and (full.answer or full.error)
+    assert full.row.stop_reason in ("end_turn", "error") and (full.row.answer or full.row.error)
     await desk.sessions.files.remove(before, "/workspace/ballast", recursive=False)
     await remembers(desk, town, file=True)
     assert await sandbox_of(desk) == before

@@ -62,7 +62,7 @@ async def test_an_agent_that_answers_wrongly_once(agent_town: Town) -> None:
                 await agent.fail(op, how)
                 name = f"{op}-{how}"
                 turn = await desk.talk(f"run echo {name} >> /workspace/ran\nrecall the password is kelp", name)
-                assert (turn.reason, (turn.answer or "").split()) == ("end_turn", ["yes"]), (name, turn)
+                assert (turn.row.stop_reason, (turn.row.answer or "").split()) == ("end_turn", ["yes"]), (name, turn)
                 assert await agent.has_failed(op), name
                 assert (await lines_of(desk, "/workspace/ran")).count(name) == 1, name
         await remembers(desk, town, file=True)
@@ -92,9 +92,9 @@ async def test_an_agent_that_answers_a_prompt_wrongly(agent_town: Town) -> None:
 async def told_or_done(desk: RealDesk, town: Town, turn: TurnView, how: str) -> None:
     ran = (await lines_of(desk, "/workspace/ran")).count(how)
     if town.agent == "opencode":
-        assert (turn.reason, (turn.answer or "").split(), ran) == ("end_turn", ["done"], 1), (how, turn)
+        assert (turn.row.stop_reason, (turn.row.answer or "").split(), ran) == ("end_turn", ["done"], 1), (how, turn)
     else:
-        assert (turn.reason, ran) == ("error", 0) and (turn.error or {})["message"], (how, turn)
+        assert (turn.row.stop_reason, ran) == ("error", 0) and (turn.row.error or {})["message"], (how, turn)
 
 
 async def test_an_agent_that_says_garbage_in_mid_turn(agent_town: Town) -> None:
@@ -104,7 +104,7 @@ async def test_an_agent_that_says_garbage_in_mid_turn(agent_town: Town) -> None:
         agent = await FaultyShippedAgent.instead(town, desk)
         await agent.fail("turn", "garbage")
         turn = await desk.talk("say one\nrun true\nsay two", "m1")
-        assert (turn.reason, (turn.answer or "").split()) == ("end_turn", ["one", "two"]), turn
+        assert (turn.row.stop_reason, (turn.row.answer or "").split()) == ("end_turn", ["one", "two"]), turn
         assert await agent.has_failed("turn")
         await remembers(desk, town, file=True)
         await forgotten(town, desk)
@@ -123,12 +123,12 @@ async def test_an_agent_whose_answer_to_a_prompt_is_lost_is_not_asked_twice(agen
             lose_word_of_input(desk, b"echo x")
         turn = await desk.talk("run echo x >> /workspace/ran\nsay done", "m1")
         ran = await lines_of(desk, "/workspace/ran")
-        assert (turn.accepted, turn.attempts) == (True, 1), turn
+        assert (turn.row.accepted, turn.row.attempts) == (True, 1), turn
         if town.agent in BY_HTTP:
             assert await agent.has_failed("prompt")
-            assert (turn.reason, (turn.answer or "").split(), ran) == ("end_turn", ["done"], ["x"]), turn
+            assert (turn.row.stop_reason, (turn.row.answer or "").split(), ran) == ("end_turn", ["done"], ["x"]), turn
         else:
-            assert turn.reason == "error" and (turn.error or {})["message"] and len(ran) <= 1, (turn, ran)
+            assert turn.row.stop_reason == "error" and (turn.row.error or {})["message"] and len(ran) <= 1, (turn, ran)
         await remembers(desk, town, file=True)
         assert len(await lines_of(desk, "/workspace/ran")) == len(ran)
         await forgotten(town, desk)
@@ -166,8 +166,8 @@ async def test_an_agent_that_is_gone_before_it_is_known_whether_it_had_begun(age
 
         agent.prompt = unheard  # type: ignore[method-assign]  # the same, once without an answer
         turn = await desk.talk("write /workspace/ran x\nwait-for /workspace/never", "m1")
-        assert (turn.reason, (turn.error or {})["code"]) == ("error", "sandbox_lost"), turn
-        assert (turn.accepted, turn.attempts) == (False, 1)
+        assert (turn.row.stop_reason, (turn.row.error or {})["code"]) == ("error", "sandbox_lost"), turn
+        assert (turn.row.accepted, turn.row.attempts) == (False, 1)
         assert (await desk.threads.message(REF, "m1")).status == "failed"
         await remembers(desk, town, file=False)
         now = await sandbox_of(desk)
@@ -188,10 +188,10 @@ async def test_an_agent_that_answers_wrongly_for_good(agent_town: Town, how: str
         await agent.fail("any", f"{how} always")
         turn = await desk.talk("say anybody there?", "m1")
         row = await desk.threads.get(REF)
-        code = (turn.error or {})["code"]
-        assert (turn.reason, code in ("agent_down", "agent_failed")) == ("error", True), turn
-        assert (row.session_id, row.resume_failures) == (before, 1)
-        assert row.last_error is not None and row.last_error.startswith(str(code))
+        code = (turn.row.error or {})["code"]
+        assert (turn.row.stop_reason, code in ("agent_down", "agent_failed")) == ("error", True), turn
+        assert (row.row.session_id, row.row.resume_failures) == (before, 1)
+        assert row.row.last_error is not None and row.row.last_error.startswith(str(code))
         assert (await desk.threads.message(REF, "m1")).status == "failed"
         await agent.be_well("any")
     async with town.daemon() as desk:

@@ -41,8 +41,8 @@ async def test_a_databases_disk_that_is_full(agent_town: Town) -> None:
             assert town.sandboxes() == [before]
             disk.free()
             turn = await desk.ended("m1")
-            assert (turn.reason, turn.attempts) == ("end_turn", 1)
-            assert text_of(await desk.events(), turn.id).split() == ["one", *map(str, range(500)), "end"]
+            assert (turn.row.stop_reason, turn.row.attempts) == ("end_turn", 1)
+            assert text_of(await desk.events(), turn.row.id).split() == ["one", *map(str, range(500)), "end"]
             await remembers(desk, town, file=True)
             assert await sandbox_of(desk) == before
             await forgotten(town, desk)
@@ -61,9 +61,13 @@ async def test_uploads_and_artifacts_that_find_no_room(agent_town: Town) -> None
                 await desk.threads.upload(REF, "a.bin", pieces(b"x" * 100_000))
             turn = await desk.talk("write /workspace/output/display/a.txt kelp\nsay made", "m1")
             told = [event.data["code"] for event in await desk.events() if event.kind == Kind.ERROR]
-            assert (turn.reason, (turn.answer or "").strip(), list(turn.artifacts)) == ("end_turn", "made", [])
+            assert (turn.row.stop_reason, (turn.row.answer or "").strip(), list(turn.artifacts)) == (
+                "end_turn",
+                "made",
+                [],
+            )
             assert told == ["disk_full"]
-            assert (await desk.threads.get(REF)).last_error is None
+            assert (await desk.threads.get(REF)).row.last_error is None
             disk.free()
             assert (await desk.threads.upload(REF, "a.bin", pieces(b"x" * 1000))).size == 1000
             again = await desk.talk("write /workspace/output/display/b.txt kelp", "m2")

@@ -79,18 +79,18 @@ async def check(town: Town, desk: RealDesk, before: Before, where: str) -> None:
     """Who got no answer sends once more; then all is as if there had been one daemon."""
     await desk.say("run echo x >> /workspace/ran\nsay one two", "m1")
     turn = await desk.ended("m1")
-    assert (turn.reason, (turn.answer or "").split()) == ("end_turn", ["one", "two"]), (where, turn)
+    assert (turn.row.stop_reason, (turn.row.answer or "").split()) == ("end_turn", ["one", "two"]), (where, turn)
     again = await desk.talk("recall the password is kelp", "m2")
     events = await desk.events()
     thread = await desk.threads.get(REF)
-    ran, _ = await desk.sessions.read_file(str(thread.session_id), "/workspace/ran", max_bytes=None)
+    ran, _ = await desk.sessions.read_file(str(thread.row.session_id), "/workspace/ran", max_bytes=None)
     assert ran == b"x\n", (where, ran)
-    assert (again.answer or "").strip() == ("no" if before is new else "yes"), where
+    assert (again.row.answer or "").strip() == ("no" if before is new else "yes"), where
     if town.agent == "scripted":  # of a real one, the half that a model had said may have been taken back
-        assert text_of(events, turn.id).split() == ["one", "two"], where
+        assert text_of(events, turn.row.id).split() == ["one", "two"], where
     assert [event.seq for event in events] == list(range(1, len(events) + 1)), where
-    assert len([event for event in events if event.kind == Kind.FINALIZE and event.turn_id == turn.id]) == 1, where
-    assert (town.sandboxes(), thread.last_error) == ([thread.session_id], None), where
+    assert len([event for event in events if event.kind == Kind.FINALIZE and event.turn_id == turn.row.id]) == 1, where
+    assert (town.sandboxes(), thread.row.last_error) == ([thread.row.session_id], None), where
 
 
 POINTS: dict[Before, int] = {new: 3, live: 2, asleep: 1, gone: 1, forgetful: 1}

@@ -40,7 +40,7 @@ async def has_come_to(desk: RealDesk, number: int) -> bool:
 
 async def at_rest(desk: RealDesk) -> None:
     """Nobody works on the thread, so its lease can be had."""
-    thread_id = (await desk.threads.get(REF)).id
+    thread_id = (await desk.threads.get(REF)).row.id
     await until(lambda: not desk.threads._office.works_on(thread_id), "at rest")
 
 
@@ -59,10 +59,10 @@ async def test_a_link_that_is_cut_between_deltas(agent_town: Town, agent_desk: R
         await until(partial(has_come_to, desk, number), "it goes on")
         assert await asyncio.to_thread(town.cut_link, before) >= 2, "the control connection and that of the turn"
     turn = await desk.ended("m1")
-    assert (turn.reason, turn.error) == ("end_turn", None)
-    assert (turn.answer or "").split() == numbers
+    assert (turn.row.stop_reason, turn.row.error) == ("end_turn", None)
+    assert (turn.row.answer or "").split() == numbers
     if town.agent == "scripted":
-        assert text_of(await desk.events(), turn.id).split() == numbers
+        assert text_of(await desk.events(), turn.row.id).split() == numbers
     await remembers(desk, town, file=True)
     assert await sandbox_of(desk) == before
 
@@ -79,8 +79,8 @@ async def test_a_link_that_is_cut_while_tools_run(agent_town: Town, agent_desk: 
         assert await asyncio.to_thread(town.cut_link, before) >= 2, "the control connection and that of the turn"
         await touch(desk, f"/workspace/go-{number}")
     turn = await desk.ended("m1")
-    assert (turn.reason, turn.error) == ("end_turn", None)
-    assert text_of(await desk.events(), turn.id).split() == [*map(str, numbers), "end"]
+    assert (turn.row.stop_reason, turn.row.error) == ("end_turn", None)
+    assert text_of(await desk.events(), turn.row.id).split() == [*map(str, numbers), "end"]
     await remembers(desk, town, file=True)
     assert await sandbox_of(desk) == before
 
@@ -97,7 +97,7 @@ async def test_an_agent_that_answers_wrongly_once(town: Town) -> None:
         for op, how in [(op, how) for op in ("resume", "prompt") for how in ("5xx", "404", "garbage", "nothing")]:
             await agent.fail(op, how)
             turn = await desk.talk(f"recall the password is kelp\nrun echo {how} >> /workspace/{op}", f"{op}-{how}")
-            assert (turn.reason, turn.answer) == ("end_turn", "yes\n"), (op, how, turn)
+            assert (turn.row.stop_reason, turn.row.answer) == ("end_turn", "yes\n"), (op, how, turn)
             assert await agent.has_failed(op), (op, how)
             ran = await desk.sessions.read_file(before, f"/workspace/{op}", max_bytes=None)
             assert ran[0].decode().split()[-2:].count(how) == 1, (op, how, ran)
@@ -115,7 +115,7 @@ async def test_an_agent_that_answers_wrongly_once(town: Town) -> None:
 
 async def test_an_agent_that_writes_garbage(town: Town, desk: RealDesk) -> None:
     turn = await desk.talk("say one\ngarbage\nsay two", "m1")
-    assert (turn.reason, (turn.answer or "").split()) == ("end_turn", ["one", "two"])
+    assert (turn.row.stop_reason, (turn.row.answer or "").split()) == ("end_turn", ["one", "two"])
     await remembers(desk, town, file=True)
 
 
@@ -127,7 +127,7 @@ async def test_an_agent_whose_answer_to_a_prompt_is_lost_is_not_asked_twice(town
         agent = await FaultyAgent.instead(town, desk)
         await agent.fail("prompt", "lost")
         turn = await desk.talk("run echo x >> /workspace/ran", "m1")
-        assert (turn.accepted, turn.attempts) == (True, 1)
+        assert (turn.row.accepted, turn.row.attempts) == (True, 1)
         assert await agent.has_failed("prompt")
         assert (await desk.sessions.read_file(before, "/workspace/ran", max_bytes=None))[0] == b"x\n"
         await remembers(desk, town, file=True)
@@ -143,9 +143,9 @@ async def test_an_agent_that_is_gone_before_it_is_known_whether_it_had_begun(tow
     await until(lambda: there(desk, before, "/workspace/ran"), "it has run")
     await asyncio.to_thread(town.delete, before)
     turn = await desk.ended("m1")
-    assert (turn.reason, (turn.error or {})["code"]) == ("error", "sandbox_lost")
-    assert "not known whether the agent had begun" in str((turn.error or {})["message"])
-    assert (turn.accepted, turn.attempts) == (False, 1)
+    assert (turn.row.stop_reason, (turn.row.error or {})["code"]) == ("error", "sandbox_lost")
+    assert "not known whether the agent had begun" in str((turn.row.error or {})["message"])
+    assert (turn.row.accepted, turn.row.attempts) == (False, 1)
     assert (await desk.threads.message(REF, "m1")).status == "failed"
     await remembers(desk, town, file=False)
     now = await sandbox_of(desk)
@@ -164,9 +164,9 @@ async def test_an_agent_that_answers_wrongly_for_good(town: Town, how: str) -> N
         turn = await desk.talk("say anybody there?", "m1")
         row = await desk.threads.get(REF)
         code = "agent_down" if how == "nothing" else "agent_failed"
-        assert (turn.reason, (turn.error or {})["code"]) == ("error", code)
-        assert (row.session_id, row.resume_failures) == (before, 1)
-        assert row.last_error is not None and row.last_error.startswith(code)
+        assert (turn.row.stop_reason, (turn.row.error or {})["code"]) == ("error", code)
+        assert (row.row.session_id, row.row.resume_failures) == (before, 1)
+        assert row.row.last_error is not None and row.row.last_error.startswith(code)
         assert (await desk.threads.message(REF, "m1")).status == "failed"
         await agent.be_well("resume")
     async with town.daemon() as desk:
@@ -185,8 +185,8 @@ async def test_an_agent_that_hangs_in_mid_turn(agent_town: Town) -> None:
         await until(partial(said, desk, "begun"), "begun")
         await town.signal_agent(desk, before, "STOP")
         turn = await desk.ended("m1")
-        assert turn.reason == "error" and (turn.error or {})["message"], turn
-        assert text_of(await desk.events(), turn.id).split() == ["begun"]
+        assert turn.row.stop_reason == "error" and (turn.row.error or {})["message"], turn
+        assert text_of(await desk.events(), turn.row.id).split() == ["begun"]
         await remembers(desk, town, file=True)
         assert await sandbox_of(desk) == before
         await forgotten(town, desk)
@@ -199,8 +199,8 @@ async def test_a_sandbox_deleted_in_mid_turn(agent_town: Town, agent_desk: RealD
     await until(partial(said, desk, "begun"), "begun")
     await asyncio.to_thread(town.delete, before)
     turn = await desk.ended("m1")
-    assert (turn.reason, (turn.error or {})["code"]) == ("error", "sandbox_lost")
-    assert text_of(await desk.events(), turn.id).split() == ["begun"]
+    assert (turn.row.stop_reason, (turn.row.error or {})["code"]) == ("error", "sandbox_lost")
+    assert text_of(await desk.events(), turn.row.id).split() == ["begun"]
     await remembers(desk, town, file=False)
     assert await sandbox_of(desk) != before
 
@@ -228,7 +228,7 @@ async def test_a_clock_that_jumps(agent_town: Town, jump: list[float], seconds: 
         jump[0] += seconds
         await desk.threads.janitor.tick()
         await touch(desk, "/workspace/go")
-        assert (await desk.ended("m1")).reason == "end_turn"
+        assert (await desk.ended("m1")).row.stop_reason == "end_turn"
         await remembers(desk, town, file=True, name="m2")
         await at_rest(desk)
         jump[0] += seconds
@@ -275,10 +275,10 @@ async def test_postgres_that_crashes_and_comes_back_in_mid_turn(agent_town: Town
         await asyncio.to_thread(postgres.start)
         with contextlib.suppress(HoldfastError):  # refused: the client sends it again
             await waiting
-        assert ((await desk.talk("say hello?", "m2")).answer or "").strip() == "hello?"
+        assert ((await desk.talk("say hello?", "m2")).row.answer or "").strip() == "hello?"
         turn = await desk.ended("m1")
-        assert turn.reason == "end_turn"
-        assert text_of(await desk.events(), turn.id).split() == ["one", *numbers, "end"]
+        assert turn.row.stop_reason == "end_turn"
+        assert text_of(await desk.events(), turn.row.id).split() == ["one", *numbers, "end"]
         await remembers(desk, town, file=True)
         assert await sandbox_of(desk) == before
         await forgotten(town, desk)
@@ -313,7 +313,7 @@ async def test_a_preview_that_is_refused(agent_town: Town) -> None:
                 server.withdraw(status, content)
                 found = await desk.threads.resolve(REF)
                 assert (found.how, found.session_id) == (How.REUSED, before), (status, found)
-                assert found.thread.preview_url == await seen() != old
+                assert found.thread.row.preview_url == await seen() != old
             server.lasts = 30.0  # the next one is about to run out as soon as it is given
             server.withdraw(*REFUSALS[0])
             await desk.threads.resolve(REF)

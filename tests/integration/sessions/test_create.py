@@ -21,10 +21,10 @@ from holdfast.errors import (
     Unavailable,
     UnknownImage,
 )
+from holdfast.records.events import NewEvent
 from holdfast.records.machine import Event, Reason, Status
 from holdfast.records.sessions import SessionChange, SessionRow
 from holdfast.sessions.types import CreateRequest
-from holdfast.store import Note
 from support.house import DEFAULTS, House, new, run, tick, until
 from support.waiting import linger
 
@@ -115,7 +115,7 @@ async def test_a_sandbox_that_dies_as_soon_as_it_is_made(house: House) -> None:
         original = service._lifecycle._rows.change
 
         async def die_first(
-            row: SessionRow, event: Event, values: SessionChange | None = None, notes: Sequence[Note] = ()
+            row: SessionRow, event: Event, values: SessionChange | None = None, notes: Sequence[NewEvent] = ()
         ) -> SessionRow:
             if event is Event.STARTED:
                 await house.driver.kill(row.id)

@@ -8,11 +8,12 @@ import pytest
 
 from holdfast.callers.types import ROOT
 from holdfast.errors import BadInput, DriverTransient
+from holdfast.records.events import EventRow
 from holdfast.records.machine import Status
 from holdfast.sessions.telling.event_kinds import Kind
 from holdfast.sessions.telling.events import PAGE, EventFeed, Filter, Gap
 from holdfast.sessions.types import CreateRequest
-from holdfast.store import EventRow, Store
+from holdfast.store import Store
 from support.house import House, new, tick, until
 
 pytestmark = pytest.mark.anyio

@@ -27,7 +27,7 @@ async def test_a_key_gets_no_more_than_its_ceiling(house: House, name: str, valu
         with pytest.raises(LimitOutOfRange, match=f"limits.{name}: {value:g} is more than"):
             await service.create(wish, idempotency_key=None, caller=ADA)
         made = await service.create(wish, idempotency_key=None, caller=LARGE)
-        assert getattr(made.limits, name) == value
+        assert getattr(made.spec.limits, name) == value
         assert house.count("create") == 1, "nothing was made for the wish that was refused"
 
 
@@ -36,9 +36,9 @@ async def test_a_copy_and_a_restore_get_no_more_either(house: House) -> None:
         large = await service.create(CreateRequest(**{**WHOLE, "disk_mb": 128}), idempotency_key=None, caller=LARGE)  # type: ignore[arg-type]  # its own fields, by name
         lowered = Limits(2, 256, 100, 128)
         copy, _ = await service.fork(large.id, ForkRequest(), idempotency_key=None, caller=ADA)
-        assert copy.limits == lowered
+        assert copy.spec.limits == lowered
         await take(service, large.id, "base", caller=LARGE)
-        assert (await service.get(await start(service, "base", ADA))).limits == lowered
+        assert (await service.get(await start(service, "base", ADA))).spec.limits == lowered
         with pytest.raises(
             LimitOutOfRange, match=r"limits\.memory_mb: 512 is more than 256, the max_memory_mb of this"
         ):
@@ -66,7 +66,7 @@ async def test_a_workspace_has_the_disk_of_its_first_session(house: House) -> No
         assert await service.workspaces.list(caller=ADA) == []
         await service.create(CreateRequest(workspace="w", disk_mb=128), idempotency_key=None, caller=ADA)
         [workspace] = await service.workspaces.list(caller=ADA)
-        assert workspace.disk_mb == 128
+        assert workspace.row.disk_mb == 128
 
 
 async def test_the_pool_is_lowered_too(house: House) -> None:
@@ -74,6 +74,6 @@ async def test_the_pool_is_lowered_too(house: House) -> None:
     machine = Limits(cpus=0.5, memory_mb=48, pids=32, disk_mb=32)
     async with house.daemon(replace(DEFAULTS, machine=machine, pool={"empty": 1})) as service:
         made = await service.get(await new(service, caller=ROOT))
-        assert made.limits == machine
+        assert made.spec.limits == machine
         with pytest.raises(LimitOutOfRange, match=r"limits\.cpus: 1 is more than 0\.5, the CPUs of this machine"):
             await service.create(CreateRequest(cpus=1.0), idempotency_key=None, caller=ROOT)

@@ -22,8 +22,8 @@ from holdfast.records.host_pattern import Address
 from holdfast.records.limits import Network
 from holdfast.records.network import NetworkPolicy
 from holdfast.records.spec import SessionSpec
+from holdfast.sessions.create.choices import choose_spec
 from holdfast.sessions.service import SessionService
-from holdfast.sessions.spec import choose_spec
 from holdfast.sessions.types import CreateRequest
 from support.house import DEFAULTS, House, open_house, run, until
 
@@ -78,7 +78,7 @@ async def test_a_session_with_a_list_gets_a_proxy_and_is_told_of_it(house: House
         result = await run(service, session, "echo $HTTP_PROXY $HTTPS_PROXY $https_proxy $NO_PROXY $A")
         proxy = b"http://127.0.0.1:3128"
         assert result.stdout == proxy + b" http://mine " + proxy + b" localhost,127.0.0.1,::1 1\n"
-        assert (await service.get(session)).network == ALLOW
+        assert (await service.get(session)).spec.network == ALLOW
         assert house.world.sandboxes[session].spec.network is Network.NONE
 
 
@@ -103,7 +103,7 @@ async def test_the_next_daemon_takes_over_the_way_out(house: House) -> None:
     second = broker()
     async with house.daemon(way_out=second) as service:
         assert (await answer(house, session)).startswith(b"HTTP/1.1 403 ")
-        assert (await service.get(session)).network == ALLOW
+        assert (await service.get(session)).spec.network == ALLOW
 
 
 async def test_destroying_a_session_ends_its_connections(house: House) -> None:

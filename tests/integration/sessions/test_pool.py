@@ -15,7 +15,7 @@ from holdfast.records.machine import Status
 from holdfast.records.sessions import SessionRow
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.settings import SessionSettings
-from holdfast.sessions.types import CreateRequest, SessionView
+from holdfast.sessions.types import CreateRequest
 from holdfast.store import SessionStore
 from support.house import DEFAULTS, House, new, run, tick, until
 from support.waiting import PATIENCE, linger
@@ -212,7 +212,7 @@ def eager_refills(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.sessions.pool.keeper._PATIENCE_SECONDS", PATIENCE)
 
 
-async def create_cold(house: House, service: SessionService) -> "asyncio.Task[SessionView]":
+async def create_cold(house: House, service: SessionService) -> "asyncio.Task[SessionRow]":
     """A create that nothing in the pool fits, up to its first call of the driver, where it waits for ``release``."""
     before = house.count("create")
     house.driver.inject("create", hang=True)

@@ -194,7 +194,7 @@ async def test_snapshots_and_workspaces(house: House) -> None:
     async with lost(house) as empty, empty.daemon() as service:
         await until(lambda: not half.exists(), "what was never whole is removed")
         await tick(service)
-        kinds = {made.id: StrayKind.SESSION, taken.id: StrayKind.SNAPSHOT, workspace.id: StrayKind.WORKSPACE}
+        kinds = {made.id: StrayKind.SESSION, taken.id: StrayKind.SNAPSHOT, workspace.row.id: StrayKind.WORKSPACE}
         assert await aside(service) == kinds
         views = {one.kind: one for one in await service.strays.list()}
         assert views[StrayKind.WORKSPACE].remove_at is None
@@ -202,9 +202,9 @@ async def test_snapshots_and_workspaces(house: House) -> None:
         await service.strays.adopt(made.id)
         await service.strays.adopt(taken.id)
         assert await aside(service) == {}
-        assert (await service.get(made.id)).workspace == "notes"
+        assert (await service.get(made.id)).spec.workspace == "notes"
         [again] = await service.workspaces.list(caller=ROOT)
-        assert (again.id, again.session_id) == (workspace.id, made.id)
+        assert (again.row.id, again.row.session_id) == (workspace.row.id, made.id)
         copy = await service.create(CreateRequest(snapshot="base"), idempotency_key=None, caller=ROOT)
         assert (await service.read_file(copy.id, "/workspace/f", max_bytes=None))[0] == b"kept"
 
@@ -218,14 +218,14 @@ async def test_a_workspace_alone(house: House) -> None:
     async with lost(house) as empty, empty.daemon() as service:
         house.clock.now += WEEK + 1
         await tick(service)
-        assert await aside(service) == {workspace.id: StrayKind.WORKSPACE}
+        assert await aside(service) == {workspace.row.id: StrayKind.WORKSPACE}
         other = await service.create(CreateRequest(workspace="notes"), idempotency_key=None, caller=ROOT)
         with pytest.raises(Conflict, match="notes"):
-            await service.strays.adopt(workspace.id)
+            await service.strays.adopt(workspace.row.id)
         await service.destroy(other.id)
         await service.workspaces.delete("notes", caller=ROOT)
-        await service.strays.adopt(workspace.id)
-        assert [one.id for one in await service.workspaces.list(caller=ROOT)] == [workspace.id]
+        await service.strays.adopt(workspace.row.id)
+        assert [one.row.id for one in await service.workspaces.list(caller=ROOT)] == [workspace.row.id]
 
 
 async def test_a_snapshots_time_ends_too(house: House) -> None:

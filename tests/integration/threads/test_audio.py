@@ -50,11 +50,13 @@ async def test_what_is_said_comes_after_the_text(street: Street) -> None:
     async with street.daemon() as desk:
         audio, plain = await send(desk, "look at this", memo_ogg="buy more tea", list_txt="tea")
         turn = await desk.ended("m1")
-        assert turn.prompt == "look at this"
+        assert turn.row.prompt == "look at this"
     path = f"/workspace/uploads/{audio}/memo.ogg"
-    assert f'look at this\n\n<audio-transcript file="{path}">\nbuy more tea\n</audio-transcript>' in str(turn.answer)
+    assert f'look at this\n\n<audio-transcript file="{path}">\nbuy more tea\n</audio-transcript>' in str(
+        turn.row.answer
+    )
     assert ear.heard == [audio]
-    assert plain not in str(turn.answer)
+    assert plain not in str(turn.row.answer)
 
 
 async def test_a_turn_runs_without_it_and_says_why(street: Street) -> None:
@@ -62,8 +64,8 @@ async def test_a_turn_runs_without_it_and_says_why(street: Street) -> None:
         await send(desk, "look at this", memo_ogg="buy more tea")
         turn = await desk.ended("m1")
         told = [event.data for event in await desk.events() if event.kind == Kind.ERROR]
-    assert turn.reason == "end_turn"
-    assert "It was not transcribed: no speech recognition is set up" in str(turn.answer)
+    assert turn.row.stop_reason == "end_turn"
+    assert "It was not transcribed: no speech recognition is set up" in str(turn.row.answer)
     assert [(data["code"], "memo.ogg was not transcribed" in str(data["message"])) for data in told] == [
         ("not_transcribed", True)
     ]
@@ -74,8 +76,8 @@ async def test_one_that_cannot_be_understood_does_not_spoil_the_others(street: S
     async with street.daemon() as desk:
         await send(desk, "and?", a_ogg="noise", b_wav="hello")
         turn = await desk.ended("m1")
-    assert "nothing but noise" in str(turn.answer)
-    assert "\nhello\n</audio-transcript>" in str(turn.answer)
+    assert "nothing but noise" in str(turn.row.answer)
+    assert "\nhello\n</audio-transcript>" in str(turn.row.answer)
 
 
 async def test_a_turn_can_be_aborted_while_somebody_listens(street: Street) -> None:
@@ -85,7 +87,7 @@ async def test_a_turn_can_be_aborted_while_somebody_listens(street: Street) -> N
         await send(desk, "and?", a_ogg="hello")
         await until(lambda: bool(ear.heard), "it is listened to")
         await desk.threads.abort(REF)
-        assert (await desk.ended("m1")).reason == "canceled"
+        assert (await desk.ended("m1")).row.stop_reason == "canceled"
 
 
 async def test_the_next_daemon_tells_it_no_second_time(street: Street) -> None:
@@ -94,7 +96,7 @@ async def test_the_next_daemon_tells_it_no_second_time(street: Street) -> None:
         await send(desk, "and?", a_ogg="hello")
         await desk.wait_for(Kind.ERROR)
     async with street.daemon() as desk:
-        assert "It was not transcribed" in str((await desk.ended("m1")).answer)
+        assert "It was not transcribed" in str((await desk.ended("m1")).row.answer)
         assert len([event for event in await desk.events() if event.kind == Kind.ERROR]) == 1
 
 
@@ -104,7 +106,7 @@ async def test_who_is_asked_twice_listens_once(street: Street) -> None:
         desk.agent.inject("prompt", error=AgentDown("gone"))
         audio = await send(desk, "and?", a_ogg="hello")
         turn = await desk.ended("m1")
-    assert (turn.reason, turn.attempts) == ("end_turn", 2)
+    assert (turn.row.stop_reason, turn.row.attempts) == ("end_turn", 2)
     assert ear.heard == audio
 
 
@@ -115,7 +117,7 @@ async def steered(desk: Desk, street: Street, ear: Ear) -> tuple[str, str]:
     audio = (await desk.threads.upload(REF, "memo.ogg", pieces("buy more tea"))).id
     await desk.say("and this", "m1", mode=Mode.STEER, attachments=[audio])
     await until(lambda: ear.heard == [audio], "it is listened to")
-    return str((await desk.threads.get(REF)).session_id), audio
+    return str((await desk.threads.get(REF)).row.session_id), audio
 
 
 def go(street: Street, session_id: str) -> None:
@@ -130,9 +132,9 @@ async def test_a_voice_message_into_a_turn_does_not_hold_up_its_end(street: Stre
     async with street.daemon() as desk:
         session, _audio = await steered(desk, street, ear)
         go(street, session)
-        assert (await desk.ended("m0")).reason == "end_turn"
+        assert (await desk.ended("m0")).row.stop_reason == "end_turn"
         ear.gate.set()
-        assert "buy more tea" in str((await desk.ended("m1+again")).answer), "it comes as a message of its own"
+        assert "buy more tea" in str((await desk.ended("m1+again")).row.answer), "it comes as a message of its own"
 
 
 async def test_nor_does_it_for_the_next_daemon(street: Street) -> None:
@@ -143,9 +145,9 @@ async def test_nor_does_it_for_the_next_daemon(street: Street) -> None:
     async with street.daemon() as desk:
         await until(lambda: ear.heard == [audio] * 2, "it is listened to again")
         go(street, session)
-        assert (await desk.ended("m0")).reason == "end_turn"
+        assert (await desk.ended("m0")).row.stop_reason == "end_turn"
         ear.gate.set()
-        assert "buy more tea" in str((await desk.ended("m1+again")).answer)
+        assert "buy more tea" in str((await desk.ended("m1+again")).row.answer)
 
 
 async def test_what_is_said_after_a_voice_message_waits_for_it(street: Street) -> None:

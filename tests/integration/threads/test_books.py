@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.broker.accounts import Account, Books, Call, Limits, Spent, Tokens
-from holdfast.store.usage_rows import UsageSum
+from holdfast.records.usage import UsageSum
 from holdfast.threads.settings import AgentDefaults
 from holdfast.threads.types import ThreadOptions
 from holdfast.vocabulary.models import channel_tag
@@ -20,7 +20,7 @@ COST = {"calls": 2, "input_tokens": 200, "output_tokens": 20, "cached_tokens": 8
 
 
 async def account(desk: Desk, tag: str | None = None) -> Account:
-    session = (await desk.threads.get(REF)).session_id
+    session = (await desk.threads.get(REF)).row.session_id
     assert session is not None
     books: Books = desk.books  # the contract, as mypy sees it
     found = await books.account(session, tag)
@@ -46,7 +46,7 @@ async def test_calls_are_counted_for_the_turn_that_runs(street: Street) -> None:
     assert events[-1].data["usage"] == COST
     assert turn.usage == thread.usage == listed.usage == UsageSum(2, 200, 20, 80, 0.5)
     told = next(event for event in events if event.kind == Kind.MODEL_SWITCHED)
-    assert (told.turn_id, told.data) == (turn.id, SWITCHED.data)
+    assert (told.turn_id, told.data) == (turn.row.id, SWITCHED.data)
 
 
 async def test_between_turns_a_call_is_the_threads(street: Street) -> None:
@@ -55,10 +55,10 @@ async def test_between_turns_a_call_is_the_threads(street: Street) -> None:
         payer = await account(desk)
         assert payer.turn_id is None
         await desk.books.record(payer, CALL)
-        await desk.books.tell(replace(payer, turn_id=turn.id), [SWITCHED])  # begun in the turn, over after it
+        await desk.books.tell(replace(payer, turn_id=turn.row.id), [SWITCHED])  # begun in the turn, over after it
         last = (await desk.events())[-1]
         assert (last.kind, last.turn_id) == (Kind.MODEL_SWITCHED, None)
-        assert (await desk.threads.turn(REF, turn.id)).usage == UsageSum()
+        assert (await desk.threads.turn(REF, turn.row.id)).usage == UsageSum()
         whole = (await desk.threads.get(REF)).usage
         assert whole is not None
         assert whole.calls == 1
@@ -83,7 +83,7 @@ async def test_nobodys_sandbox_has_no_account(street: Street) -> None:
         assert await desk.books.account("ses_nobody", None) is None
         await desk.talk("say hello", "m1")
         payer = await account(desk)
-        session = (await desk.threads.get(REF)).session_id
+        session = (await desk.threads.get(REF)).row.session_id
         await desk.threads.delete(REF)
         assert await desk.books.account(str(session), None) is None
         await desk.books.record(payer, CALL)  # it was under way

@@ -43,7 +43,7 @@ async def desk(street: Street) -> AsyncIterator[Desk]:
 
 async def said(desk: Desk, message: MessageRow) -> str:
     turn = await desk.ended(message.id)
-    return text_of(await desk.events(), turn.id)
+    return text_of(await desk.events(), turn.row.id)
 
 
 # -- a new session -----------------------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ async def test_a_new_session_knows_nothing_of_what_was_said(desk: Desk) -> None:
     assert (told.seq, told.channel) == (seq, "default")
     found = await desk.threads.resolve(REF)
     assert found.agent_session_id != before
-    assert (await desk.talk("recall kelp", "m2")).answer == "no\n"
+    assert (await desk.talk("recall kelp", "m2")).row.answer == "no\n"
     assert len(await desk.threads.transcript(REF)) == 4, "the transcript is for people, and stays"
 
 
@@ -67,8 +67,8 @@ async def test_who_loses_a_session_later_is_told_only_what_came_after(desk: Desk
     await desk.talk("say the colour is green", "m2")
     found = await desk.threads.resolve(REF)
     street.agents.home(found.session_id, "default").sessions.clear()
-    assert (await desk.talk("recall kelp", "m3")).answer == "no\n"
-    assert (await desk.talk("recall green", "m4")).answer == "yes\n"
+    assert (await desk.talk("recall kelp", "m3")).row.answer == "no\n"
+    assert (await desk.talk("recall green", "m4")).row.answer == "yes\n"
 
 
 async def test_other_channels_keep_their_sessions(desk: Desk, street: Street) -> None:
@@ -79,7 +79,7 @@ async def test_other_channels_keep_their_sessions(desk: Desk, street: Street) ->
     found = await desk.threads.resolve(REF, channel="telegram:123")
     street.agents.home(found.session_id, "other").sessions.clear()
     await desk.say("recall kelp", "m3", channel="telegram:123")
-    assert (await desk.ended("m3")).answer == "yes\n"
+    assert (await desk.ended("m3")).row.answer == "yes\n"
 
 
 async def test_no_new_session_while_a_turn_is_running(desk: Desk) -> None:
@@ -106,12 +106,12 @@ async def test_a_thread_that_is_not_there(desk: Desk) -> None:
 
 
 async def test_a_model_holds_from_the_next_turn_on(desk: Desk) -> None:
-    assert (await desk.talk("model", "m1")).answer == "no model was asked for\n"
+    assert (await desk.talk("model", "m1")).row.answer == "no model was asked for\n"
     offers = await desk.threads.commands.models(REF)
     assert [one.id for one in offers.models] == ["acme/big", "acme/small", "own-1"]
     assert offers.current == "acme/big"
     assert (await desk.threads.commands.use_model(REF, "acme/small")).current == "acme/small"
-    assert (await desk.talk("model", "m2")).answer == "acme/small\n"
+    assert (await desk.talk("model", "m2")).row.answer == "acme/small\n"
     (told,) = [event for event in await desk.events() if event.kind == Kind.MODEL_CHOSEN]
     assert told.data == {"model": "acme/small"}
     assert (await desk.threads.commands.use_model(REF, None)).current == "acme/big"
@@ -175,7 +175,7 @@ async def test_the_diff_of_a_turn_is_the_agents_own(desk: Desk) -> None:
     await desk.talk("say two", "m2")
     diff = await desk.threads.commands.diff(REF)
     assert (diff.source, diff.text.splitlines()[-1]) == ("agent", "+say two")
-    assert "+say one" in (await desk.threads.commands.diff(REF, first.id)).text
+    assert "+say one" in (await desk.threads.commands.diff(REF, first.row.id)).text
     with pytest.raises(TurnNotFound):
         await desk.threads.commands.diff(REF, "trn_none")
 
@@ -210,7 +210,7 @@ async def test_git_is_asked_without_an_agent_that_could_tell_nothing(
         turn = await desk.talk("say one", "m1")
         for method in ("health", "resume_session", "start"):
             desk.agent.inject(method, error=AgentNotInstalled("nobody must ask"), times=None)
-        assert (await desk.threads.commands.diff(REF, turn.id)).text == "+one"
+        assert (await desk.threads.commands.diff(REF, turn.row.id)).text == "+one"
         with pytest.raises(TurnNotFound):
             await desk.threads.commands.diff(REF, "trn_none")
         with pytest.raises(AgentNotInstalled):  # where the sandbox is gone, the thread is resolved as ever
@@ -226,7 +226,7 @@ async def test_a_review_by_a_prompt_of_ours(desk: Desk) -> None:
     message = await desk.threads.commands.review(REF, NewMessage("m2", "the second line"))
     assert "In particular: the second line" in message.text
     assert "```diff\n--- a\n+++ b\n+say one\n```" in message.text
-    assert (await desk.ended("m2")).reason == "end_turn"
+    assert (await desk.ended("m2")).row.stop_reason == "end_turn"
     again = await desk.threads.commands.review(REF, NewMessage("m2", "the second line"))
     assert again.text == message.text
 
@@ -253,7 +253,7 @@ async def test_the_agent_of_an_idle_channel_is_stopped_and_comes_back(street: St
         assert desk.agent.calls.count(("stop", session)) == stops, "once is enough"
         found = await desk.threads.resolve(REF)
         assert (found.how, found.session_id) == ("resumed", session)
-        assert (await desk.talk("recall kelp", "m2")).answer == "yes\n"
+        assert (await desk.talk("recall kelp", "m2")).row.answer == "yes\n"
         await desk.threads.janitor.tick()
         assert not home.alive, "it was used since"
 
@@ -277,8 +277,8 @@ async def test_one_whose_turn_nobody_works_on_is_left_alone(street: Street) -> N
     async with street.daemon(replace(QUICK, agent_idle_seconds=0.0)) as desk:
         await desk.say("say begun\nwait-for /never", "m1")
         await desk.wait_for(Kind.TEXT_DELTA)
-        session = str((await desk.threads.get(REF)).session_id)
-        box = desk.threads._office._boxes[(await desk.threads.get(REF)).id]
+        session = str((await desk.threads.get(REF)).row.session_id)
+        box = desk.threads._office._boxes[(await desk.threads.get(REF)).row.id]
         run = box.runs.pop("default")
         await desk.threads.janitor.tick()
         assert ("stop", session) not in desk.agent.calls
@@ -298,7 +298,7 @@ async def test_one_that_does_not_stop_keeps_nobody_waiting(street: Street) -> No
         tick = asyncio.ensure_future(desk.threads.janitor.tick())
 
         async def is_stopped() -> bool:
-            return (await desk.threads.get(asleep)).sleep_state == "hibernated"
+            return (await desk.threads.get(asleep)).row.sleep_state == "hibernated"
 
         await until(is_stopped, "the other thread goes to sleep")
         assert not tick.done()
@@ -311,13 +311,13 @@ async def test_an_agent_in_a_turn_is_left_alone(street: Street) -> None:
         await desk.say("say idle", "m1", channel="telegram:123")
         await desk.ended("m1")
         await desk.say("wait-for /never", "m2")
-        await desk.wait_for(Kind.STATUS, after=(await desk.threads.get(REF)).last_seq)
+        await desk.wait_for(Kind.STATUS, after=(await desk.threads.get(REF)).row.last_seq)
         session = (await desk.threads.resolve(REF)).session_id
         await desk.threads.janitor.tick()
         assert street.agents.home(session, "default").alive
         assert not street.agents.home(session, "other").alive, "each channel for itself"
         await desk.threads.abort(REF)
-        assert (await desk.ended("m2")).reason == "canceled"
+        assert (await desk.ended("m2")).row.stop_reason == "canceled"
 
 
 async def test_one_that_is_not_idle_for_long_enough(street: Street) -> None:

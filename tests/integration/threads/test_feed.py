@@ -36,7 +36,7 @@ async def test_a_hundred_followers_cost_about_as_many_reads_as_one(street: Stree
             return await real(*args, **more)  # type: ignore[arg-type]  # passed on as they came
 
         street.store.thread_events.page = counting  # type: ignore[method-assign, assignment]  # the real one, and counts
-        start = await street.store.thread_events.newest((await desk.threads.get(REF)).id)
+        start = await street.store.thread_events.newest((await desk.threads.get(REF)).row.id)
         followers = [asyncio.create_task(follow(desk, start)) for _ in range(100)]
         tails = desk.threads._feed._tails
         await until(lambda: sum(tail.followers for tail in tails.values()) == 100, "all of them follow")
@@ -52,7 +52,7 @@ async def test_a_hundred_followers_cost_about_as_many_reads_as_one(street: Stree
 async def test_a_follower_may_begin_anywhere(street: Street) -> None:
     async with street.daemon() as desk:
         await desk.talk("count 30", "m1")
-        newest = (await desk.threads.get(REF)).last_seq
+        newest = (await desk.threads.get(REF)).row.last_seq
         for after in (0, 1, newest // 2, newest - 1):
             assert await follow(desk, after) == list(range(after + 1, newest + 1))
         with pytest.raises(BadInput):
@@ -65,7 +65,7 @@ async def test_a_follower_may_begin_anywhere(street: Street) -> None:
 async def test_pages(street: Street) -> None:
     async with street.daemon() as desk:
         await desk.talk("count 30", "m1")
-        newest = (await desk.threads.get(REF)).last_seq
+        newest = (await desk.threads.get(REF)).row.last_seq
         seen, after = [], 0
         while True:
             page = await desk.threads.events(REF, after=after, limit=7)
@@ -85,8 +85,8 @@ async def test_a_slow_follower_of_big_events_gets_them_all_and_memory_is_bounded
         thread = await desk.threads.get(REF)
         async with contextlib.aclosing(desk.threads.follow(REF)) as events:
             seen = [(await anext(events)).seq]
-            newest = await street.store.thread_events.leave(thread.id, [big] * 25)
-            tail = desk.threads._feed._tails[thread.id]
+            newest = await street.store.thread_events.leave(thread.row.id, [big] * 25)
+            tail = desk.threads._feed._tails[thread.row.id]
             await until(lambda: tail.end == newest, "all are known")
             assert len(tail.events) < 10
             while seen[-1] < newest:
@@ -110,9 +110,9 @@ async def test_listing_and_paging_of_threads_and_messages(street: Street) -> Non
         others, last = await desk.threads.messages(ThreadRef("root", "slack:T1"), limit=1, cursor=cursor)
         with pytest.raises(BadInput):
             await desk.threads.list(owner="root", cursor="nonsense")
-    assert sorted(thread.key for thread in [*first, *rest]) == [f"slack:T{number}" for number in range(5)]
+    assert sorted(thread.row.key for thread in [*first, *rest]) == [f"slack:T{number}" for number in range(5)]
     assert (len(first), len(rest), end) == (3, 2, None)
-    assert sorted(thread.owner for thread in everyone) == ["root", "someone"]
+    assert sorted(thread.row.owner for thread in everyone) == ["root", "someone"]
     assert [message.id for message in [*messages, *others]] == ["m1", "m2"]
     assert last is None
 
@@ -122,7 +122,7 @@ async def test_a_follower_does_not_wait_for_what_cannot_be_read(
 ) -> None:
     async with street.daemon() as desk:
         await desk.talk("say hello", "m1")
-        newest = (await desk.threads.get(REF)).last_seq
+        newest = (await desk.threads.get(REF)).row.last_seq
         follower = asyncio.create_task(follow(desk, newest))
         tails = desk.threads._feed._tails
         await until(lambda: any(tail.followers for tail in tails.values()), "it follows")

@@ -50,7 +50,7 @@ async def test_an_upload_is_in_the_sandbox_when_the_agent_is_asked(street: Stree
         assert await content(desk, file.id) == big + b"end"
         assert (await desk.threads.message(REF, "m1")).attachments == (file.id,)
     assert (file.size, file.sha256) == (700_003, hashlib.sha256(big + b"end").hexdigest())
-    assert turn.answer == f"{path}\n"
+    assert turn.row.answer == f"{path}\n"
     assert inside(street)[path] == big + b"end"
 
 
@@ -94,7 +94,7 @@ async def test_new_files_for_display_are_artifacts(street: Street) -> None:
     assert second.artifacts == []
     assert [file.name for file in third.artifacts] == ["a.txt"]
     assert final[0].data["artifacts"] == [file.id for file in first.artifacts]
-    assert [file.turn_id for file in listed] == [first.id, first.id, third.id]
+    assert [file.turn_id for file in listed] == [first.row.id, first.row.id, third.row.id]
 
 
 async def test_artifacts_of_a_turn_that_two_daemons_ended_are_kept_once(street: Street) -> None:
@@ -123,7 +123,7 @@ async def test_files_that_cannot_be_fetched_are_told_and_do_not_spoil_the_turn(s
     async with street.daemon(max_file_bytes=3) as desk:
         turn = await desk.talk("write /workspace/output/display/a.txt toolong\nsay done", "m1")
         errors = [event for event in await desk.events() if event.kind == Kind.ERROR]
-    assert (turn.reason, turn.artifacts) == ("end_turn", [])
+    assert (turn.row.stop_reason, turn.artifacts) == ("end_turn", [])
     assert [event.data["code"] for event in errors] == ["too_large"]
 
 
@@ -192,7 +192,7 @@ async def test_an_upload_that_is_missing_on_this_host_fails_the_turn_with_a_reas
             path.unlink()
         await desk.say("attachments", "m1", attachments=[file.id])
         turn = await desk.ended("m1")
-    assert (turn.reason, (turn.error or {})["code"]) == ("error", "file_not_found")
+    assert (turn.row.stop_reason, (turn.row.error or {})["code"]) == ("error", "file_not_found")
     assert len(street.agents.ran) == 0
 
 

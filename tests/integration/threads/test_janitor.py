@@ -34,7 +34,7 @@ SOON = replace(
 
 async def at_rest(desk: Desk, ref: ThreadRef = REF) -> None:
     thread = await desk.threads.get(ref)
-    await until(lambda: not desk.threads._office.works_on(thread.id), "at rest")
+    await until(lambda: not desk.threads._office.works_on(thread.row.id), "at rest")
     await idle_soon(desk, ref)
 
 
@@ -45,7 +45,7 @@ def asleep(events: Sequence[ThreadEventRow]) -> list[object]:
 
 async def idle_soon(desk: Desk, ref: ThreadRef = REF) -> None:
     """It has not been used for longer than ``SOON`` allows."""
-    used = (await desk.threads.get(ref)).last_activity_at
+    used = (await desk.threads.get(ref)).row.last_activity_at
     await until(lambda: time.time() > used + 0.02, "unused for a while")
 
 
@@ -62,21 +62,21 @@ async def test_each_platform_has_its_policy(street: Street, key: str, state: Sle
     ref = ThreadRef(REF.owner, key)
     async with street.daemon(SOON) as desk:
         await desk.talk("say the password is kelp", "m1", ref)
-        before = (await desk.threads.get(ref)).session_id
+        before = (await desk.threads.get(ref)).row.session_id
         assert before is not None
         await at_rest(desk, ref)
         await desk.threads.janitor.tick()
         thread = await desk.threads.get(ref)
-        assert thread.sleep_state == state
+        assert thread.row.sleep_state == state
         if status is None:
-            assert (thread.session_id, street.sandboxes()) == (None, [])
+            assert (thread.row.session_id, street.sandboxes()) == (None, [])
         else:
             assert (await desk.sessions.get(before)).status == status
         turn = await desk.talk("recall the password is kelp", "m2", ref)
         thread = await desk.threads.get(ref)
-    assert turn.answer == "yes\n"
-    assert thread.sleep_state == SleepState.AWAKE
-    assert (thread.session_id == before) == (status is not None)
+    assert turn.row.answer == "yes\n"
+    assert thread.row.sleep_state == SleepState.AWAKE
+    assert (thread.row.session_id == before) == (status is not None)
 
 
 async def test_a_thread_may_have_a_policy_of_its_own(street: Street) -> None:
@@ -86,7 +86,7 @@ async def test_a_thread_may_have_a_policy_of_its_own(street: Street) -> None:
         await desk.ended("m1")
         await at_rest(desk)
         await desk.threads.janitor.tick()
-        assert (await desk.threads.get(REF)).sleep_state == SleepState.AWAKE
+        assert (await desk.threads.get(REF)).row.sleep_state == SleepState.AWAKE
 
 
 @pytest.mark.parametrize(
@@ -98,19 +98,19 @@ async def test_one_may_sleep_right_after_each_turn(street: Street, policy: IdleP
     """At once, and not at the next tick: none comes here. What waits is done before, and what comes wakes it."""
     async with street.daemon(linger_seconds=30.0) as desk:
         await desk.threads.resolve(REF, ThreadOptions(idle=policy))
-        before = (await desk.threads.get(REF)).session_id
+        before = (await desk.threads.get(REF)).row.session_id
 
         async def sleeps() -> bool:
-            return (await desk.threads.get(REF)).sleep_state == state
+            return (await desk.threads.get(REF)).row.sleep_state == state
 
         await desk.say("say the password is kelp", "m1")
         await desk.say("say one more thing", "m2")
         await desk.ended("m2")
         await until(sleeps, "asleep")
         assert asleep(await desk.events()) == [state], "once, after both"
-        assert (await desk.talk("recall the password is kelp", "m3")).answer == "yes\n"
+        assert (await desk.talk("recall the password is kelp", "m3")).row.answer == "yes\n"
         await until(sleeps, "asleep again")
-        assert (await desk.threads.get(REF)).session_id == before
+        assert (await desk.threads.get(REF)).row.session_id == before
 
 
 async def test_a_thread_with_a_turn_is_not_idle(street: Street) -> None:
@@ -119,7 +119,7 @@ async def test_a_thread_with_a_turn_is_not_idle(street: Street) -> None:
         await until(lambda: len(street.agents.ran) == 1, "running")
         await idle_soon(desk)
         await desk.threads.janitor.tick()
-        assert (await desk.threads.get(REF)).sleep_state == SleepState.AWAKE
+        assert (await desk.threads.get(REF)).row.sleep_state == SleepState.AWAKE
         await desk.threads.abort(REF)
         await desk.ended("m1")
 
@@ -132,32 +132,32 @@ async def test_a_thread_whose_sandbox_is_used_without_a_message_is_not_idle(stre
         thread = await desk.threads.get(ref)
         await at_rest(desk, ref)
         street.house.clock.now = time.time()
-        await desk.sessions.ports.list(str(thread.session_id))
+        await desk.sessions.ports.list(str(thread.row.session_id))
         await desk.threads.janitor.tick()
         now = await desk.threads.get(ref)
-        assert (now.sleep_state, now.session_id) == (SleepState.AWAKE, thread.session_id)
-        assert now.last_activity_at > thread.last_activity_at
+        assert (now.row.sleep_state, now.row.session_id) == (SleepState.AWAKE, thread.row.session_id)
+        assert now.row.last_activity_at > thread.row.last_activity_at
         street.house.clock.now += 1.0
         await at_rest(desk, ref)
         await desk.threads.janitor.tick()
-        assert (await desk.threads.get(ref)).sleep_state != SleepState.AWAKE
+        assert (await desk.threads.get(ref)).row.sleep_state != SleepState.AWAKE
 
 
 @pytest.mark.parametrize("hibernate", [False, True])
 async def test_one_that_was_woken_by_its_sandbox_sleeps_again(street: Street, hibernate: bool) -> None:
     async with street.daemon(SOON) as desk:
         await desk.talk("say hello", "m1")
-        session = str((await desk.threads.pause(REF, hibernate=hibernate)).session_id)
+        session = str((await desk.threads.pause(REF, hibernate=hibernate)).row.session_id)
         street.house.clock.now = time.time()
         await desk.sessions.ports.list(session)
         assert (await desk.sessions.get(session)).status == Status.ACTIVE
         await at_rest(desk)
         await desk.threads.janitor.tick()
-        assert (await desk.threads.get(REF)).sleep_state == SleepState.AWAKE  # it was used just now
+        assert (await desk.threads.get(REF)).row.sleep_state == SleepState.AWAKE  # it was used just now
         street.house.clock.now += 1.0
         await at_rest(desk)
         await desk.threads.janitor.tick()
-        assert (await desk.threads.get(REF)).sleep_state == SleepState.PAUSED
+        assert (await desk.threads.get(REF)).row.sleep_state == SleepState.PAUSED
         assert (await desk.sessions.get(session)).status == Status.PAUSED
         assert asleep(await desk.events()) == ["hibernated" if hibernate else "paused", "awake", "paused"]
 
@@ -165,8 +165,8 @@ async def test_one_that_was_woken_by_its_sandbox_sleeps_again(street: Street, hi
 async def test_a_resolve_is_a_use(street: Street) -> None:
     async with street.daemon() as desk:
         await desk.talk("say hello", "m1")
-        before = (await desk.threads.get(REF)).last_activity_at
-        assert (await desk.threads.resolve(REF)).thread.last_activity_at > before
+        before = (await desk.threads.get(REF)).row.last_activity_at
+        assert (await desk.threads.resolve(REF)).thread.row.last_activity_at > before
 
 
 async def test_a_message_that_comes_while_the_janitor_works_is_answered_afterwards(street: Street) -> None:
@@ -183,16 +183,16 @@ async def test_a_message_that_comes_while_the_janitor_works_is_answered_afterwar
         await tick
         turn = await desk.ended("m2")
         thread = await desk.threads.get(REF)
-    assert turn.answer == "yes\n"
-    assert street.sandboxes() == [thread.session_id]
+    assert turn.row.answer == "yes\n"
+    assert street.sandboxes() == [thread.row.session_id]
 
 
 async def test_a_thread_can_be_put_to_sleep_by_hand(street: Street) -> None:
     async with street.daemon() as desk:
         await desk.talk("say hello", "m1")
-        assert (await desk.threads.pause(REF)).sleep_state == SleepState.PAUSED
-        assert (await desk.threads.pause(REF, hibernate=True)).sleep_state == SleepState.HIBERNATED
-        assert (await desk.threads.pause(REF, hibernate=True)).sleep_state == SleepState.HIBERNATED
+        assert (await desk.threads.pause(REF)).row.sleep_state == SleepState.PAUSED
+        assert (await desk.threads.pause(REF, hibernate=True)).row.sleep_state == SleepState.HIBERNATED
+        assert (await desk.threads.pause(REF, hibernate=True)).row.sleep_state == SleepState.HIBERNATED
         assert (await desk.threads.resolve(REF)).how is How.RESUMED
         events = await desk.events()
         assert [event.kind for event in events[-2:]] == [Kind.RESOLVED, Kind.SLEEP]
@@ -206,14 +206,14 @@ async def test_a_message_that_comes_while_it_is_put_to_sleep_waits_and_wakes_it(
         pausing = asyncio.create_task(desk.threads.pause(REF))
         await until(lambda: "pause" in [call for call, _ in desk.driver.calls], "pausing")
         await desk.say("say next", "m2")
-        thread = (await desk.threads.get(REF)).id
+        thread = (await desk.threads.get(REF)).row.id
         inbox = (await street.store.watch.marks([thread]))[thread][1]
         await until(lambda: desk.threads._office._boxes[thread]._inbox == inbox, "the mailbox has looked")
         await linger(0.2)
         assert (await desk.threads.message(REF, "m2")).status == "queued"
         desk.driver.release("pause")
         await pausing
-        assert (await desk.ended("m2")).answer == "next\n"
+        assert (await desk.ended("m2")).row.answer == "next\n"
 
 
 async def test_delete_removes_everything(street: Street) -> None:
@@ -227,13 +227,13 @@ async def test_delete_removes_everything(street: Street) -> None:
         with pytest.raises(ThreadNotFound):
             await desk.threads.get(REF)
         await desk.threads.delete(REF)
-        await until(lambda: not desk.threads._office.works_on(old.id), "at rest")
+        await until(lambda: not desk.threads._office.works_on(old.row.id), "at rest")
         await desk.threads.janitor.tick()
         assert street.sandboxes() == []
         assert [path for path in (street.root / "files").rglob("*") if path.is_file()] == []
         turn = await desk.talk("recall hello", "m1")
-        assert turn.answer == "no\n"
-        assert (await desk.threads.get(REF)).id != old.id
+        assert turn.row.answer == "no\n"
+        assert (await desk.threads.get(REF)).row.id != old.row.id
 
 
 async def test_a_delete_whose_sandbox_cannot_be_destroyed_is_finished_later(street: Street) -> None:
@@ -244,10 +244,10 @@ async def test_a_delete_whose_sandbox_cannot_be_destroyed_is_finished_later(stre
         await desk.threads.delete(REF)
         with pytest.raises(ThreadNotFound):
             await desk.threads.get(REF)
-        assert street.sandboxes() == [old.session_id]
-        await until(lambda: not desk.threads._office.works_on(old.id), "at rest")
+        assert street.sandboxes() == [old.row.session_id]
+        await until(lambda: not desk.threads._office.works_on(old.row.id), "at rest")
         await desk.threads.janitor.tick()
-        assert street.sandboxes() == [old.session_id]
+        assert street.sandboxes() == [old.row.session_id]
         await desk.threads.janitor.tick()
         assert street.sandboxes() == [], "who could not do it has let go of it"
 
@@ -272,21 +272,21 @@ async def test_sandboxes_that_are_no_threads_own_are_removed(street: Street) -> 
     async with street.daemon(half_made_seconds=-1) as desk:
         await desk.talk("say hello", "m1")
         thread = await desk.threads.get(REF)
-        row = await street.store.threads.get(thread.id)
-        assert thread.session_id is not None
+        row = await street.store.threads.get(thread.row.id)
+        assert thread.row.session_id is not None
         made = await desk.threads._office._resolver._sandboxes._create(row)  # half made: never written down
         assert len(street.sandboxes()) == 2
         await at_rest(desk)
         await desk.threads.janitor.tick()
-        await until(lambda: street.sandboxes() == [thread.session_id], "removed")
-        assert made.id != thread.session_id
+        await until(lambda: street.sandboxes() == [thread.row.session_id], "removed")
+        assert made.id != thread.row.session_id
 
 
 async def test_files_that_no_row_names_are_removed_after_a_day(street: Street) -> None:
     async with street.daemon() as desk:
         await desk.talk("write /workspace/output/display/a.txt 1", "m1")
         thread = await desk.threads.get(REF)
-        folder = street.root / "files" / thread.id
+        folder = street.root / "files" / thread.row.id
         for name in ("fil_lost", ".part-lost", "fil_new"):
             (folder / name).write_bytes(b"1")
         for path in folder.iterdir():
@@ -308,8 +308,8 @@ async def test_threads_that_stay_awake_do_not_hide_those_behind_them(
             await desk.talk("say hello", "m1", ref)
         await at_rest(desk)
         await desk.threads.janitor.tick()
-        assert (await desk.threads.get(REF)).sleep_state == SleepState.PAUSED
-        assert (await desk.threads.get(awake[0])).sleep_state == SleepState.AWAKE
+        assert (await desk.threads.get(REF)).row.sleep_state == SleepState.PAUSED
+        assert (await desk.threads.get(awake[0])).row.sleep_state == SleepState.AWAKE
 
 
 async def test_work_of_other_hosts_does_not_hide_our_own(street: Street) -> None:
@@ -330,7 +330,7 @@ async def test_a_tick_that_fails_or_is_cut_off_holds_no_thread(street: Street) -
         await desk.talk("say hello", "m1")
         await at_rest(desk)
         threads, keeper = desk.tools.store.threads, desk.threads.janitor
-        row = await threads.get((await desk.threads.get(REF)).id)
+        row = await threads.get((await desk.threads.get(REF)).row.id)
 
         async def away(*_: object) -> None:
             raise Unavailable("the database is away")
@@ -356,7 +356,7 @@ async def test_a_clock_that_is_set_removes_nothing(
     settings = replace(QUICK, idle=IdlePolicy(None, None, destroy_after_seconds=86400.0), keep_uploads_seconds=86400.0)
     async with street.daemon(settings) as desk:
         await desk.talk("say the password is kelp", "m1")
-        session_id = (await desk.threads.get(REF)).session_id
+        session_id = (await desk.threads.get(REF)).row.session_id
         file = await desk.threads.upload(REF, "data.csv", pieces())
         await at_rest(desk)
         await desk.threads.janitor.tick()
@@ -364,7 +364,7 @@ async def test_a_clock_that_is_set_removes_nothing(
         monkeypatch.setattr(time, "time", lambda: now() + jump)
         await desk.threads.janitor.tick()
         await desk.threads.janitor.tick()
-        assert (await desk.threads.get(REF)).session_id == session_id
-        name, path = await desk.threads._files.on_host((await desk.threads.get(REF)).id, file.id)
+        assert (await desk.threads.get(REF)).row.session_id == session_id
+        name, path = await desk.threads._files.on_host((await desk.threads.get(REF)).row.id, file.id)
         assert (name, path.read_bytes()) == ("data.csv", b"kept")
-        assert (await desk.talk("recall kelp", "m2")).answer == "yes\n"
+        assert (await desk.talk("recall kelp", "m2")).row.answer == "yes\n"

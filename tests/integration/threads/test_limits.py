@@ -30,8 +30,8 @@ async def test_more_than_the_key_may_have_is_refused_before_anything_is_made(str
 async def test_its_sandboxes_have_no_more_now_and_later(street: Street) -> None:
     async with street.daemon() as desk:
         made = await desk.threads.resolve(ADA, ThreadOptions(memory_mb=128))
-        session = await desk.sessions.get(made.session_id)
-        assert (session.limits.memory_mb, session.limits.pids) == (128, 48), "the default of 64 processes is lowered"
+        limits = (await desk.sessions.get(made.session_id)).spec.limits
+        assert (limits.memory_mb, limits.pids) == (128, 48), "the default of 64 processes is lowered"
         with pytest.raises(
             LimitOutOfRange, match=r"limits\.memory_mb: 129 is more than 128, the max_memory_mb of this"
         ):
@@ -39,4 +39,4 @@ async def test_its_sandboxes_have_no_more_now_and_later(street: Street) -> None:
         await desk.sessions.destroy(made.session_id)
         again = await desk.threads.resolve(replace(ADA, ceilings=Ceilings()))
         session = await desk.sessions.get(again.session_id)
-        assert (session.limits.memory_mb, session.limits.pids) == (128, 48), "they are kept with the thread"
+        assert (session.spec.limits.memory_mb, session.spec.limits.pids) == (128, 48), "they are kept with the thread"

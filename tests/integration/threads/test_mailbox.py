@@ -63,8 +63,8 @@ async def test_a_delete_that_fails_leaves_a_thread_that_works(street: Street, mo
         with pytest.raises(HoldfastError, match="refused"):
             await desk.threads.delete(REF)
         go(street)
-        assert ((await desk.ended("m1")).answer or "").split() == ["busy", "done"]
-        assert (await desk.talk("say later", "m2")).answer == "later\n"
+        assert ((await desk.ended("m1")).row.answer or "").split() == ["busy", "done"]
+        assert (await desk.talk("say later", "m2")).row.answer == "later\n"
     assert len(street.agents.ran) == 2
 
 
@@ -77,8 +77,8 @@ async def test_a_turn_whose_end_cannot_be_written_is_taken_up_again(
         go(street)
         await until(lambda: len(failed) == 3, "failed")
         await desk.say("say two", "m2")  # rings the bell while the task of the turn takes breath
-        assert ((await desk.ended("m1")).answer or "").split() == ["busy", "done"]
-        assert (await desk.ended("m2")).answer == "two\n"
+        assert ((await desk.ended("m1")).row.answer or "").split() == ["busy", "done"]
+        assert (await desk.ended("m2")).row.answer == "two\n"
     assert len(street.agents.ran) == 2
 
 
@@ -90,7 +90,7 @@ async def test_a_turn_that_ends_while_the_store_is_read_lets_the_next_begin(
         await until(lambda: len(street.agents.ran) == 1, "running")
         await begin(desk)
         await linger(0.1)  # the bells of the beginning ring out
-        box = desk.threads._office._boxes[(await desk.threads.get(REF)).id]
+        box = desk.threads._office._boxes[(await desk.threads.get(REF)).row.id]
         real = street.store.thread_requests.open
 
         async def slow(thread_id: str) -> object:
@@ -104,7 +104,7 @@ async def test_a_turn_that_ends_while_the_store_is_read_lets_the_next_begin(
         monkeypatch.setattr(street.store.thread_requests, "open", slow)
         await desk.say("say two", "m2")
         async with asyncio.timeout(10):
-            assert (await desk.ended("m2")).answer == "two\n"
+            assert (await desk.ended("m2")).row.answer == "two\n"
 
 
 async def test_a_message_that_comes_as_its_turn_ends_waits_for_the_next(
@@ -116,10 +116,10 @@ async def test_a_message_that_comes_as_its_turn_ends_waits_for_the_next(
         thread = await desk.threads.get(REF)
         await desk.say("say two", "m2", mode=Mode.STEER)
         await until(lambda: len(failed) == 1, "refused")
-        assert desk.threads._office.works_on(thread.id)
+        assert desk.threads._office.works_on(thread.row.id)
         go(street)
         await desk.ended("m1")
-        assert (await desk.ended("m2")).reason == "end_turn"
+        assert (await desk.ended("m2")).row.stop_reason == "end_turn"
     assert street.metric("holdfast_thread_takeovers_total") == 0
 
 
@@ -133,7 +133,7 @@ async def test_a_mailbox_that_dies_gives_the_thread_back(
         await desk.say("say two", "m2")
         await until(lambda: len(failed) == 1, "failed")
         go(street)
-        assert (await desk.ended("m2")).answer == "two\n"
+        assert (await desk.ended("m2")).row.answer == "two\n"
     assert len(street.agents.ran) == 2
 
 
@@ -143,8 +143,8 @@ async def test_a_mailbox_that_dies_holds_no_lease(street: Street, monkeypatch: p
         thread = await desk.threads.get(REF)
         failing(monkeypatch, street.store.messages, "queued", Conflict("a statement was refused"), 1)
         await desk.say("say two", "m2")
-        await until(lambda: not desk.threads._office.works_on(thread.id), "it is gone")
-        assert (await street.store.threads.get(thread.id)).lease_owner is None
+        await until(lambda: not desk.threads._office.works_on(thread.row.id), "it is gone")
+        assert (await street.store.threads.get(thread.row.id)).lease_owner is None
 
 
 async def test_a_request_of_another_daemon_that_meets_a_bug_is_answered(
@@ -158,7 +158,7 @@ async def test_a_request_of_another_daemon_that_meets_a_bug_is_answered(
             raise ZeroDivisionError
 
         monkeypatch.setattr(TurnRun, "abort", broken)
-        await street.store.thread_requests.put(thread.id, id="req_1", kind="abort", data={"channel": "default"})
+        await street.store.thread_requests.put(thread.row.id, id="req_1", kind="abort", data={"channel": "default"})
 
         async def done() -> bool:
             return (await street.store.thread_requests.get("req_1")).done_at is not None

@@ -29,7 +29,7 @@ async def test_a_turn_goes_on_with_the_next_daemon(street: Street) -> None:
     async with street.daemon() as desk:
         turn = await desk.ended("m1")
         events = await desk.events()
-    assert turn.reason == "end_turn"
+    assert turn.row.stop_reason == "end_turn"
     assert text_of(events).split() == ["one", "two", "three", "four"]
     assert [event.kind for event in events].count(Kind.FINALIZE) == 1
     assert len(street.agents.ran) == 1
@@ -42,7 +42,7 @@ async def test_a_message_stored_as_the_daemon_stopped_is_answered_by_the_next(st
         desk.threads._office.look_for_work = _nothing  # type: ignore[method-assign]  # and blind
         await desk.say("say late", "m1")
     async with street.daemon() as desk:
-        assert (await desk.ended("m1")).answer == "late\n"
+        assert (await desk.ended("m1")).row.answer == "late\n"
 
 
 async def _nothing() -> None:
@@ -63,12 +63,12 @@ async def test_a_daemon_that_was_killed_is_followed_at_once_by_the_next_on_its_h
         thread = await desk.threads.get(REF)
         monkeypatch.setattr(street.store.leases, "release_all", killed)
     monkeypatch.undo()
-    assert (await street.store.threads.get(thread.id)).lease_owner == desk.tools.node
+    assert (await street.store.threads.get(thread.row.id)).lease_owner == desk.tools.node
     await go(street)
     async with street.daemon(lease_seconds=1000.0) as desk:
         turn = await desk.ended("m1")
         assert text_of(await desk.events()).split() == ["one", "two", "three"]
-    assert turn.reason == "end_turn"
+    assert turn.row.stop_reason == "end_turn"
     assert len(street.agents.ran) == 1
 
 
@@ -87,7 +87,7 @@ async def test_daemons_that_change_every_moment(street: Street, state: str) -> N
     async with street.daemon() as desk:
         turn = await desk.ended("m1")
         events = await desk.events()
-    assert turn.reason == "end_turn"
+    assert turn.row.stop_reason == "end_turn"
     said = text_of(events).split()
     assert [word for word in said if len(word) == 1] == list("abcdefghij")
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
@@ -102,7 +102,7 @@ async def test_a_question_is_still_open_after_a_restart_and_is_closed_at_its_dea
         await desk.wait_for(Kind.QUESTION)
     async with street.daemon() as desk:
         turn = await desk.ended("m1")
-    assert turn.answer == "answer: left\n"
+    assert turn.row.answer == "answer: left\n"
 
 
 async def test_a_follower_goes_from_daemon_to_daemon_and_sees_each_event_once(street: Street) -> None:
@@ -133,10 +133,10 @@ async def test_an_abort_stored_while_no_daemon_was_there_is_done(street: Street)
         await desk.say("say one\nwait-for /workspace/never", "m1")
         await desk.wait_for(Kind.TEXT_DELTA)
         thread = await desk.threads.get(REF)
-    await street.store.thread_requests.put(thread.id, id="req_1", kind="abort", data={"channel": "default"})
+    await street.store.thread_requests.put(thread.row.id, id="req_1", kind="abort", data={"channel": "default"})
     async with street.daemon() as desk:
-        assert (await desk.ended("m1")).reason == "canceled"
-        await until(lambda: not desk.threads._office.works_on(thread.id), "at rest")
+        assert (await desk.ended("m1")).row.stop_reason == "canceled"
+        await until(lambda: not desk.threads._office.works_on(thread.row.id), "at rest")
     assert (await street.store.thread_requests.get("req_1")).done_at is not None
 
 
@@ -144,7 +144,7 @@ async def test_nothing_is_held_when_all_is_done(street: Street) -> None:
     async with street.daemon() as desk:
         await desk.talk("say hello", "m1")
         thread = await desk.threads.get(REF)
-        await until(lambda: not desk.threads._office.works_on(thread.id), "at rest")
-        row = await street.store.threads.get(thread.id)
+        await until(lambda: not desk.threads._office.works_on(thread.row.id), "at rest")
+        row = await street.store.threads.get(thread.row.id)
         assert row.lease_owner is None
         assert await street.store.leases.abandoned(limit=10) == []

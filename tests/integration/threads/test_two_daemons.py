@@ -50,13 +50,13 @@ async def test_messages_to_either_daemon_are_answered_in_one_sandbox(hosts: tupl
         await first.talk("say one", "m1")
         assert len(one.house.world.sandboxes) == 1
         turn = await second.talk("recall one", "m2")
-        assert (await second.ended("m1")).answer == "one\n"
+        assert (await second.ended("m1")).row.answer == "one\n"
         for number in range(3, 13):
             desk = (first, second)[number % 2]
             await desk.say(f"say {number}", f"m{number}")
         for number in range(3, 13):
-            assert (await first.ended(f"m{number}")).answer == f"{number}\n"
-    assert turn.answer == "yes\n"
+            assert (await first.ended(f"m{number}")).row.answer == f"{number}\n"
+    assert turn.row.answer == "yes\n"
     assert len(sandboxes(one, two)) == 1
     assert len(ran(one, two)) == len(set(ran(one, two))) == 12
 
@@ -70,8 +70,8 @@ async def test_new_threads_raced_by_both_have_one_sandbox_each(hosts: tuple[Host
         )
         for ref in refs:
             for name in ("m-node_one", "m-node_two"):
-                assert (await first.ended(name, ref)).answer == "hi\n"
-        owned = sorted([str((await first.threads.get(ref)).session_id) for ref in refs])
+                assert (await first.ended(name, ref)).row.answer == "hi\n"
+        owned = sorted([str((await first.threads.get(ref)).row.session_id) for ref in refs])
     assert sorted(sandboxes(one, two)) == owned
     assert len(ran(one, two)) == len(set(ran(one, two))) == 16
 
@@ -86,12 +86,12 @@ async def test_what_is_asked_of_the_other_daemon_is_done_there(hosts: tuple[Host
         assert "right" in text_of(await second.events()) or await second.wait_for(Kind.TEXT_DELTA, after=asked.seq)
         aborted = await second.threads.abort(REF)
         turn = await second.ended("m1")
-        assert aborted is not None and aborted.id == turn.id
+        assert aborted is not None and aborted.row.id == turn.row.id
         found = await second.threads.resolve(REF)
         await second.threads.pause(REF)
         assert (await second.threads.resolve(REF)).how is How.RESUMED
         await second.threads.delete(REF)
-    assert turn.reason == "canceled"
+    assert turn.row.stop_reason == "canceled"
     assert found.how is How.REUSED
     assert sandboxes(one, two) == []
 
@@ -105,33 +105,33 @@ async def test_a_host_that_is_gone_is_reported_then_given_up_and_kept_aside_when
         await first.say("say begun\nwait-for /workspace/never", "m2")
         await until(lambda: len(one.agents.ran) == 2, "begun")
     async with two.daemon(replace(QUICK, node_silent_seconds=0.3, node_grace_seconds=5.0)) as second:
-        old = (await second.threads.get(REF)).session_id
+        old = (await second.threads.get(REF)).row.session_id
 
         async def reported() -> bool:
             await second.threads.janitor.tick()
-            return "node_one" in str((await second.threads.get(REF)).last_error)
+            return "node_one" in str((await second.threads.get(REF)).row.last_error)
 
         await until(reported, "reported")
-        assert (await second.threads.get(REF)).session_id == old  # nothing is made anew yet
+        assert (await second.threads.get(REF)).row.session_id == old  # nothing is made anew yet
         assert two.house.world.sandboxes == {}
         cut = await second.ended("m2")
         turn = await second.talk("recall the password is kelp", "m3")
         thread = await second.threads.get(REF)
-        assert (cut.reason, turn.answer) == ("error", "yes\n")
-        assert thread.session_id in two.house.world.sandboxes
-        assert thread.last_error is None
+        assert (cut.row.stop_reason, turn.row.answer) == ("error", "yes\n")
+        assert thread.row.session_id in two.house.world.sandboxes
+        assert thread.row.last_error is None
         async with one.daemon() as first:
             await first.threads.janitor.tick()
             aside = await first.sessions.get(str(old))
             assert (aside.status, aside.paused_as) == (Status.PAUSED, PausedAs.FILES)
-            assert str(old) in str((await first.threads.get(REF)).last_error)
-            assert (await first.talk("recall the password is kelp", "m4")).answer == "yes\n"
+            assert str(old) in str((await first.threads.get(REF)).row.last_error)
+            assert (await first.talk("recall the password is kelp", "m4")).row.answer == "yes\n"
             await first.threads.janitor.tick()
             assert (await first.sessions.get(str(old))).status == Status.PAUSED
             one.house.clock.now += QUICK.keep_aside_seconds + 3600
             await first.threads.janitor.tick()
             await until(lambda: one.house.world.sandboxes == {}, "the old sandbox is removed")
-    assert sandboxes(one, two) == [thread.session_id]
+    assert sandboxes(one, two) == [thread.row.session_id]
 
 
 @pytest.mark.parametrize(("shared", "found"), [(True, b"kelp"), (False, None)])
@@ -143,14 +143,14 @@ async def test_what_a_host_that_is_gone_had_is_made_anew_from_a_snapshot_within_
     async with one.up(), two.up():
         async with one.daemon() as first:
             await first.talk("write /workspace/a kelp", "m1")
-            before = str((await first.threads.get(REF)).session_id)
+            before = str((await first.threads.get(REF)).row.session_id)
             await first.sessions.snapshots.create(before, "one", idempotency_key=None, caller=ROOT)
             await first.talk("write /workspace/a newer\nsay after the snapshot", "m2")
         async with two.daemon(replace(QUICK, node_silent_seconds=0.3, node_grace_seconds=1.0)) as second:
             turn = await second.talk("recall after the snapshot", "m3")
-            session_id = str((await second.threads.get(REF)).session_id)
+            session_id = str((await second.threads.get(REF)).row.session_id)
         assert two.house.world.sandboxes[session_id].files.get("/workspace/a") == found
-        assert turn.answer == "yes\n"
+        assert turn.row.answer == "yes\n"
 
 
 async def test_a_thread_without_a_sandbox_is_taken_over_when_its_lease_has_run_out(hosts: tuple[Host, Host]) -> None:
@@ -159,7 +159,7 @@ async def test_a_thread_without_a_sandbox_is_taken_over_when_its_lease_has_run_o
         row, _new = await two.store.threads.get_or_create(id="thr_1", owner=REF.owner, key=REF.key, agent="fake")
         await two.store.leases.take(row.id, owner="node_gone", ttl=1.0)  # who dies before it has done anything
         await second.say("say hello", "m1")
-        assert (await second.ended("m1")).answer == "hello\n"
+        assert (await second.ended("m1")).row.answer == "hello\n"
     assert len(sandboxes(one, two)) == 1
 
 
@@ -172,18 +172,18 @@ async def test_a_daemon_that_stands_still_past_its_lease_changes_nothing_when_it
         await first.say("say begun\nwait-for /workspace/go\nsay over", "m1")
         await first.wait_for(Kind.TEXT_DELTA)
         thread = await first.threads.get(REF)
-        box = first.threads._office._boxes[thread.id]
+        box = first.threads._office._boxes[thread.row.id]
         stale = box.lease
         await two.store.leases.release_all("node_one")
-        taken = await two.store.leases.take(thread.id, owner="node_two", ttl=60)
+        taken = await two.store.leases.take(thread.row.id, owner="node_two", ttl=60)
         assert taken.lease.generation > stale.generation
-        newest = await two.store.thread_events.newest(thread.id)
-        runner = one.house.world.sandboxes[str(thread.session_id)].runner
+        newest = await two.store.thread_events.newest(thread.row.id)
+        runner = one.house.world.sandboxes[str(thread.row.session_id)].runner
         assert runner is not None
         runner.files["/workspace/go"] = b""
-        await until(lambda: not first.threads._office.works_on(thread.id), "it has stopped")
-        assert await two.store.thread_events.newest(thread.id) == newest
+        await until(lambda: not first.threads._office.works_on(thread.row.id), "it has stopped")
+        assert await two.store.thread_events.newest(thread.row.id) == newest
         await two.store.leases.release(taken.lease, if_done=False)
         turn = await first.ended("m1")
-    assert (turn.answer or "").split() == ["begun", "over"]
+    assert (turn.row.answer or "").split() == ["begun", "over"]
     assert one.house.registry.get_sample_value("holdfast_thread_leases_lost_total") == 1

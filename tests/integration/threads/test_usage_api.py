@@ -6,8 +6,8 @@ import pytest
 from fakes.key_store import key_ring
 from holdfast.api import ApiSettings, create_app
 from holdfast.callers.types import Scope
+from holdfast.records.usage import UsageRow
 from holdfast.store.usage import day_of
-from holdfast.store.usage_rows import UsageRow
 from support.threads.threads import Street
 
 pytestmark = pytest.mark.anyio

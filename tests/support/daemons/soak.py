@@ -134,7 +134,7 @@ class Soak:
         return self.journal.sent.get(ref.key, [])
 
     async def _strike(self, desk: RealDesk, ref: ThreadRef, fault: str) -> None:
-        session = (await desk.threads.get(ref)).session_id
+        session = (await desk.threads.get(ref)).row.session_id
         if session is None or fault == "nothing":
             return
         if fault == "runner killed":
@@ -176,22 +176,24 @@ class Soak:
         for message in messages:
             assert message.turn_id is not None
             turn = await desk.threads.turn(ref, message.turn_id)
-            self.reasons[str(turn.reason)] += 1
-            if turn.reason == "end_turn":
-                assert text_of(events, turn.id).split() == [message.id, "one", "two"], "words are lost, or there twice"
+            self.reasons[str(turn.row.stop_reason)] += 1
+            if turn.row.stop_reason == "end_turn":
+                assert text_of(events, turn.row.id).split() == [message.id, "one", "two"], (
+                    "words are lost, or there twice"
+                )
         last = await desk.talk("run cat /workspace/ran || true", "last", ref)
-        assert last.reason == "end_turn", f"{ref.key} cannot be talked to: {last.error}"
+        assert last.row.stop_reason == "end_turn", f"{ref.key} cannot be talked to: {last.row.error}"
         output = [
             event.data.get("output")
             for event in await desk.events(ref)
-            if event.kind == Kind.TOOL_UPDATE and event.turn_id == last.id
+            if event.kind == Kind.TOOL_UPDATE and event.turn_id == last.row.id
         ]
         twice = [name for name, count in Counter(str(output[-1]).split()).items() if count > 1]
         assert not twice, f"ran twice: {twice}"
 
     async def _check_sandboxes(self, desk: RealDesk) -> None:
         await desk.threads.janitor.tick()
-        owned = sorted([str((await desk.threads.get(ref)).session_id) for ref in self.refs if self._sent(ref)])
+        owned = sorted([str((await desk.threads.get(ref)).row.session_id) for ref in self.refs if self._sent(ref)])
         await until(lambda: self.town.sandboxes() == owned, "each thread has one sandbox, and there is no other", 60)
         assert await desk.tools.store.leases.abandoned(limit=10) == []
 

@@ -200,7 +200,7 @@ def _shut(pidfd: int, fd: int) -> bool:
 
 
 async def sandbox_of(desk: Desk) -> str:
-    session = (await desk.threads.get(REF)).session_id
+    session = (await desk.threads.get(REF)).row.session_id
     assert session is not None
     return session
 
@@ -243,12 +243,12 @@ async def remembers(desk: Desk, town: Town, *, file: bool, name: str = "after") 
     """The next message is answered, by an agent that knows the conversation, in the thread's one sandbox."""
     script = "recall the password is kelp\nrun cat /workspace/a.txt > /workspace/seen || true"
     turn = await desk.talk(script, name)
-    assert turn.reason == "end_turn" and "yes" in (turn.answer or ""), turn
+    assert turn.row.stop_reason == "end_turn" and "yes" in (turn.row.answer or ""), turn
     thread = await desk.threads.get(REF)
-    seen, _ = await desk.sessions.read_file(str(thread.session_id), "/workspace/seen", max_bytes=None)
+    seen, _ = await desk.sessions.read_file(str(thread.row.session_id), "/workspace/seen", max_bytes=None)
     assert (b"kelp" in seen) == file, seen
-    assert (thread.last_error, thread.resume_failures) == (None, 0)
-    await only(town, str(thread.session_id))
+    assert (thread.row.last_error, thread.row.resume_failures) == (None, 0)
+    await only(town, str(thread.row.session_id))
     events = await desk.events()
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
 

@@ -101,7 +101,7 @@ class Desk:
             message = await self.threads.message(ref, message_id)
             if message.turn_id is not None:
                 turns.append(await self.threads.turn(ref, message.turn_id))
-            return bool(turns) and turns[-1].state == "ended"
+            return bool(turns) and turns[-1].row.state == "ended"
 
         await until(over, f"the turn of {message_id} is over", seconds or self.patience, every=0.02)
         return turns[-1]

@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from fakes.session_service import FakeSessions
-from holdfast.records.machine import Status
+from holdfast.records.machine import Reason, Status
 
 pytestmark = pytest.mark.anyio
 
@@ -90,6 +90,6 @@ async def test_workspaces(client: httpx2.AsyncClient) -> None:
 async def test_only_restore_brings_back_the_dead(
     client: httpx2.AsyncClient, sessions: FakeSessions, session_id: str
 ) -> None:
-    sessions.sessions[session_id] = replace(sessions.sessions[session_id], status=Status.ERROR, reason="crashed")
+    sessions.sessions[session_id] = replace(sessions.sessions[session_id], status=Status.ERROR, reason=Reason.CRASHED)
     answer = (await client.post(f"/v1/sessions/{session_id}/restore")).json()
     assert (answer["status"], answer["restored"]) == ("active", "files")

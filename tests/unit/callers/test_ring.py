@@ -11,7 +11,7 @@ from fakes.key_store import FakeKeyStore
 from holdfast.callers.ring import KeyRing, new_key
 from holdfast.callers.types import ROOT, Caller, Scope
 from holdfast.errors import BadInput, Conflict, KeyNotFound, Unavailable
-from holdfast.store import KeyRow
+from holdfast.records.keys import KeyRow
 from support.house import until
 
 pytestmark = pytest.mark.anyio

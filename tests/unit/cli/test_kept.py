@@ -29,7 +29,7 @@ def test_fork(cli: Cli, api: RunningApi) -> None:
     made = cli("new").out.strip()
     copy = cli("fork", made, "--meta", "a=b", "--ttl", "9").out.strip()
     view = api.sessions.sessions[copy]
-    assert (view.forked_from, view.metadata, view.ttl_seconds) == (made, {"a": "b"}, 9)
+    assert (view.spec.fork_of, view.metadata, view.ttl_seconds) == (made, {"a": "b"}, 9)
     assert json.loads(cli("--json", "fork", made).out)["restored"] == "files"
 
 

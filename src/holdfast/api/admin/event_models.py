@@ -4,11 +4,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel
 
-from holdfast.api.wire.output import From, Output
+from holdfast.api.wire.models import From, Output
 from holdfast.api.wire.sse import Event
 from holdfast.api.wire.text import Timestamp
+from holdfast.records.events import EventPage, EventRow
 from holdfast.sessions.telling.events import Gap
-from holdfast.store import EventPage, EventRow
 
 SESSION = "session"
 """One name for all of them in a stream: ``error`` is what a stream that breaks off ends with."""

@@ -16,9 +16,10 @@ from holdfast.api.wire.common import failures, reply
 from holdfast.api.wire.patterns import GIVEN_ID
 from holdfast.api.wire.sse import Event, EventStream
 from holdfast.errors import BadInput
+from holdfast.records.events import EventRow
 from holdfast.sessions.telling.event_kinds import Kind
 from holdfast.sessions.telling.events import Filter
-from holdfast.store import EventRow, ThreadKind
+from holdfast.store import ThreadKind
 from holdfast.vocabulary.thread_keys import MAX_KEY
 
 MAX_SEQ = 10**18

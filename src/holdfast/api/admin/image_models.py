@@ -3,8 +3,7 @@
 from pydantic import BaseModel, Field, StrictBool
 
 from holdfast.api.protocols import ImageInfo
-from holdfast.api.wire.output import Output
-from holdfast.api.wire.request_model import Request
+from holdfast.api.wire.models import Output, Request
 from holdfast.api.wire.text import ImageSource, Name, Timestamp
 
 

@@ -4,9 +4,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from holdfast.api.wire.output import From, Output
+from holdfast.api.wire.models import From, Output, Request
 from holdfast.api.wire.patterns import KEY_NAME
-from holdfast.api.wire.request_model import Request
 from holdfast.api.wire.text import Timestamp
 from holdfast.callers.ceilings import Ceilings
 from holdfast.callers.types import KeyView, Scope

@@ -6,10 +6,9 @@ from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
 from holdfast.api.sessions.models import Count
-from holdfast.api.wire.output import Output
+from holdfast.api.wire.models import Output, Request
 from holdfast.api.wire.patterns import SHELL_NAME
 from holdfast.api.wire.pieces import PIECE, object_pieces
-from holdfast.api.wire.request_model import Request
 from holdfast.api.wire.text import AbsolutePath, Env, Input, Text
 from holdfast.errors import TooLarge
 from holdfast.sessions.types import DEFAULT_SHELL, ExecRequest, ExecResult

@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from holdfast.api.files.paths import JsonPath, to_cursor
 from holdfast.api.sessions.models import Mode, mode_bits
+from holdfast.api.wire.models import Request
 from holdfast.api.wire.pieces import JSON, PiecesReply, batched
-from holdfast.api.wire.request_model import Request
 from holdfast.api.wire.text import Timestamp, timestamp
 from holdfast.sessions.use.file_types import Change, Entry, Kind
 

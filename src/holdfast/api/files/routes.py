@@ -4,23 +4,26 @@ JSON with base64 is for callers that want nothing but JSON. Raw bytes, by Conten
 want speed; the SDK is one of them.
 """
 
+import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from holdfast.api.files.body import FileBody, FileUpload, join
 from holdfast.api.files.paths import check_visible
-from holdfast.api.files.reply import FileReply
 from holdfast.api.protocols import SessionService
 from holdfast.api.sessions.models import FileContent, FileWrite, FileWritten, Mode, mode_bits
 from holdfast.api.wire.common import SessionId, failures, reply
 from holdfast.api.wire.pieces import PiecesReply, cut
-from holdfast.api.wire.text import AbsolutePath
+from holdfast.api.wire.text import AbsolutePath, to_base64
 from holdfast.errors import BadInput
 
 RAW = "application/octet-stream"
 TRUNCATED = "X-Truncated"
+_PIECE = 3 * 256 * 1024
+"""A multiple of three, so that the base64 of the pieces can be joined."""
 
 _BYTES: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 _WRITE_BODY = {
@@ -91,3 +94,29 @@ async def _raw_upload(request: Request, path: str | None, mode: str | None) -> F
     if path is None:
         raise BadInput("path is required; with a raw body it goes into the query")
     return FileUpload(path, await join([chunk async for chunk in request.stream()]), mode_bits(mode))
+
+
+class FileReply(Response):
+    """The content as JSON, encoded and sent in pieces: a large file neither doubles in memory nor blocks the loop."""
+
+    media_type = "application/json"
+
+    def __init__(self, data: bytes, truncated: bool) -> None:
+        self._data = data
+        self._open = b'{"content_base64":"'
+        self._close = b'","truncated":true}' if truncated else b'","truncated":false}'
+        super().__init__(None)
+        length = len(self._open) + (len(data) + 2) // 3 * 4 + len(self._close)
+        self.headers["content-length"] = str(length)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        if len(self._data) <= _PIECE:
+            await send({"type": "http.response.body", "body": self._open + to_base64(self._data) + self._close})
+            return
+        await send({"type": "http.response.body", "body": self._open, "more_body": True})
+        view = memoryview(self._data)
+        for at in range(0, len(view), _PIECE):
+            await send({"type": "http.response.body", "body": to_base64(view[at : at + _PIECE]), "more_body": True})
+            await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": self._close})

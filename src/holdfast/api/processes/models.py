@@ -5,9 +5,8 @@ from typing import Annotated
 from pydantic import BaseModel, Field, StrictBool, model_validator
 
 from holdfast.api.wire.chunks import ChunkOut
-from holdfast.api.wire.output import From, Output
+from holdfast.api.wire.models import From, Output, Request
 from holdfast.api.wire.patterns import SIGNAL
-from holdfast.api.wire.request_model import Request
 from holdfast.api.wire.text import AbsolutePath, Env, Input, Name, Text, Timestamp, from_base64
 from holdfast.sessions.use.processes import ProcessRequest, ProcessView, TerminalSize
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from holdfast.api.wire.common import SessionId, checked_session_id, failures, reply
-from holdfast.api.wire.output import Output
+from holdfast.api.wire.models import Output
 from holdfast.api.wire.websockets import accepted
 from holdfast.concurrency import seen
 from holdfast.errors import BadInput

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Query, WebSocket
 
 from holdfast.api.processes.models import ProcessOut, TerminalIn
 from holdfast.api.wire.common import checked_session_id
-from holdfast.api.wire.request_model import Request
+from holdfast.api.wire.models import Request
 from holdfast.api.wire.websockets import accepted
 from holdfast.concurrency import seen
 from holdfast.errors import BadInput

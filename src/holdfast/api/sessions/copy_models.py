@@ -5,12 +5,12 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from holdfast.api.sessions.models import TEN_YEARS, KeptName, LimitsOut, SessionOut
-from holdfast.api.wire.output import From, Output
-from holdfast.api.wire.request_model import Request
+from holdfast.api.wire.models import From, Output, Request
 from holdfast.api.wire.text import Metadata, Timestamp
 from holdfast.records.copies import SnapshotRow, SnapshotStatus
+from holdfast.records.sessions import SessionRow
 from holdfast.records.spec import SnapshotKind
-from holdfast.sessions.types import ForkRequest, SessionView, StrayKind, StrayView, WorkspaceView
+from holdfast.sessions.types import ForkRequest, StrayKind, StrayView, WorkspaceView
 
 
 class ForkIn(Request):
@@ -29,8 +29,8 @@ class SessionForked(SessionOut):
     restored: Literal["memory", "files"]
 
     @classmethod
-    def of_fork(cls, view: SessionView, kind: SnapshotKind) -> "SessionForked":
-        return cls.model_construct(**dict(SessionOut.of(view)), restored=kind.value)
+    def of_fork(cls, row: SessionRow, kind: SnapshotKind) -> "SessionForked":
+        return cls.model_construct(**dict(SessionOut.of(row)), restored=kind.value)
 
 
 class SnapshotIn(Request):
@@ -56,7 +56,7 @@ class SnapshotList(BaseModel):
     snapshots: list[SnapshotOut]
 
 
-class WorkspaceOut(Output, record=WorkspaceView):
+class WorkspaceOut(Output, record=WorkspaceView, inner="row"):
     id: str
     name: str
     owner: str

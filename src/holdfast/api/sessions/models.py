@@ -13,15 +13,15 @@ from pydantic import (
     model_validator,
 )
 
-from holdfast.api.wire.output import From, Output
+from holdfast.api.wire.models import From, Output, Request
 from holdfast.api.wire.patterns import FILE_MODE, KEPT_NAME
-from holdfast.api.wire.request_model import Request
 from holdfast.api.wire.text import AbsolutePath, Env, Metadata, Name, Timestamp
 from holdfast.records.limits import Limits
 from holdfast.records.machine import PausedAs, Status
 from holdfast.records.network import MAX_PATTERN, MAX_PATTERNS, NetworkPolicy
+from holdfast.records.sessions import SessionRow
 from holdfast.records.spec import SleepPolicy
-from holdfast.sessions.types import CreateRequest, SessionStats, SessionView
+from holdfast.sessions.types import CreateRequest, SessionStats
 
 TEN_YEARS = 10 * 366 * 24 * 3600
 
@@ -135,7 +135,7 @@ class AllowOut(BaseModel):
     allow: list[str]
 
 
-def _network_out(policy: NetworkPolicy) -> str | AllowOut:
+def network_out(policy: NetworkPolicy) -> str | AllowOut:
     wire = policy.to_wire()
     return wire if isinstance(wire, str) else AllowOut.model_construct(allow=wire["allow"])
 
@@ -144,7 +144,7 @@ def _sleep_out(policy: SleepPolicy) -> SleepModel:
     return SleepModel.model_construct(**asdict(policy))
 
 
-class SessionOut(Output, record=SessionView):
+class SessionOut(Output, record=SessionRow):
     id: str
     owner: str
     status: Status
@@ -154,18 +154,18 @@ class SessionOut(Output, record=SessionView):
     image: str
     driver: str
     cwd: str
-    limits: LimitsOut
-    network: Annotated[Literal["none", "full"] | AllowOut, From(by=_network_out)]
-    writable_root: bool
-    sleep: Annotated[SleepModel, From(by=_sleep_out)]
+    limits: Annotated[LimitsOut, From("spec.limits")]
+    network: Annotated[Literal["none", "full"] | AllowOut, From("spec.network", network_out)]
+    writable_root: Annotated[bool, From("spec.writable_root")]
+    sleep: Annotated[SleepModel, From("spec.sleep", _sleep_out)]
     metadata: dict[str, str]
     ttl_seconds: int
     created_at: Timestamp
     expires_at: Timestamp
     last_activity_at: Timestamp
     snapshot_id: str | None = Field(description="The snapshot that it was made from")
-    forked_from: str | None = Field(description="The session that it is a copy of")
-    workspace: str | None
+    forked_from: Annotated[str | None, From("spec.fork_of")] = Field(description="The session that it is a copy of")
+    workspace: Annotated[str | None, From("spec.workspace")]
 
 
 class SessionWoken(SessionOut):
@@ -174,9 +174,9 @@ class SessionWoken(SessionOut):
     restored: Literal["memory", "files"] | None
 
     @classmethod
-    def of_wake(cls, view: SessionView, came_as: PausedAs | None) -> "SessionWoken":
+    def of_wake(cls, row: SessionRow, came_as: PausedAs | None) -> "SessionWoken":
         restored = None if came_as is None else "files" if came_as is PausedAs.FILES else "memory"
-        return cls.model_construct(**dict(SessionOut.of(view)), restored=restored)
+        return cls.model_construct(**dict(SessionOut.of(row)), restored=restored)
 
 
 class StatsOut(Output, record=SessionStats):
@@ -195,10 +195,14 @@ class StatsOut(Output, record=SessionStats):
     uptime_seconds: float
 
 
-class SessionListed(SessionOut, record=SessionView):
+class SessionListed(SessionOut):
     """A session in a list; ``stats`` only when asked for, and of an active one."""
 
     stats: StatsOut | None = None
+
+    @classmethod
+    def of_listed(cls, row: SessionRow, stats: SessionStats | None) -> "SessionListed":
+        return cls.model_construct(**dict(SessionOut.of(row)), stats=None if stats is None else StatsOut.of(stats))
 
 
 class SessionPage(BaseModel):

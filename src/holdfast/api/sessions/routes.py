@@ -39,8 +39,8 @@ def router(service: SessionService, settings: ApiSettings) -> APIRouter:
     )
     async def create(caller: CallerOf, key: IdempotencyKey, body: SessionCreate | None = None) -> Response:
         """Returns when the session is active. Without a body, everything takes the daemon's defaults."""
-        view = await service.create((body or SessionCreate()).request(), idempotency_key=key, caller=caller)
-        return reply(SessionOut.of(view), 201, {"Location": f"/v1/sessions/{view.id}"})
+        row = await service.create((body or SessionCreate()).request(), idempotency_key=key, caller=caller)
+        return reply(SessionOut.of(row), 201, {"Location": f"/v1/sessions/{row.id}"})
 
     @routes.get("/v1/sessions", response_model=SessionPage, responses=failures(422, 503), summary="List sessions")
     async def list_(
@@ -53,10 +53,10 @@ def router(service: SessionService, settings: ApiSettings) -> APIRouter:
         cursor: Annotated[Name | None, Query(description="next_cursor of the page before")] = None,
         stats: Annotated[bool, Query(description="Also what each active session uses")] = False,
     ) -> Response:
-        views, following = await service.list(
-            status=statuses(status), limit=limit, cursor=cursor, caller=caller, stats=stats
-        )
-        return await list_reply("sessions", map(SessionListed.of, views), {"next_cursor": following})
+        rows, following = await service.list(status=statuses(status), limit=limit, cursor=cursor, caller=caller)
+        used = await service.stats_of(rows) if stats else {}
+        listed = (SessionListed.of_listed(row, used.get(row.id)) for row in rows)
+        return await list_reply("sessions", listed, {"next_cursor": following})
 
     @routes.get(
         "/v1/sessions/{session_id}",

@@ -5,15 +5,15 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
+from holdfast.agents.base import Command
 from holdfast.api.threads.models import Channel, MessageId, TurnId
-from holdfast.api.wire.output import From, Output
+from holdfast.api.wire.models import From, Output, Request
 from holdfast.api.wire.patterns import COMMAND_NAME
-from holdfast.api.wire.request_model import Request
 from holdfast.api.wire.text import Name, Text
 from holdfast.records.threads import NewMessage
 from holdfast.threads.commands.commands import Commands
 from holdfast.threads.commands.git_diff import Diff
-from holdfast.threads.commands.offers import Offers
+from holdfast.threads.commands.offers import Offer, Offers
 from holdfast.threads.names import DEFAULT_CHANNEL
 from holdfast.threads.service import MAX_TEXT
 
@@ -67,19 +67,14 @@ class DiffOut(Output, record=Diff):
     truncated: bool
 
 
-class CommandOut(BaseModel):
+class CommandOut(Output, record=Command):
     name: str
     description: str
 
 
-class CommandsOut(BaseModel):
+class CommandsOut(Output, record=Commands):
     agent: str
     commands: list[CommandOut]
-
-    @classmethod
-    def of(cls, found: Commands) -> "CommandsOut":
-        listed = [CommandOut.model_construct(name=one.name, description=one.description) for one in found.commands]
-        return cls.model_construct(agent=found.agent, commands=listed)
 
 
 class NewSessionOut(BaseModel):
@@ -95,17 +90,7 @@ class ModelOut(BaseModel):
     demo: bool = Field(description="The bundled stand-in, which is no model: it does what each line of a prompt says")
 
 
-class ModelsOut(BaseModel):
-    agent: str
-    models: list[ModelOut]
-    current: str | None = Field(description="What is asked where a message names none; null: the agent decides")
-
-    @classmethod
-    def of(cls, offers: Offers) -> "ModelsOut":
-        return cls.model_construct(agent=offers.agent, models=_models(offers), current=offers.current)
-
-
-def _models(offers: Offers) -> Sequence[ModelOut]:
+def _models(offers: Sequence[Offer]) -> list[ModelOut]:
     return [
         ModelOut.model_construct(
             id=one.id,
@@ -115,5 +100,11 @@ def _models(offers: Offers) -> Sequence[ModelOut]:
             output_tokens=one.model and one.model.output_tokens,
             demo=one.model is not None and one.model.provider == DEMO,
         )
-        for one in offers.models
+        for one in offers
     ]
+
+
+class ModelsOut(Output, record=Offers):
+    agent: str
+    models: Annotated[list[ModelOut], From(by=_models)]
+    current: str | None = Field(description="What is asked where a message names none; null: the agent decides")

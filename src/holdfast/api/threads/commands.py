@@ -58,14 +58,14 @@ def _turns(routes: APIRouter, threads: ThreadService) -> None:
     )
     async def command(thread: Thread, body: CommandIn) -> Response:
         """As a message, in a turn of its own. Refused where the agent has no such command."""
-        return await sent(threads, thread, await commands.command(thread, body.message(), body.name))
+        return await reply_sent(threads, thread, await commands.command(thread, body.message(), body.name))
 
     @routes.post(
         f"{BASE}/review", status_code=202, response_model=SentOut, responses=_WORK, summary="Have changes reviewed"
     )
     async def review(thread: Thread, body: ReviewIn) -> Response:
         """By the agent's own command where it has one, else by a prompt with the diff in it; as a message."""
-        return await sent(threads, thread, await commands.review(thread, body.message()))
+        return await reply_sent(threads, thread, await commands.review(thread, body.message()))
 
     @routes.post(f"{BASE}/new-session", response_model=NewSessionOut, responses=_WORK, summary="Begin anew")
     async def new_session(thread: Thread, body: NewSessionIn | None = None) -> Response:
@@ -93,6 +93,6 @@ def _models(routes: APIRouter, threads: ThreadService) -> None:
         return reply(ModelsOut.of(await commands.use_model(thread, body.model)))
 
 
-async def sent(threads: ThreadService, thread: ThreadRef, message: MessageRow) -> Response:
+async def reply_sent(threads: ThreadService, thread: ThreadRef, message: MessageRow) -> Response:
     turn = None if message.turn_id is None else TurnOut.of(await threads.turn(thread, message.turn_id))
     return reply(SentOut.model_construct(message=MessageOut.of(message), turn=turn), 202)

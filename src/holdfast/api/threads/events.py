@@ -50,8 +50,8 @@ from holdfast.api.threads.models import (
     in_stream,
 )
 from holdfast.api.wire.common import failures
+from holdfast.api.wire.models import Request
 from holdfast.api.wire.pieces import list_reply
-from holdfast.api.wire.request_model import Request
 from holdfast.api.wire.sse import Event, EventStream
 from holdfast.api.wire.text import Name
 from holdfast.api.wire.websockets import accepted
@@ -269,18 +269,18 @@ class Conversation:
 
     async def _do(self, told: _Told) -> dict[str, Any]:
         (name,) = told.asked
-        return {_DONE[name]: _plain(await self._done(told))}
+        return {_DONE[name]: _plain(await self._dispatch(told))}
 
-    async def _done(self, told: _Told) -> BaseModel | str | None:
+    async def _dispatch(self, told: _Told) -> BaseModel | str | None:
         threads, thread = self._threads, self._thread
         match told:
             case _Told(send=MessageIn() as wish):
                 options = wish.options.options() if wish.options else None
-                return await self._sent(threads.send(thread, wish.message(), options))
+                return await self._send_message(threads.send(thread, wish.message(), options))
             case _Told(review=ReviewIn() as wish):
-                return await self._sent(threads.commands.review(thread, wish.message()))
+                return await self._send_message(threads.commands.review(thread, wish.message()))
             case _Told(command=CommandIn() as wish):
-                return await self._sent(threads.commands.command(thread, wish.message(), wish.name))
+                return await self._send_message(threads.commands.command(thread, wish.message(), wish.name))
             case _Told(cancel=_Cancel() as wish):
                 return MessageOut.of(await threads.cancel(thread, wish.message_id))
             case _Told(answer=_Answer() as wish):
@@ -295,16 +295,16 @@ class Conversation:
             case _Told(new_session=NewSessionIn() as wish):
                 return NewSessionOut(seq=await threads.commands.new_session(thread, channel=wish.channel))
             case _Told(use_model=ModelIn() as wish):
-                return ModelsOut.of(await self._making(threads.commands.use_model(thread, wish.model)))
+                return ModelsOut.of(await self._mark_made(threads.commands.use_model(thread, wish.model)))
         abort = told.abort or AbortIn()
         turn = await threads.abort(thread, channel=abort.channel, queued=abort.queued, turn_id=abort.turn_id)
         return None if turn is None else TurnOut.of(turn)
 
-    async def _sent(self, sending: Awaitable[MessageRow]) -> BaseModel:
-        return MessageOut.of(await self._making(sending))
+    async def _send_message(self, sending: Awaitable[MessageRow]) -> BaseModel:
+        return MessageOut.of(await self._mark_made(sending))
 
-    async def _making(self, work: Awaitable[T]) -> T:
-        """It makes the thread, if it is new."""
+    async def _mark_made(self, work: Awaitable[T]) -> T:
+        """Do work that makes the thread if it is new, and note that the thread is there."""
         done = await work
         self._made.set()
         return done

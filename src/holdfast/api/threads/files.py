@@ -1,17 +1,19 @@
 """/v1/threads/{key}/files and artifacts: what goes to the agent with messages, and what it has made."""
 
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from holdfast.api.files.part_reply import RAW
+from holdfast.api.files.part_reply import RAW, FilePartReply, OpenFile
 from holdfast.api.threads.common import BASE, Thread, ThreadFileId
-from holdfast.api.threads.file_reply import ThreadFileReply
 from holdfast.api.threads.models import FileList, FileOut
 from holdfast.api.wire.common import failures, reply
 from holdfast.api.wire.streaming import arriving
 from holdfast.api.wire.text import Name
+from holdfast.threads.names import ThreadRef
 from holdfast.threads.service import ThreadService
 
 _BYTES: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
@@ -58,3 +60,19 @@ def router(threads: ThreadService) -> APIRouter:
     routes.head(f"{BASE}/artifacts/{{file_id}}", include_in_schema=False)(download)
 
     return routes
+
+
+class ThreadFileReply(FilePartReply):
+    """A reply with a file of a thread."""
+
+    def __init__(self, threads: ThreadService, thread: ThreadRef, file_id: str) -> None:
+        super().__init__()
+        self._threads = threads
+        self._thread = thread
+        self._file_id = file_id
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[OpenFile]:
+        async with self._threads.download(self._thread, self._file_id) as download:
+            file = download.row
+            yield OpenFile(file.name, file.size, f'"{file.sha256[:32]}"', download.read)

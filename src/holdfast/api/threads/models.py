@@ -1,5 +1,6 @@
 """Threads as they look on the wire: messages, turns, events and files."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, StrictBool
@@ -7,9 +8,8 @@ from pydantic_core import to_json
 
 from holdfast.api.threads.option_models import OptionsIn, OptionsOut
 from holdfast.api.threads.usage_models import UsageOut
-from holdfast.api.wire.output import From, Output
+from holdfast.api.wire.models import From, Output, Request
 from holdfast.api.wire.patterns import GIVEN_ID, MESSAGE_ID, THREAD_KEY
-from holdfast.api.wire.request_model import Request
 from holdfast.api.wire.sse import Event
 from holdfast.api.wire.text import Name, Text, Timestamp, timestamp
 from holdfast.records.threads import (
@@ -105,7 +105,7 @@ class ChannelOut(Output, record=ChannelRow):
     title: str | None
 
 
-class ThreadOut(BaseModel):
+class ThreadOut(Output, record=ThreadView, inner="row"):
     id: str
     key: str
     owner: str
@@ -127,57 +127,18 @@ class ThreadOut(BaseModel):
     destroyed_at: Timestamp | None = Field(description="When it last lost a sandbox")
     healthy_at: Timestamp | None = Field(description="When sandbox and agent were last seen to answer")
 
-    @classmethod
-    def of(cls, view: ThreadView, *, secrets: bool = True) -> "ThreadOut":
-        return cls.model_construct(
-            id=view.id,
-            key=view.key,
-            owner=view.owner,
-            platform=view.platform,
-            agent=view.agent,
-            session_id=view.session_id,
-            sleep_state=view.sleep_state,
-            channels=[ChannelOut.of(one) for one in view.channels],
-            options=OptionsOut.of(view.options, secrets=secrets),
-            preview_url=view.preview_url,
-            resume_failures=view.resume_failures,
-            last_error=view.last_error,
-            last_seq=view.last_seq,
-            created_at=timestamp(view.created_at),
-            last_activity_at=timestamp(view.last_activity_at),
-            usage=None if view.usage is None else UsageOut.of(view.usage),
-            channel=view.channel,
-            resumed_at=_moment(view.resumed_at),
-            destroyed_at=_moment(view.destroyed_at),
-            healthy_at=_moment(view.healthy_at),
-        )
-
-
-def _moment(at: float | None) -> Timestamp | None:
-    return None if at is None else timestamp(at)
-
 
 class ThreadPage(BaseModel):
     threads: list[ThreadOut]
     next_cursor: str | None
 
 
-class ResolvedOut(BaseModel):
+class ResolvedOut(Output, record=Resolved):
     thread: ThreadOut
     session_id: str
     agent_session_id: str
     how: How
     why: str | None = Field(description="What was found, in words")
-
-    @classmethod
-    def of(cls, found: Resolved) -> "ResolvedOut":
-        return cls.model_construct(
-            thread=ThreadOut.of(found.thread),
-            session_id=found.session_id,
-            agent_session_id=found.agent_session_id,
-            how=found.how,
-            why=found.why,
-        )
 
 
 class MessageOut(Output, record=MessageRow):
@@ -217,15 +178,19 @@ class TurnError(BaseModel):
     message: str
 
 
-class TurnOut(BaseModel):
+def _error_out(error: Mapping[str, object]) -> TurnError:
+    return TurnError.model_construct(code=str(error.get("code")), message=str(error.get("message")))
+
+
+class TurnOut(Output, record=TurnView, inner="row"):
     id: str
     channel: str
     state: TurnState
     prompt: str
     accepted: bool = Field(description="Whether the agent is known to have taken up the prompt")
     attempts: int
-    reason: StopReason | None = Field(description="How it ended")
-    error: TurnError | None
+    reason: Annotated[StopReason | None, From("stop_reason")] = Field(description="How it ended")
+    error: Annotated[TurnError | None, From(by=_error_out)]
     artifacts: list[FileOut]
     answer: str | None = Field(description="What the agent said, when it has ended")
     reverted: bool
@@ -233,27 +198,6 @@ class TurnOut(BaseModel):
     started_at: Timestamp | None
     ended_at: Timestamp | None
     usage: UsageOut = Field(description="Its calls to models so far")
-
-    @classmethod
-    def of(cls, view: TurnView) -> "TurnOut":
-        error = view.error
-        return cls.model_construct(
-            id=view.id,
-            channel=view.channel,
-            state=view.state,
-            prompt=view.prompt,
-            accepted=view.accepted,
-            attempts=view.attempts,
-            reason=None if view.reason is None else StopReason(view.reason),
-            error=error and TurnError(code=str(error.get("code")), message=str(error.get("message"))),
-            artifacts=[FileOut.of(one) for one in view.artifacts],
-            answer=view.answer,
-            reverted=view.reverted,
-            created_at=timestamp(view.created_at),
-            started_at=_or_none(view.started_at),
-            ended_at=_or_none(view.ended_at),
-            usage=UsageOut.of(view.usage),
-        )
 
 
 class SentOut(BaseModel):
@@ -314,7 +258,3 @@ def event_fields(view: ThreadEventRow) -> dict[str, Any]:
 def in_stream(view: ThreadEventRow) -> Event:
     """Its id is its number: where a client that was cut off goes on."""
     return Event(IN_STREAM, to_json(event_fields(view)), str(view.seq))
-
-
-def _or_none(seconds: float | None) -> str | None:
-    return None if seconds is None else timestamp(seconds)

@@ -1,14 +1,13 @@
 """How a thread is set up, as it looks on the wire."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated
 
-from pydantic import BaseModel, Field, StrictBool
+from pydantic import Field, StrictBool
 
 from holdfast.agents.permissions import MOST_RULES
-from holdfast.api.sessions.models import TEN_YEARS, AllowOut, LimitsIn, NetworkIn, Seconds
-from holdfast.api.wire.request_model import Request
+from holdfast.api.sessions.models import TEN_YEARS, AllowOut, LimitsIn, NetworkIn, Seconds, network_out
+from holdfast.api.wire.models import From, Output, Request
 from holdfast.api.wire.text import Env, Metadata, Name, Text
 from holdfast.broker.accounts import Limits
 from holdfast.threads.resolve.briefs import MOST_PROMPT
@@ -112,26 +111,23 @@ class OptionsIn(Request):
         )
 
 
-class ModelLimitsOut(BaseModel):
+class ModelLimitsOut(Output, record=Limits):
     requests_per_minute: int | None
     tokens_per_minute: int | None
     spend_usd: float | None
 
 
-class RepoOut(BaseModel):
+class RepoOut(Output, record=Repo):
     url: str
     branch: str | None
     ref: str | None
 
-    @classmethod
-    def of(cls, repo: Repo, *, secrets: bool) -> "RepoOut":
-        """A query may hold a token: it is hidden from who may only look."""
-        plain, mark, _query = repo.url.partition("?")
-        url = f"{plain}?{HIDDEN}" if mark and not secrets else repo.url
-        return cls.model_construct(url=url, branch=repo.branch, ref=repo.ref)
+
+def _idle_out(policy: IdlePolicy) -> IdleModel:
+    return IdleModel.model_construct(**asdict(policy))
 
 
-class OptionsOut(BaseModel):
+class OptionsOut(Output, record=ThreadOptions):
     """What was asked for; null is what the daemon's configuration says."""
 
     agent: str | None
@@ -145,41 +141,21 @@ class OptionsOut(BaseModel):
     memory_mb: int | None
     pids: int | None
     disk_mb: int | None
-    network: str | AllowOut | None
+    network: Annotated[str | AllowOut | None, From(by=network_out)]
     env: dict[str, str]
     metadata: dict[str, str]
     repo: RepoOut | None
     persona: list[str] | None
     system_prompt: str | None
     retry_broken_streams: bool | None
-    idle: IdleModel | None
-
-    @classmethod
-    def of(cls, options: ThreadOptions, *, secrets: bool = True) -> "OptionsOut":
-        """Without ``secrets``, for who may only look: names in the environment, and no values."""
-        wire = None if options.network is None else options.network.to_wire()
-        return cls.model_construct(
-            agent=options.agent,
-            image=options.image,
-            model=options.model,
-            model_preferences=_list(options.model_preferences),
-            allowed_models=_list(options.allowed_models),
-            limits=None if options.limits is None else ModelLimitsOut.model_construct(**asdict(options.limits)),
-            permissions=_list(options.permissions),
-            cpus=options.cpus,
-            memory_mb=options.memory_mb,
-            pids=options.pids,
-            disk_mb=options.disk_mb,
-            network=wire if wire is None or isinstance(wire, str) else AllowOut(allow=wire["allow"]),
-            env=dict(options.env) if secrets else dict.fromkeys(options.env, HIDDEN),
-            metadata=dict(options.metadata),
-            repo=None if options.repo is None else RepoOut.of(options.repo, secrets=secrets),
-            persona=_list(options.persona),
-            system_prompt=options.system_prompt,
-            retry_broken_streams=options.retry_broken_streams,
-            idle=None if options.idle is None else IdleModel.model_construct(**asdict(options.idle)),
-        )
+    idle: Annotated[IdleModel | None, From(by=_idle_out)]
 
 
-def _list(value: Sequence[str] | None) -> list[str] | None:
-    return None if value is None else list(value)
+def without_secrets(options: ThreadOptions) -> ThreadOptions:
+    """The options for a caller that may only look: no values of the environment, and no query, which may hold a token,
+    in the repository's address."""
+    repo = options.repo
+    if repo is not None:
+        plain, mark, _query = repo.url.partition("?")
+        repo = replace(repo, url=f"{plain}?{HIDDEN}" if mark else plain)
+    return replace(options, env=dict.fromkeys(options.env, HIDDEN), repo=repo)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -29,13 +30,16 @@ from holdfast.api.threads.models import (
     TranscriptOut,
     TurnOut,
 )
+from holdfast.api.threads.option_models import without_secrets
 from holdfast.api.wire.common import failures, reply
 from holdfast.api.wire.patterns import KEY_PREFIX, MESSAGE_CURSOR, THREAD_CURSOR
 from holdfast.api.wire.pieces import list_reply
+from holdfast.callers.types import Caller
 from holdfast.errors import Forbidden
 from holdfast.records.threads import MessageRow, MessageStatus
 from holdfast.threads.names import DEFAULT_CHANNEL, ThreadRef
 from holdfast.threads.service import ThreadService
+from holdfast.threads.types import ThreadView
 from holdfast.vocabulary.turn_events import Kind
 
 MAX_WAIT_SECONDS = 600.0
@@ -74,7 +78,7 @@ def _talk(routes: APIRouter, threads: ThreadService) -> None:
         options = body.options.options() if body.options else None
         message = await threads.send(thread, body.message(), options)
         if wait:
-            message = await _ended(threads, thread, message, wait)
+            message = await _wait_for_end(threads, thread, message, wait)
         turn = None if message.turn_id is None else TurnOut.of(await threads.turn(thread, message.turn_id))
         return reply(SentOut.model_construct(message=MessageOut.of(message), turn=turn), 202)
 
@@ -136,13 +140,13 @@ def _look(routes: APIRouter, threads: ThreadService, settings: ApiSettings) -> N
         whose = owner if caller.sees_all else caller.owner
         views, following = await threads.list(owner=whose, prefix=prefix, limit=limit, cursor=cursor)
         return await list_reply(
-            "threads", (ThreadOut.of(view, secrets=caller.sees_secrets) for view in views), {"next_cursor": following}
+            "threads", (ThreadOut.of(_visible(caller, view)) for view in views), {"next_cursor": following}
         )
 
     @routes.get(BASE, response_model=ThreadOut, responses=_LOOK, summary="Look at a thread")
     async def get(caller: CallerOf, thread: Thread) -> Response:
         """Wakes nothing."""
-        return reply(ThreadOut.of(await threads.get(thread), secrets=caller.sees_secrets))
+        return reply(ThreadOut.of(_visible(caller, await threads.get(thread))))
 
     @routes.get(f"{BASE}/messages", response_model=MessagePage, responses=_LOOK, summary="List messages")
     async def messages(
@@ -174,8 +178,13 @@ def _look(routes: APIRouter, threads: ThreadService, settings: ApiSettings) -> N
         return await list_reply("lines", map(LineOut.of, await threads.transcript(thread, channel=channel)))
 
 
-async def _ended(threads: ThreadService, thread: ThreadRef, message: MessageRow, wait: float) -> MessageRow:
-    """The message, when its turn has ended or the time is up."""
+def _visible(caller: Caller, view: ThreadView) -> ThreadView:
+    """The thread, without its secrets where the caller may only look."""
+    return view if caller.sees_secrets else replace(view, options=without_secrets(view.options))
+
+
+async def _wait_for_end(threads: ThreadService, thread: ThreadRef, message: MessageRow, wait: float) -> MessageRow:
+    """Wait until the message's turn has ended or the time is up, and return the message."""
     turn_id = message.turn_id
     with contextlib.suppress(TimeoutError):
         async with (

@@ -13,7 +13,7 @@ from holdfast.api.threads.usage_models import UsageReport
 from holdfast.api.wire.common import failures, reply
 from holdfast.api.wire.patterns import THREAD_KEY
 from holdfast.errors import Forbidden
-from holdfast.store.usage import UsageBy
+from holdfast.records.usage import UsageBy
 from holdfast.threads.service import ThreadService
 from holdfast.vocabulary.thread_keys import MAX_KEY
 

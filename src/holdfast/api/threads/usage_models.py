@@ -1,12 +1,12 @@
 """What calls to models have cost, as it looks on the wire."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from holdfast.api.wire.output import Output
-from holdfast.store.usage import UsageBy, UsageLine
-from holdfast.store.usage_rows import UsageSum
+from holdfast.api.wire.models import From, Output
+from holdfast.records.usage import UsageBy, UsageLine, UsageSum
 
 
 class UsageOut(Output, record=UsageSum):
@@ -19,13 +19,14 @@ class UsageOut(Output, record=UsageSum):
     cost_usd: float
 
 
-class UsageLineOut(UsageOut):
+def _cents(cost: float) -> float:
+    return round(cost, 6)
+
+
+class UsageLineOut(UsageOut, record=UsageLine, inner="sum"):
+    cost_usd: Annotated[float, From(by=_cents)]
     what: str = Field(description="A thread's key, a model's id, a day (UTC) or an owner, as asked for")
     owner: str | None = Field(description="Of a thread")
-
-    @classmethod
-    def line(cls, line: UsageLine) -> "UsageLineOut":
-        return cls.model_construct(what=line.what, owner=line.owner, **line.sum.to_json())  # type: ignore[arg-type]  # numbers, all
 
 
 class UsageReport(BaseModel):
@@ -35,4 +36,4 @@ class UsageReport(BaseModel):
 
     @classmethod
     def of(cls, by: UsageBy, lines: Sequence[UsageLine], total: UsageSum) -> "UsageReport":
-        return cls.model_construct(by=by, lines=[UsageLineOut.line(line) for line in lines], total=UsageOut.of(total))
+        return cls.model_construct(by=by, lines=[UsageLineOut.of(line) for line in lines], total=UsageOut.of(total))

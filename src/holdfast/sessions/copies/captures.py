@@ -30,7 +30,7 @@ from holdfast.records.spec import SnapshotKind
 from holdfast.sessions.copies import saved_shells
 from holdfast.sessions.copies.saved_shells import SavedShells
 from holdfast.sessions.lifecycle import Lifecycle
-from holdfast.sessions.refusals import unusable
+from holdfast.sessions.live import unusable
 from holdfast.sessions.row_steps import RowSteps
 from holdfast.sessions.sleep import SHELL_SECONDS
 

@@ -15,6 +15,7 @@ from holdfast.callers.types import Caller
 from holdfast.drivers.base import Driver
 from holdfast.errors import HoldfastError, SnapshotNotFound, Unavailable
 from holdfast.records.copies import SnapshotRow, SnapshotStatus
+from holdfast.records.events import NewEvent
 from holdfast.records.machine import Status
 from holdfast.records.sessions import SessionRow
 from holdfast.records.spec import SnapshotKind
@@ -23,15 +24,14 @@ from holdfast.sessions.copies.names import check_name
 from holdfast.sessions.create.origins import FORGET
 from holdfast.sessions.ids import fork_id_for, new_snapshot_id, session_of_fork
 from holdfast.sessions.lifecycle import told_of
-from holdfast.sessions.live import Clock
+from holdfast.sessions.live import Clock, unusable
 from holdfast.sessions.operations import Operations, reporting
-from holdfast.sessions.refusals import unusable
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.telling.event_kinds import Kind
 from holdfast.sessions.watch.marks import Marks
 from holdfast.sessions.watch.room import Room
 from holdfast.sessions.watch.strays import Strays, mark_of_snapshot
-from holdfast.store import Note, SessionStore, SnapshotStore, spending
+from holdfast.store import SessionStore, SnapshotStore, spending
 
 log = structlog.get_logger(__name__)
 
@@ -118,7 +118,7 @@ class Snapshots:
             size = await self._captures.size(row.id)
             session = await self._sessions.get(row.session_id)
             data = told_of(session) | {"snapshot_id": row.id, "name": row.name}
-            note = Note(Kind.SNAPSHOT, session.id, data, session.owner)
+            note = NewEvent(Kind.SNAPSHOT, session.id, data, session.owner)
             row = await self._store.finish(row.id, kind=kind, size_bytes=size, now=self._clock(), notes=[note])
         except HoldfastError:
             await self._remove(row.id)

@@ -45,7 +45,7 @@ class Workspaces:
     async def list(self, *, caller: Caller) -> Sequence[WorkspaceView]:
         """What the caller may see, by name."""
         rows = await self._store.all(owner=None if caller.sees_all else caller.owner)
-        return [await self._view(row) for row in rows if row.status != _DELETING]
+        return [WorkspaceView(row, await self._measure(row)) for row in rows if row.status != _DELETING]
 
     async def delete(self, reference: str, /, *, caller: Caller) -> None:
         """With all its files. Refused while a session has it."""
@@ -71,14 +71,6 @@ class Workspaces:
                 work = reporting("workspace.remove", partial(self._remove, row.id), workspace_id=row.id)
                 self._operations.spawn(row.id, work)
 
-    async def _view(self, row: WorkspaceRow) -> WorkspaceView:
-        return WorkspaceView(
-            id=row.id,
-            name=row.name,
-            owner=row.owner,
-            session_id=row.session_id,
-            disk_mb=row.disk_mb,
-            size_bytes=await self._driver.measure(self._root / row.id) if row.node == self._node else 0,
-            created_at=row.created_at,
-            last_used_at=row.last_used_at,
-        )
+    async def _measure(self, row: WorkspaceRow) -> int:
+        """Return the bytes that its files take; 0 for a workspace on another host, which cannot be measured here."""
+        return await self._driver.measure(self._root / row.id) if row.node == self._node else 0

@@ -7,9 +7,9 @@ from holdfast.records.sessions import SessionRow
 from holdfast.sessions.copies.captures import USABLE, Captures
 from holdfast.sessions.create.planning import Planning
 from holdfast.sessions.lifecycle import Lifecycle
+from holdfast.sessions.live import unusable
 from holdfast.sessions.operations import Operations
 from holdfast.sessions.pool.keeper import PoolKeeper
-from holdfast.sessions.refusals import unusable
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.telling.event_kinds import Kind
 from holdfast.sessions.telling.metrics import SessionMetrics

@@ -18,11 +18,11 @@ from holdfast.records.sessions import SessionRow
 from holdfast.records.spec import SessionSpec
 from holdfast.sessions.copies.captures import Captures
 from holdfast.sessions.copies.names import check_name
+from holdfast.sessions.create.choices import KEPT_SECONDS, choose_image, choose_spec, choose_ttl, continued
 from holdfast.sessions.create.limits import choose_limits
 from holdfast.sessions.ids import new_session_id, new_workspace_id
 from holdfast.sessions.live import Clock
 from holdfast.sessions.settings import SessionSettings
-from holdfast.sessions.spec import KEPT_SECONDS, choose_image, choose_spec, choose_ttl, continued
 from holdfast.sessions.types import CreateRequest, ForkRequest
 from holdfast.sessions.watch.room import Room
 from holdfast.sessions.ways_out import WayOut

@@ -191,13 +191,13 @@ class PoolKeeper:
 
     async def _add(self, kind: str) -> None:
         try:
-            row = self._making = await self._planned(kind)
+            row = self._making = await self._plan_one(kind)
         except HoldfastError as error:
             self._back_off(kind, error)
             return
         self._pool.reserve(row.id, kind)
         try:
-            ready = await self._made(row, kind)
+            ready = await self._prepare(row, kind)
         except Exception as error:
             self._back_off(kind, error)
             await self._discard(row.id)
@@ -208,11 +208,11 @@ class PoolKeeper:
         self._failures[kind] = 0
         log.info("pool.sandbox.ready", session_id=ready.id, image=kind, ready=self._pool.count_ready(kind))
 
-    async def _planned(self, kind: str) -> SessionRow:
+    async def _plan_one(self, kind: str) -> SessionRow:
         warmer = self._warmers.get(kind)
         return await self._plan(CreateRequest(image=kind) if warmer is None else warmer.request())
 
-    async def _made(self, row: SessionRow, kind: str) -> Ready:
+    async def _prepare(self, row: SessionRow, kind: str) -> Ready:
         row = await self._lifecycle.prepare(row)
         warmer = self._warmers.get(kind)
         if warmer is None:
@@ -245,7 +245,7 @@ class PoolKeeper:
             if not self._pool.ready(kind):
                 continue
             try:
-                row: SessionRow | None = await self._planned(kind)
+                row: SessionRow | None = await self._plan_one(kind)
                 warmer = self._warmers.get(kind)
                 fingerprint = "" if warmer is None else await warmer.fingerprint()
             except UnknownImage:

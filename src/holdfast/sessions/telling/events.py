@@ -10,7 +10,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from dataclasses import dataclass
 
 from holdfast.errors import BadInput, HoldfastError
-from holdfast.store import EventPage, EventRow, EventStore
+from holdfast.records.events import EventPage, EventRow
+from holdfast.store import EventStore
 
 PAGE = 200
 POLL_SECONDS = 1.0
@@ -97,14 +98,14 @@ class EventFeed:
             if len(page.events) < PAGE and not self._closed:
                 await self._wait(added)
 
-    async def changed(self, added: asyncio.Event, seconds: float | None) -> None:
-        """Wait for ``added``, as ``mark`` gave it out, for at most so long."""
+    async def wait_for_change(self, added: asyncio.Event, seconds: float | None) -> None:
+        """Wait for ``added``, which ``mark`` has returned, for at most so long."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._wait(added)
 
     def mark(self) -> asyncio.Event:
-        """Take it before you look, and hand it to ``changed`` if there was nothing: nothing added falls in between."""
+        """Return what to hand to ``wait_for_change``. Call it before you look, so that nothing is missed in between."""
         return self._added
 
     async def _wait(self, added: asyncio.Event) -> None:

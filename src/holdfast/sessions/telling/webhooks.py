@@ -17,11 +17,12 @@ from yarl import URL
 
 from holdfast.errors import HoldfastError
 from holdfast.network.outside import Outside
+from holdfast.records.events import EventRow, WebhookCursor
 from holdfast.sessions.live import Clock
 from holdfast.sessions.telling.events import EventFeed
 from holdfast.sessions.telling.webhook import Webhook, body, headers, retry_seconds
 from holdfast.sessions.watch.clock import ClockWatch
-from holdfast.store import Cursor, EventRow, EventStore, WebhookCursors
+from holdfast.store import EventStore, WebhookCursors
 from holdfast.store.webhooks import LONGEST_WAIT_SECONDS
 
 log = structlog.get_logger(__name__)
@@ -119,7 +120,7 @@ class Webhooks:
                 log.exception("webhook.stalled", url=webhook.place)
                 seconds = _STALLED_SECONDS
             if seconds:
-                await self._feed.changed(added, seconds)
+                await self._feed.wait_for_change(added, seconds)
 
     async def _turn(self, http: aiohttp.ClientSession, webhook: Webhook) -> float:
         """Send what there is to send; returns for how many seconds there is nothing to do unless an event comes."""
@@ -137,7 +138,7 @@ class Webhooks:
         finally:
             await self._cursors.release(webhook.id, owner=self._node)
 
-    async def _send_page(self, http: aiohttp.ClientSession, webhook: Webhook, cursor: Cursor) -> float:
+    async def _send_page(self, http: aiohttp.ClientSession, webhook: Webhook, cursor: WebhookCursor) -> float:
         page = await self._events.page(after=cursor.seq, limit=_PAGE, kinds=webhook.kinds)
         if page.lost(cursor.seq):
             log.error("webhook.lost", url=webhook.place, after=cursor.seq, oldest=page.oldest, why="pruned unsent")

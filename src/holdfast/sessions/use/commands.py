@@ -10,7 +10,6 @@ from holdfast.sessions.ids import exec_id_for, new_exec_id
 from holdfast.sessions.live import Clock, LiveSession, Usable, in_use
 from holdfast.sessions.operations import Operations
 from holdfast.sessions.settings import SessionSettings
-from holdfast.sessions.spec import choose_timeout
 from holdfast.sessions.types import DEFAULT_SHELL, ExecRequest, ExecResult
 from holdfast.sessions.use import calls
 from holdfast.sessions.use.follow import Attached, Chunk, End, follow
@@ -83,3 +82,14 @@ class Commands:
         live = await self._usable(session_id)
         with in_use(live, self._clock):
             return judged(live.oom, await calls.cancel_command(live.link, exec_id))
+
+
+def choose_timeout(timeout_ms: int | None, settings: SessionSettings) -> int:
+    """Return the wanted time limit of a command, or the default. Raises ``BadInput`` if it is not allowed."""
+    timeout = settings.exec_timeout_ms if timeout_ms is None else timeout_ms
+    if not 1 <= timeout <= settings.max_exec_timeout_ms:
+        raise BadInput(
+            f"timeout_ms: {timeout} is not between 1 and {settings.max_exec_timeout_ms}, the setting "
+            "max_exec_timeout_ms; a background process has no limit (POST …/processes, `holdfast exec --no-limit`)"
+        )
+    return timeout

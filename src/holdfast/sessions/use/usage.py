@@ -1,31 +1,36 @@
-"""What sessions use of what they may: the driver's facts beside the limits that are really enforced."""
+"""What sessions use, from the driver, beside the limits that are really enforced."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from holdfast.drivers.base import Driver, SandboxStats
 from holdfast.errors import HoldfastError, Unavailable
+from holdfast.records.machine import Status
 from holdfast.records.sessions import SessionRow
 from holdfast.sessions.live import Clock
 from holdfast.sessions.types import SessionStats
 
 _SECONDS = 10.0
-"""Facts come from memory; whoever takes longer has a disk that hangs."""
+"""The driver reads these facts from memory; if that takes longer, a disk hangs."""
 
 _AT_ONCE = 4
 """A list of a thousand sessions must not take all threads from creates and file calls."""
 
 
 class Usage:
-    """Looks at sandboxes. That is not using them: it keeps no session alive."""
+    """The statistics of sandboxes. To read them is not a use of the session: it keeps no session alive."""
 
-    def __init__(self, driver: Driver, clock: Clock) -> None:
+    def __init__(self, driver: Driver, clock: Clock, *, node: str) -> None:
         self._driver = driver
         self._clock = clock
+        self._node = node
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def of(self, row: SessionRow) -> SessionStats:
-        """Raises ``SandboxNotFound`` if there is no sandbox, ``Unavailable`` if it takes too long."""
+    async def read(self, row: SessionRow) -> SessionStats:
+        """Read what one session uses now.
+
+        Raises ``SandboxNotFound`` if there is no sandbox, ``Unavailable`` if it takes too long.
+        """
         try:
             async with self._turns, asyncio.timeout(_SECONDS):
                 facts = await self._driver.stats(self._driver.handle_for(row.id))
@@ -33,13 +38,15 @@ class Usage:
             raise Unavailable(f"what {row.id} uses could not be read within {_SECONDS:.0f} s; try again") from None
         return self._with_limits(row, facts)
 
-    async def of_many(self, rows: Sequence[SessionRow]) -> list[SessionStats | None]:
-        """In the order of ``rows``; None for one that cannot be looked at, which costs the others nothing."""
-        return list(await asyncio.gather(*(self._or_none(row) for row in rows)))
+    async def read_many(self, rows: Sequence[SessionRow]) -> Mapping[str, SessionStats]:
+        """Read what the active sessions on this host use, by id. One that cannot be read is left out."""
+        here = [row for row in rows if row.status is Status.ACTIVE and row.node == self._node]
+        found = await asyncio.gather(*(self._try_to_read(row) for row in here))
+        return {row.id: stats for row, stats in zip(here, found, strict=True) if stats is not None}
 
-    async def _or_none(self, row: SessionRow) -> SessionStats | None:
+    async def _try_to_read(self, row: SessionRow) -> SessionStats | None:
         try:
-            return await self.of(row)
+            return await self.read(row)
         except HoldfastError:
             return None
 

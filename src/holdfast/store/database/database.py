@@ -45,16 +45,16 @@ class Database(ABC):
         self._closed = False
 
     async def read(self, work: Work[T]) -> T:
-        return await self._settled(self._translated(self._read, work))
+        return await self._settle(self._run_translated(self._read, work))
 
     async def write(self, work: Work[T]) -> T:
-        return await self._settled(self._write_somehow(work))
+        return await self._settle(self._write_somehow(work))
 
     async def _write_somehow(self, work: Work[T]) -> T:
         """Where there is no room, with some of the reserve, for those who may have it."""
         while True:
             try:
-                return await self._translated(self._write, work)
+                return await self._run_translated(self._write, work)
             except DiskFull:
                 if self.reserve is None or not may_spend() or not await asyncio.to_thread(self.reserve.give):
                     raise
@@ -77,13 +77,13 @@ class Database(ABC):
     @abstractmethod
     async def _dispose(self) -> None: ...
 
-    async def _translated(self, run: Callable[[Work[T]], Coroutine[None, None, T]], work: Work[T]) -> T:
+    async def _run_translated(self, run: Callable[[Work[T]], Coroutine[None, None, T]], work: Work[T]) -> T:
         if self._closed:
             raise Unavailable("the store is closed")
         with translated(self._place):
             return await run(work)
 
-    async def _settled(self, unit: Coroutine[None, None, T]) -> T:
+    async def _settle(self, unit: Coroutine[None, None, T]) -> T:
         task = asyncio.create_task(unit)
         self._running.add(task)
         task.add_done_callback(self._running.discard)

@@ -10,12 +10,13 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
+from holdfast.records.events import NewEvent
 from holdfast.records.machine import Status
 from holdfast.records.sessions import SessionChange, SessionRow
 from holdfast.records.spec import SessionSpec
 from holdfast.store.database.database import Database, Work
 from holdfast.store.database.locks import INSERT, LEASE, hold
-from holdfast.store.events import EventStore, Note, append
+from holdfast.store.events import EventStore, append
 from holdfast.store.sessions import snapshots, workspaces
 from holdfast.store.sessions.rows import (
     SELECT,
@@ -139,7 +140,7 @@ class SessionStore:
         now: float,
         values: SessionChange,
         tell: Sequence[str] = (),
-        notes: Sequence[Note] = (),
+        notes: Sequence[NewEvent] = (),
     ) -> SessionRow:
         """Set ``values`` if the row is in one of ``statuses`` and, unless None, still of this ``generation``.
 

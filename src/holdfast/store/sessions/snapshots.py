@@ -11,9 +11,10 @@ import sqlalchemy as sa
 from holdfast.errors import Conflict, IdempotencyMismatch, SnapshotNotFound, TooManySnapshots
 from holdfast.records.columns import columns
 from holdfast.records.copies import SnapshotRow
+from holdfast.records.events import NewEvent
 from holdfast.store.database.database import Database
 from holdfast.store.database.locks import INSERT, hold
-from holdfast.store.events import EventStore, Note, append
+from holdfast.store.events import EventStore, append
 from holdfast.store.tables import sessions
 from holdfast.store.tables import snapshots as table
 
@@ -74,7 +75,9 @@ class SnapshotStore:
 
         return await self._database.read(work)
 
-    async def finish(self, id: str, *, kind: str, size_bytes: int, now: float, notes: Sequence[Note]) -> SnapshotRow:
+    async def finish(
+        self, id: str, *, kind: str, size_bytes: int, now: float, notes: Sequence[NewEvent]
+    ) -> SnapshotRow:
         """Its files are there: from now on it can be used. Raises ``SnapshotNotFound`` if it was given up meanwhile."""
         values = {"status": "ready", "kind": kind, "size_bytes": size_bytes}
         update = sa.update(table).where(table.c.id == id, table.c.status == "writing").values(values).returning(table)

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from holdfast.records.threads import DEFAULT_CHANNEL, Lease, ThreadEventPage, ThreadEventRow
 from holdfast.store.database.database import Database
 from holdfast.store.pages import PAGE_BYTES, stored_bytes, weighed
-from holdfast.store.threads.guard import EVENT_BYTES, append, enter, enter_any, no_thread, written
+from holdfast.store.threads.guard import EVENT_BYTES, append, enter, enter_any, no_thread, write_and_wake
 from holdfast.store.threads.tables import NOT_DELETED, UNENDED, threads, turns
 from holdfast.store.threads.tables import thread_events as table
 from holdfast.store.threads.watch import ThreadWatch
@@ -53,7 +53,7 @@ class ThreadEvents:
             entered = enter(connection, lease, events=events)
             return append(connection, entered, events, channel=channel, numbered=True)
 
-        return await written(self._database, self._watch, lease.thread_id, work)
+        return await write_and_wake(self._database, self._watch, lease.thread_id, work)
 
     async def leave(self, thread_id: str, events: Sequence[TurnEvent], *, channel: str = DEFAULT_CHANNEL) -> int:
         """The same, by who holds no lease: for what anybody may tell of a thread. Raises ``ThreadNotFound``."""
@@ -61,7 +61,7 @@ class ThreadEvents:
         def work(connection: sa.Connection) -> int:
             return append(connection, enter_any(connection, thread_id), events, channel=channel)
 
-        return await written(self._database, self._watch, thread_id, work)
+        return await write_and_wake(self._database, self._watch, thread_id, work)
 
     async def too_many(self, *, most_bytes: int, most_events: int, limit: int = 1000) -> list[str]:
         """Threads that have more of them."""

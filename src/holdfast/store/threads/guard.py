@@ -54,8 +54,8 @@ def no_thread(id: str) -> ThreadNotFound:
     return ThreadNotFound(f"there is no thread {id}")
 
 
-async def written(database: Database, watch: ThreadWatch, thread_id: str, work: Work[T]) -> T:
-    """Do the work and wake who listens; also after an error, for the commit whose answer is lost has happened."""
+async def write_and_wake(database: Database, watch: ThreadWatch, thread_id: str, work: Work[T]) -> T:
+    """Do the work and wake the listeners; also after an error, for a commit whose answer is lost has happened."""
     try:
         return await database.write(work)
     finally:

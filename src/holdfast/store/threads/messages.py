@@ -12,7 +12,7 @@ from holdfast.errors import FileMissing, IdempotencyMismatch, NotFound, WrongSta
 from holdfast.records.threads import FileKind, MessageRow, MessageStatus, NewMessage, Put, ThreadRow
 from holdfast.store.database.database import Database
 from holdfast.store.pages import Page, read_page
-from holdfast.store.threads.guard import Entered, append, clock, ensure_channel, enter_any, thread_row, written
+from holdfast.store.threads.guard import Entered, append, clock, ensure_channel, enter_any, thread_row, write_and_wake
 from holdfast.store.threads.tables import NOT_DELETED, QUEUED, thread_files, threads
 from holdfast.store.threads.tables import messages as table
 from holdfast.store.threads.watch import ThreadWatch
@@ -63,7 +63,7 @@ class MessageStore:
             added = connection.execute(sa.insert(table).values(values).returning(table)).one()
             return Put(_row(added), True, entered.row)
 
-        return await written(self._database, self._watch, thread_id, work)
+        return await write_and_wake(self._database, self._watch, thread_id, work)
 
     async def get(self, thread_id: str, id: str) -> MessageRow:
         """The message; raises ``NotFound``."""
@@ -121,7 +121,7 @@ class MessageStore:
                 raise WrongState(f"message {id} is {found.status} and cannot be taken back; abort its turn instead")
             return _canceled(connection, entered, table.c.id == id)[0]
 
-        return await written(self._database, self._watch, thread_id, work)
+        return await write_and_wake(self._database, self._watch, thread_id, work)
 
     async def cancel_queued(self, thread_id: str, channel: str | None = None) -> list[MessageRow]:
         """Take back all that is queued, in one channel or in all; returns them."""
@@ -130,7 +130,7 @@ class MessageStore:
         def work(connection: sa.Connection) -> list[MessageRow]:
             return _canceled(connection, enter_any(connection, thread_id), these)
 
-        return await written(self._database, self._watch, thread_id, work)
+        return await write_and_wake(self._database, self._watch, thread_id, work)
 
     async def _stored(self, thread_id: str, id: str) -> tuple[MessageRow, ThreadRow] | None:
         """A repeated message is found without writing anything; the thread is read after it, as ``Put`` promises."""

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from holdfast.errors import NotFound
 from holdfast.records.threads import Lease, RequestRow, ThreadRow
 from holdfast.store.database.database import Database
-from holdfast.store.threads.guard import clock, enter, enter_any, written
+from holdfast.store.threads.guard import clock, enter, enter_any, write_and_wake
 from holdfast.store.threads.tables import OPEN, threads
 from holdfast.store.threads.tables import thread_requests as table
 from holdfast.store.threads.watch import ThreadWatch
@@ -38,7 +38,7 @@ class ThreadRequests:
             added = connection.execute(sa.insert(table).values(values).returning(table)).one()
             return RequestRow(**added._mapping), entered.row
 
-        return await written(self._database, self._watch, thread_id, work)
+        return await write_and_wake(self._database, self._watch, thread_id, work)
 
     async def open(self, thread_id: str) -> list[RequestRow]:
         """Those not done yet, oldest first."""
@@ -57,8 +57,8 @@ class ThreadRequests:
 
         return await self._database.read(work)
 
-    async def done(self, lease: Lease, id: str, result: Mapping[str, object]) -> RequestRow:
-        """It is done, or cannot be: ``result`` says which. The first result stays. Wakes listeners."""
+    async def finish(self, lease: Lease, id: str, result: Mapping[str, object]) -> RequestRow:
+        """Note that it is done, or cannot be: ``result`` says which. The first result stays. Wakes listeners."""
 
         def work(connection: sa.Connection) -> RequestRow:
             entered = enter(connection, lease, inbox=threads.c.inbox + 1)
@@ -67,7 +67,7 @@ class ThreadRequests:
             found = connection.execute(update).one_or_none()
             return _get(connection, id) if found is None else RequestRow(**found._mapping)
 
-        return await written(self._database, self._watch, lease.thread_id, work)
+        return await write_and_wake(self._database, self._watch, lease.thread_id, work)
 
     async def forget(self, *, older_than: float) -> int:
         """Those done so many seconds ago, whose askers have read the result or are gone; how many. They may be big."""

@@ -8,6 +8,7 @@ from sqlalchemy.engine import Dialect
 
 from holdfast.records.threads import FileKind, MessageStatus, Mode, SleepState, TurnState
 from holdfast.store.tables import ID_TEXT, ForeignText, JsonObject, Word, metadata
+from holdfast.vocabulary.turn_events import StopReason
 
 
 class JsonList(sa.TypeDecorator[Sequence[str]]):
@@ -133,7 +134,7 @@ turns = sa.Table(
     sa.Column("accepted", sa.Boolean, nullable=False),
     sa.Column("agent_session_id", sa.Text),
     sa.Column("cursor", sa.Text, nullable=False),
-    sa.Column("stop_reason", sa.Text),
+    sa.Column("stop_reason", Word(StopReason)),
     sa.Column("error", JsonObject),
     sa.Column("attempts", sa.BigInteger, nullable=False),
     sa.Column("artifacts", JsonList, nullable=False),

@@ -23,7 +23,16 @@ from holdfast.store.database.locks import THREAD, hold
 from holdfast.store.pages import Page, read_page
 from holdfast.store.tables import sessions
 from holdfast.store.threads import news, removal
-from holdfast.store.threads.guard import append, change_channel, clock, enter, enter_any, no_thread, thread_row, written
+from holdfast.store.threads.guard import (
+    append,
+    change_channel,
+    clock,
+    enter,
+    enter_any,
+    no_thread,
+    thread_row,
+    write_and_wake,
+)
 from holdfast.store.threads.news import ThreadKind
 from holdfast.store.threads.tables import NOT_DELETED, UNENDED, turns
 from holdfast.store.threads.tables import thread_channels as channels
@@ -260,7 +269,7 @@ class ThreadStore:
             append(connection, entered, events, channel=channel, numbered=True)
             return entered.row
 
-        return await written(self._database, self._watch, lease.thread_id, work)
+        return await write_and_wake(self._database, self._watch, lease.thread_id, work)
 
     async def change(
         self,
@@ -291,7 +300,7 @@ class ThreadStore:
             update = sa.update(table).where(table.c.id == lease.thread_id).values(**values)
             return thread_row(connection.execute(update.returning(table)).one())
 
-        return await written(self._database, self._watch, lease.thread_id, work)
+        return await write_and_wake(self._database, self._watch, lease.thread_id, work)
 
     async def change_channel(
         self, lease: Lease, channel: str, values: ChannelChange, *, events: Sequence[TurnEvent] = ()
@@ -303,7 +312,7 @@ class ThreadStore:
             append(connection, entered, events, channel=channel, numbered=True)
             return change_channel(connection, entered, channel, values)
 
-        return await written(self._database, self._watch, lease.thread_id, work)
+        return await write_and_wake(self._database, self._watch, lease.thread_id, work)
 
     async def start_over(self, lease: Lease, channel: str, *, events: Sequence[TurnEvent] = ()) -> ThreadRow:
         """The channel has no agent session any more, and its next one is told nothing of what came before ``events``.
@@ -319,7 +328,7 @@ class ThreadStore:
             update = sa.update(table).where(table.c.id == lease.thread_id).values(settings=settings)
             return thread_row(connection.execute(update.returning(table)).one())
 
-        return await written(self._database, self._watch, lease.thread_id, work)
+        return await write_and_wake(self._database, self._watch, lease.thread_id, work)
 
     async def note_error(self, lease: Lease, error: str, *, events: Sequence[TurnEvent] = ()) -> ThreadRow:
         """The sandbox could not be had: keeps the message in ``last_error`` and counts ``resume_failures`` up."""
@@ -332,7 +341,7 @@ class ThreadStore:
             news.tell(connection, entered.row, ThreadKind.ERROR, entered.now, told)
             return entered.row
 
-        return await written(self._database, self._watch, lease.thread_id, work)
+        return await write_and_wake(self._database, self._watch, lease.thread_id, work)
 
     async def clear_error(self, lease: Lease) -> ThreadRow:
         """It works again: no error, no failures."""
@@ -369,7 +378,7 @@ class ThreadStore:
         session is the caller's to destroy, before or after, followed by ``set_session(lease, None)``.
         """
         work = partial(removal.delete, lease=lease)
-        return await written(self._database, self._watch, lease.thread_id, work)
+        return await write_and_wake(self._database, self._watch, lease.thread_id, work)
 
     async def deleted(self, *, limit: int, node: str | None = None) -> list[ThreadRow]:
         """Deleted threads with a session and a free lease: ``take`` each, destroy, ``set_session(lease, None)``.
@@ -398,7 +407,7 @@ class ThreadStore:
             append(connection, entered, events, channel=channel, numbered=True)
             return entered.row
 
-        return await written(self._database, self._watch, lease.thread_id, work)
+        return await write_and_wake(self._database, self._watch, lease.thread_id, work)
 
     async def _one(self, query: sa.Select[tuple[object, ...]]) -> ThreadRow | None:
         def work(connection: sa.Connection) -> ThreadRow | None:

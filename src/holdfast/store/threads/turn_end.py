@@ -13,7 +13,7 @@ from holdfast.store.threads.tables import thread_channels as channels
 from holdfast.store.threads.tables import thread_events as log
 from holdfast.store.threads.tables import threads as thread_table
 from holdfast.store.threads.tables import turns as table
-from holdfast.store.usage_rows import of_turn
+from holdfast.store.usage_tables import of_turn
 from holdfast.vocabulary.turn_events import AgentStatus, Kind, StopReason, TurnEvent
 
 MOST_ANSWER: Final = 1_000_000

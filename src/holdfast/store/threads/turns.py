@@ -14,7 +14,7 @@ from holdfast.errors import BadInput, StaleRow, WrongState
 from holdfast.records.threads import Lease, Line, MessageRow, MessageStatus, Mode, TurnRow, TurnState
 from holdfast.store.database.database import Database, Work
 from holdfast.store.threads import transcript
-from holdfast.store.threads.guard import Entered, append, change_channel, clock, enter, give_back, written
+from holdfast.store.threads.guard import Entered, append, change_channel, clock, enter, give_back, write_and_wake
 from holdfast.store.threads.tables import QUEUED, UNENDED, messages, thread_files
 from holdfast.store.threads.tables import turns as table
 from holdfast.store.threads.turn_end import change_turn, end_turn, kept_of, no_turn, turn_of
@@ -290,7 +290,7 @@ class TurnStore:
         return await self._database.read(work)
 
     async def _write(self, lease: Lease, work: Work[T]) -> T:
-        return await written(self._database, self._watch, lease.thread_id, work)
+        return await write_and_wake(self._database, self._watch, lease.thread_id, work)
 
     async def _all(self, query: sa.Select[tuple[object, ...]]) -> list[TurnRow]:
         def work(connection: sa.Connection) -> list[TurnRow]:

@@ -13,16 +13,15 @@ from holdfast.broker.accounts import Account, Call, Spent, Standing
 from holdfast.broker.models.limits.holds import Hold
 from holdfast.errors import HoldfastError, StaleRow, TurnNotFound, WrongState
 from holdfast.records.threads import Lease
+from holdfast.records.usage import Run, UsageRow
 from holdfast.sessions.live import Clock
 from holdfast.store import Store
 from holdfast.store.budget_holds import Asked, Purse
 from holdfast.store.usage import day_of
-from holdfast.store.usage_rows import Run, UsageRow
 from holdfast.threads.billing.policy import account_of
 from holdfast.threads.names import DEFAULT_CHANNEL
-from holdfast.threads.patience import patiently
 from holdfast.threads.settings import AgentDefaults
-from holdfast.threads.tools import new_id
+from holdfast.threads.tools import new_id, retry_write
 from holdfast.vocabulary.models import channel_tag
 from holdfast.vocabulary.turn_events import TurnEvent
 
@@ -144,7 +143,7 @@ class ThreadBooks:
         hold_id = hold.id if hold is not None else None
         try:
             async with asyncio.timeout(_RECORD_SECONDS):
-                await patiently(lambda: self._store.usage.add(row, hold_id=hold_id), asyncio.sleep)
+                await retry_write(lambda: self._store.usage.add(row, hold_id=hold_id), asyncio.sleep)
         except (HoldfastError, TimeoutError) as error:  # the line is the bill, then
             log.error("usage.lost", error=str(error), row=row)
             if hold is not None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from holdfast.agents.base import Command
 from holdfast.errors import BadInput, NotFound, WrongState
 from holdfast.records.threads import MessageRow, NewMessage, ThreadRow
-from holdfast.threads.commands import review
 from holdfast.threads.commands.git_diff import Diff
 from holdfast.threads.commands.offers import Offers, check, new_thread, offers_of
 from holdfast.threads.desk.office import Office
@@ -19,6 +18,14 @@ from holdfast.threads.tools import Tools
 
 REVIEW = "review"
 """The agents' own name for it."""
+_MAX_DIFF = 200_000
+"""The most characters of a diff in a prompt; the agent can read the rest itself."""
+
+_REVIEW_TASK = """Review the changes below as a careful colleague would. Do not change any file.
+
+Say first in one sentence whether they are fit to be merged. Then list what is wrong, the worst first, each with its \
+file and line, what happens because of it, and how to put it right: mistakes, cases that are not handled, security, \
+missing tests. Leave out matters of taste. If nothing is wrong, say so in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +44,13 @@ class ThreadCommands:
         tools: Tools,
         office: Office,
         briefs: Briefs,
-        made: Callable[[ThreadRef], Awaitable[ThreadRow]],
+        get_or_create: Callable[[ThreadRef], Awaitable[ThreadRow]],
         send: Callable[[ThreadRef, NewMessage], Awaitable[MessageRow]],
     ) -> None:
         self._tools = tools
         self._office = office
         self._briefs = briefs
-        self._made = made
+        self._get_or_create = get_or_create
         self._send = send
 
     async def diff(self, ref: ThreadRef, turn_id: str | None = None, *, channel: str = DEFAULT_CHANNEL) -> Diff:
@@ -91,7 +98,7 @@ class ThreadCommands:
         diff = await self.diff(ref, channel=message.channel)
         if not diff.text.strip():
             raise WrongState("nothing has changed that could be reviewed")
-        return await self._send(ref, replace(message, text=review.prompt(diff.text, message.text)))
+        return await self._send(ref, replace(message, text=_review_prompt(diff.text, message.text)))
 
     async def new_session(self, ref: ThreadRef, *, channel: str = DEFAULT_CHANNEL) -> int:
         """The channel's agent begins anew, without history; files and transcript stay. The number of its event.
@@ -115,7 +122,7 @@ class ThreadCommands:
 
     async def use_model(self, ref: ThreadRef, model: str | None) -> Offers:
         """From the next turn on; None: the default. Makes the thread if it is new. ``BadInput`` for an unknown one."""
-        row = await self._made(ref)
+        row = await self._get_or_create(ref)
         if model is not None:
             check(self._offers(row), model)
         await self._office.ask(row, "model", {"model": model})
@@ -126,7 +133,7 @@ class ThreadCommands:
 
     async def _sent_before(self, ref: ThreadRef, message: NewMessage) -> MessageRow | None:
         """The same message again: what it was made of may have changed meanwhile."""
-        row = await self._made(ref)
+        row = await self._get_or_create(ref)
         try:
             return await self._tools.store.messages.get(row.id, check_message_id(message.id))
         except NotFound:
@@ -135,3 +142,24 @@ class ThreadCommands:
 
 def _line(name: str, arguments: str) -> str:
     return f"/{name} {arguments.strip()}".rstrip()
+
+
+def _review_prompt(diff: str, wish: str = "") -> str:
+    """Return the prompt for an agent that has no review command; ``wish`` says what to look at in particular."""
+    text = diff if len(diff) <= _MAX_DIFF else diff[:_MAX_DIFF]
+    parts = [_REVIEW_TASK]
+    if wish.strip():
+        parts.append(f"In particular: {wish.strip()}")
+    if len(text) < len(diff):
+        parts.append("The diff is longer than what is shown here; run git diff for the rest.")
+    fence = _fence(text)
+    parts.append(f"{fence}diff\n{text.rstrip()}\n{fence}")
+    return "\n\n".join(parts)
+
+
+def _fence(text: str) -> str:
+    """Return a fence that is longer than any in the text."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return fence

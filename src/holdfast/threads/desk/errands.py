@@ -34,12 +34,10 @@ from holdfast.records.threads import RequestRow, SleepState, ThreadChange, Threa
 from holdfast.store.database.reserve import spending
 from holdfast.threads import options
 from holdfast.threads.desk.command_errands import CommandErrands, refuse_running
-from holdfast.threads.janitor.sleeps import slept
-from holdfast.threads.patience import patiently
 from holdfast.threads.resolve.resolver import Attached
 from holdfast.threads.resolve.sandboxes import GONE
-from holdfast.threads.tools import Tools
-from holdfast.threads.types import IdlePolicy
+from holdfast.threads.tools import Tools, retry_write
+from holdfast.threads.types import IdlePolicy, sleep_event
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 if TYPE_CHECKING:
@@ -98,8 +96,8 @@ class Errands:
             log.exception("thread.request.failed", thread_id=box.thread_id, request_id=request.id, kind=request.kind)
             trouble = HoldfastError("something unexpected happened; the log of the daemon that has the thread has it")
             result = {"error": {"code": trouble.code, "message": trouble.message}}
-        await patiently(
-            lambda: self._tools.store.thread_requests.done(box.lease, request.id, result), self._tools.sleep
+        await retry_write(
+            lambda: self._tools.store.thread_requests.finish(box.lease, request.id, result), self._tools.sleep
         )
 
     async def _do(self, box: "Mailbox", kind: str, data: Data) -> Data:
@@ -152,7 +150,7 @@ class Errands:
         back = there[: index + 1]  # newest first
         await self._revert_agent(box, channel, back)
         told = TurnEvent(Kind.REVERTED, {"turn_ids": [turn.id for turn in back]})
-        await patiently(
+        await retry_write(
             lambda: self._tools.store.turns.revert(box.lease, back[-1].id, events=[told]), self._tools.sleep
         )
         return {"turn_id": back[-1].id}
@@ -206,7 +204,7 @@ class Errands:
             if row.session_id is not None:
                 how = PausedAs.FILES if data.get("hibernate") else PausedAs.FROZEN
                 state = await put_to_sleep(self._tools, row.session_id, how)
-                news = [slept(state)] if state != row.sleep_state else []
+                news = [sleep_event(state)] if state != row.sleep_state else []
                 await self._tools.store.threads.change(box.lease, {"sleep_state": state}, events=news)
         return {}
 
@@ -261,7 +259,7 @@ class Errands:
     async def _delete_for_good(self, box: "Mailbox", _data: Data) -> Data:
         await box.end_turns()
         try:
-            row = await patiently(lambda: self._tools.store.threads.delete(box.lease), self._tools.sleep)
+            row = await retry_write(lambda: self._tools.store.threads.delete(box.lease), self._tools.sleep)
         except BaseException:
             box.go_on()
             raise

@@ -20,9 +20,8 @@ from holdfast.threads.desk.errands import Errands
 from holdfast.threads.desk.hosts import Hosts
 from holdfast.threads.desk.leases import LeaseKeeper
 from holdfast.threads.files.files import ThreadFileService
-from holdfast.threads.patience import patiently
 from holdfast.threads.resolve.resolver import Attached, Resolver
-from holdfast.threads.tools import Tools, new_id
+from holdfast.threads.tools import Tools, new_id, retry_write
 from holdfast.threads.turns.run import TurnRun
 from holdfast.threads.types import How, IdlePolicy
 
@@ -240,7 +239,7 @@ class Mailbox:
         while True:
             self._bell.clear()
             self.knocked = False
-            if not await self._looked():
+            if not await self._try_to_look():
                 await self._wait(keeper, _AGAIN_SECONDS)
             elif self._tasks or self._asked or self._resolving:
                 await self._wait(keeper)
@@ -248,13 +247,13 @@ class Mailbox:
                 policy, self._rest = self._rest, None
                 self._spawn(_REST, self._errands.rest(self, policy))
             elif not await self._rung(keeper):
-                if await patiently(lambda: self._tools.store.leases.release(self.lease), self._tools.sleep):
+                if await retry_write(lambda: self._tools.store.leases.release(self.lease), self._tools.sleep):
                     return
                 self._forget_inbox()
                 await asyncio.sleep(_BREATH_SECONDS)
 
-    async def _looked(self) -> bool:
-        """False if the database is away. What runs goes on; whether the lease is still ours, its keeper tells."""
+    async def _try_to_look(self) -> bool:
+        """Look for work; return False if the database is away. What runs goes on, and the keeper watches the lease."""
         try:
             await self._look()
         except (Unavailable, DiskFull) as error:
@@ -370,10 +369,10 @@ class Mailbox:
         if name in self._tasks:
             work.close()
             return
-        self._tasks[name] = asyncio.create_task(self._guarded(name, work), context=context)
+        self._tasks[name] = asyncio.create_task(self._guard(name, work), context=context)
 
-    async def _guarded(self, name: str, work: Coroutine[None, None, None]) -> None:
-        """No error of a part is lost. A lost lease ends them all; after any other, what is undone is begun anew."""
+    async def _guard(self, name: str, work: Coroutine[None, None, None]) -> None:
+        """Run a part so that no error is lost. A lost lease ends all parts; after other errors the work is repeated."""
         try:
             await work
         except (StaleRow, ThreadNotFound) as error:

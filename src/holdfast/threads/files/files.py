@@ -227,8 +227,8 @@ class ThreadFileService:
                 paths.append(path)
         return paths
 
-    async def collected(self, session_id: str, turn: TurnRow, seconds: float) -> "Collected":
-        """What a turn has made, as far as it can be had in time."""
+    async def collect_in_time(self, session_id: str, turn: TurnRow, seconds: float) -> "Collected":
+        """Fetch what a turn has made, as far as it can be had in time."""
         files = Collected()
         try:
             async with asyncio.timeout(seconds):

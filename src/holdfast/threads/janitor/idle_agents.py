@@ -55,10 +55,10 @@ class IdleAgents:
         async with asyncio.TaskGroup() as group:
             for row in awake:
                 if row.id not in self._later:
-                    group.create_task(self._tried(row, few))
+                    group.create_task(self._try_to_stop(row, few))
 
-    async def _tried(self, row: ThreadRow, few: asyncio.Semaphore) -> None:
-        """A thread that cannot be reached keeps nobody waiting for long, and is left alone for a while."""
+    async def _try_to_stop(self, row: ThreadRow, few: asyncio.Semaphore) -> None:
+        """Stop the idle agents of one thread. One that cannot be reached in time is left alone for a while."""
         try:
             async with few, asyncio.timeout(_MOST_SECONDS):
                 await self._stop_idle(row)

@@ -21,11 +21,10 @@ from holdfast.threads.desk.errands import destroy, put_to_sleep
 from holdfast.threads.desk.hosts import Hosts
 from holdfast.threads.files.files import ThreadFileService
 from holdfast.threads.janitor.idle_agents import IdleAgents
-from holdfast.threads.janitor.sleeps import slept
 from holdfast.threads.resolve.sandboxes import Sandboxes, made_for
 from holdfast.threads.tools import Tools
 from holdfast.threads.turns.quota import prune_all
-from holdfast.threads.types import IdlePolicy
+from holdfast.threads.types import IdlePolicy, sleep_event
 
 log = structlog.get_logger(__name__)
 
@@ -79,11 +78,11 @@ class Janitor:
         """Agents that are slow to stop keep nobody else waiting."""
         parts = (self.put_to_sleep, self.finish_deletes, self.sweep, self.report_silent_hosts, self.forget)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._tried(self._agents.stop))
+            group.create_task(self._try(self._agents.stop))
             for part in parts:
-                await self._tried(part)
+                await self._try(part)
 
-    async def _tried(self, part: Callable[[], Awaitable[None]]) -> None:
+    async def _try(self, part: Callable[[], Awaitable[None]]) -> None:
         name = getattr(part, "__qualname__", repr(part))
         try:
             await part()
@@ -129,7 +128,7 @@ class Janitor:
             if claimed is None:
                 continue  # somebody works on it, and writes that down
             try:
-                woken = [slept(SleepState.AWAKE)]
+                woken = [sleep_event(SleepState.AWAKE)]
                 await threads.change(claimed.lease, {"sleep_state": SleepState.AWAKE}, events=woken)
                 log.info("thread.woken", thread_id=row.id, key=row.key, session_id=row.session_id)
             finally:
@@ -142,7 +141,7 @@ class Janitor:
             if seconds is None or row.last_activity_at + seconds > time.time() + _SKEW_SECONDS:
                 continue  # not yet by far: the claim itself goes by the one clock
             try:
-                await self._claimed(row, step, Idle(sleep_states=states, idle_for=seconds))
+                await self._take_step(row, step, Idle(sleep_states=states, idle_for=seconds))
             except HoldfastError as error:
                 log.warning("thread.idle.failed", thread_id=row.id, step=step, code=error.code, error=error.message)
 
@@ -160,7 +159,7 @@ class Janitor:
     def _policy(self, row: ThreadRow) -> IdlePolicy:
         return options.from_json(row.settings).idle or self._tools.settings.idle_of(row.platform)
 
-    async def _claimed(self, row: ThreadRow, step: str, rule: Idle) -> None:
+    async def _take_step(self, row: ThreadRow, step: str, rule: Idle) -> None:
         leases = self._tools.store.leases
         claimed = await leases.claim_idle(row.id, rule, owner=self._owner, ttl=_HOLD_SECONDS)
         if claimed is None or claimed.session_id is None:
@@ -187,14 +186,14 @@ class Janitor:
         threads = self._tools.store.threads
         if step == "destroy":
             await destroy(self._tools, session_id)
-            await threads.set_session(row.lease, None, events=[slept(SleepState.NONE)])
+            await threads.set_session(row.lease, None, events=[sleep_event(SleepState.NONE)])
             return
         how = PausedAs.FILES if step == "hibernate" else PausedAs.FROZEN
         try:
             state = await put_to_sleep(self._tools, session_id, how)
         except (SessionNotFound, WrongState):
             state = SleepState.HIBERNATED  # it died, or was destroyed: the next message finds out, and brings another
-        news = [slept(state)] if state != row.sleep_state else []
+        news = [sleep_event(state)] if state != row.sleep_state else []
         await threads.change(row.lease, {"sleep_state": state}, events=news)
 
     # -- leftovers ---------------------------------------------------------------------------------------------------

@@ -59,8 +59,8 @@ def stale(status: int, content_type: str) -> bool:
     return status in _REFUSED or (status == 400 and content_type.partition(";")[0].strip() == "text/html")
 
 
-async def refreshed(tools: Tools, previews: Previews, lease: Lease, row: ThreadRow, *, bad: bool = False) -> ThreadRow:
-    """The row with a preview that is good for a while; ``bad``: the one in it was found ``stale``.
+async def refresh(tools: Tools, previews: Previews, lease: Lease, row: ThreadRow, *, bad: bool = False) -> ThreadRow:
+    """Return the row with a preview that is good for a while; ``bad`` means that the one in it was found ``stale``.
 
     A provider that gives none now is no reason to stop: the sandbox is reached in other ways, too.
     """
@@ -93,12 +93,12 @@ class PreviewKeeper:
         self._http: aiohttp.ClientSession | None = None
         self._outside = Outside()
 
-    async def kept(self, lease: Lease, row: ThreadRow) -> ThreadRow:
-        """The row with a preview that is good, as far as is known: one that has run out or is refused is replaced.
+    async def keep_fresh(self, lease: Lease, row: ThreadRow) -> ThreadRow:
+        """Return the row with a preview that is good, as far as is known; replace one that has run out or is refused.
 
         Looked at once in a while: a thread that is talked to all the time does not wait for its preview each time.
         """
-        fresh = await refreshed(self._tools, self._previews, lease, row)
+        fresh = await refresh(self._tools, self._previews, lease, row)
         if fresh.preview_url is None:
             return fresh
         given = fresh is not row
@@ -107,7 +107,7 @@ class PreviewKeeper:
         self._looked[row.id] = asyncio.get_running_loop().time()
         if given or not await self._is_stale(fresh.id, fresh.preview_url, fresh.preview_token):
             return fresh
-        return await refreshed(self._tools, self._previews, lease, fresh, bad=True)
+        return await refresh(self._tools, self._previews, lease, fresh, bad=True)
 
     async def close(self) -> None:
         if self._http is not None:

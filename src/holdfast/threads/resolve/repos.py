@@ -82,7 +82,7 @@ async def clone(
     """Make sure that the repository is there. Raises ``RepoFailed``. What is there already is left as it is."""
     try:
         async with asyncio.timeout(seconds):
-            view = await _ended(processes, session_id, await _started(processes, session_id, repo, environment))
+            view = await _wait_for_end(processes, session_id, await _start(processes, session_id, repo, environment))
     except TimeoutError:
         await _stop(processes, session_id)
         raise RepoFailed(f"cloning {shown(repo.url)} took longer than {seconds:g} s, and was ended") from None
@@ -94,12 +94,12 @@ async def clone(
     raise RepoFailed(f"{shown(repo.url)} could not be cloned: {line or f'git ended with {view.exit_code}'}")
 
 
-async def _started(processes: Processes, session_id: str, repo: Repo, environment: Mapping[str, str]) -> ProcessView:
-    """A new one; but one that a daemon before us has left running ends first, since it may be all that is needed."""
+async def _start(processes: Processes, session_id: str, repo: Repo, environment: Mapping[str, str]) -> ProcessView:
+    """Start to clone. A clone that an earlier daemon has left running ends first: it may be all that is needed."""
     for view in await processes.list(session_id):
         if view.running and _MARK in view.cmd:
             log.info("repo.clone.waits", session_id=session_id, process_id=view.process_id)
-            await _ended(processes, session_id, view)
+            await _wait_for_end(processes, session_id, view)
             await _forget(processes, session_id, view.process_id)
     request = ProcessRequest(
         argv=["/bin/sh", "-c", _SCRIPT, _MARK, directory_of(repo), repo.url, repo.branch or "", repo.ref or ""],
@@ -109,7 +109,7 @@ async def _started(processes: Processes, session_id: str, repo: Repo, environmen
     return await processes.start(session_id, request, idempotency_key=None)
 
 
-async def _ended(processes: Processes, session_id: str, view: ProcessView) -> ProcessView:
+async def _wait_for_end(processes: Processes, session_id: str, view: ProcessView) -> ProcessView:
     while view.running:
         view = await processes.get(session_id, view.process_id, wait_ms=_WAIT_MS)
     return view

@@ -34,7 +34,6 @@ from holdfast.errors import (
     ThreadNotFound,
 )
 from holdfast.records.threads import ChannelChange, ChannelRow, Lease, SleepState, ThreadChange, ThreadRow
-from holdfast.threads.janitor.sleeps import slept
 from holdfast.threads.resolve.briefs import Briefs
 from holdfast.threads.resolve.deadline import ResolveTime
 from holdfast.threads.resolve.preview import PreviewKeeper
@@ -42,7 +41,7 @@ from holdfast.threads.resolve.sandboxes import GONE, Ready, Sandboxes, resolved
 from holdfast.threads.resolve.transcript import history
 from holdfast.threads.resolve.workspaces import Workspaces
 from holdfast.threads.tools import Tools
-from holdfast.threads.types import How
+from holdfast.threads.types import How, sleep_event
 from holdfast.vocabulary.turn_events import TurnEvent
 
 log = structlog.get_logger(__name__)
@@ -118,12 +117,12 @@ class Resolver:
                 try:
                     async with time.attempt(story.last):
                         found = await self._once(lease, channel, story, in_turn)
-                    return await self._finished(lease, channel, found, story)
+                    return await self._finish(lease, channel, found, story)
                 except HoldfastError as error:
                     story.tries, story.last = story.tries + 1, error
                     story.gone = error if isinstance(error, GONE) else None
                     if isinstance(error, _HOPELESS) or self._too_late(story):
-                        await self._failed(lease, error)
+                        await self._note_failure(lease, error)
                         raise
                     self._tools.metrics.health_retries.inc()
                     log.warning("sandbox.health.retry", thread_id=lease.thread_id, code=error.code, error=error.message)
@@ -162,7 +161,7 @@ class Resolver:
                 ready = await self._sandboxes.ready(lease, row, found.session, channel, story.time)
             story.tried = ready.session_id
             with story.time.longer(settings.clone_seconds + settings.attempt_seconds):
-                ready = await self._workspaces.given(lease, ready, self._briefs.environment(ready.thread))
+                ready = await self._workspaces.set_up(lease, ready, self._briefs.environment(ready.thread))
             return ready, found.channel
         finally:
             lock.release()
@@ -172,19 +171,19 @@ class Resolver:
     ) -> AgentSessionId:
         """The one that it has, if the agent knows it; asking for that also tells whether the agent is up."""
         if known is None or known.agent_session_id is None:
-            await self._answering(lease, agent, place, story, lambda: agent.health(place))
+            await self._ask_running(lease, agent, place, story, lambda: agent.health(place))
             return await self._new_session(lease, agent, place, known, "it has none yet", story)
         session = AgentSessionId(known.agent_session_id)
         try:
-            await self._answering(lease, agent, place, story, lambda: agent.resume_session(place, session))
+            await self._ask_running(lease, agent, place, story, lambda: agent.resume_session(place, session))
         except AgentSessionMissing as error:
             return await self._new_session(lease, agent, place, known, error.message, story)
         return session
 
-    async def _answering(
+    async def _ask_running(
         self, lease: Lease, agent: Agent, place: Place, story: _Story, ask: Callable[[], Awaitable[T]]
     ) -> T:
-        """Ask; an agent that is down is started first. That counts as use of its channel: it is not stopped soon."""
+        """Ask the agent; start it first if it is down. That counts as use of its channel, so it is not stopped soon."""
         try:
             return await ask()
         except AgentDown as error:
@@ -201,7 +200,7 @@ class Resolver:
         """Whoever said that the old one is missing need not have asked the agent: it may be down all the same."""
         store, limit = self._tools.store, self._tools.settings.history_lines
         told = await history(store, lease.thread_id, place.channel, limit)
-        session = await self._answering(lease, agent, place, story, lambda: agent.create_session(place, told))
+        session = await self._ask_running(lease, agent, place, story, lambda: agent.create_session(place, told))
         is_other = known is not None and known.agent_session_id is not None
         if is_other:
             story.add(How.SESSION_REPLACED, lost)
@@ -224,14 +223,14 @@ class Resolver:
         await self._tools.store.threads.change_channel(lease, place.channel, values, events=news)
         story.told = True
 
-    async def _finished(self, lease: Lease, channel: str, found: Attached, story: _Story) -> Attached:
+    async def _finish(self, lease: Lease, channel: str, found: Attached, story: _Story) -> Attached:
         row = found.thread
         if row.last_error is not None or row.resume_failures:
             row = await self._tools.store.threads.clear_error(lease)
-        row = await self._previews.kept(lease, row)
+        row = await self._previews.keep_fresh(lease, row)
         news = story.news(found.place.session_id)
         if row.sleep_state != SleepState.AWAKE:
-            news.append(slept(SleepState.AWAKE))
+            news.append(sleep_event(SleepState.AWAKE))
             woken: ThreadChange = {"sleep_state": SleepState.AWAKE}
             row = await self._tools.store.threads.change(lease, woken, events=news, channel=channel)
         elif news:
@@ -246,8 +245,8 @@ class Resolver:
         )
         return replace(found, thread=row, changed=row is not found.thread)
 
-    async def _failed(self, lease: Lease, error: HoldfastError) -> None:
-        """The row stays as it is, with what went wrong."""
+    async def _note_failure(self, lease: Lease, error: HoldfastError) -> None:
+        """Note in the row what went wrong; nothing else in it changes."""
         log.error("sandbox.resolve.failed", thread_id=lease.thread_id, code=error.code, error=error.message)
         if not isinstance(error, StaleRow | ThreadNotFound):
             await self._tools.store.threads.note_error(lease, f"{error.code}: {error.message}")

@@ -32,8 +32,7 @@ from holdfast.errors import (
 from holdfast.records.machine import Status
 from holdfast.records.sessions import SessionRow
 from holdfast.records.threads import Lease, ThreadRow
-from holdfast.sessions.spec import KEPT_SECONDS
-from holdfast.sessions.types import SessionView
+from holdfast.sessions.create.choices import KEPT_SECONDS
 from holdfast.threads import options
 from holdfast.threads.desk.hosts import Hosts
 from holdfast.threads.names import DEFAULT_CHANNEL
@@ -146,7 +145,7 @@ class Sandboxes:
             await self.discard(old)
         return Ready(row, session.id, how, why, told=True)
 
-    async def _create_from_snapshot(self, lease: Lease, row: ThreadRow) -> SessionView | None:
+    async def _create_from_snapshot(self, lease: Lease, row: ThreadRow) -> SessionRow | None:
         """From the newest good snapshot of the old one that this host can read. The agent in it has an older memory."""
         if row.session_id is None:
             return None
@@ -162,7 +161,7 @@ class Sandboxes:
                 log.warning("sandbox.snapshot.unusable", thread_id=row.id, snapshot_id=snapshot, error=error.message)
         return None
 
-    async def _create(self, row: ThreadRow, channel: str = DEFAULT_CHANNEL, snapshot: str | None = None) -> SessionView:
+    async def _create(self, row: ThreadRow, channel: str = DEFAULT_CHANNEL, snapshot: str | None = None) -> SessionRow:
         """With a key whose create has not failed for good. Who crashes with a key of chance leaves it to the sweep."""
         most, ceilings = options.max_sessions(row.settings), options.ceilings(row.settings)
         caller = Caller("", row.owner, Scope.USE, row.owner, most, ceilings)

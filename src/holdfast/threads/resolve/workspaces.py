@@ -28,8 +28,8 @@ class Workspaces:
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
 
-    async def given(self, lease: Lease, ready: Ready, environment: Mapping[str, str]) -> Ready:
-        """The sandbox, with all that it begins with. Raises ``RepoFailed``, and what the session service raises."""
+    async def set_up(self, lease: Lease, ready: Ready, environment: Mapping[str, str]) -> Ready:
+        """Put into the sandbox all that it begins with. Raises ``RepoFailed``, and what the session service raises."""
         if workdir_of(ready.thread) is not None:
             return ready
         await self._make_display(ready.session_id)

@@ -11,8 +11,7 @@ from holdfast.errors import FileMissing, NotTranscribed
 from holdfast.records.threads import Lease
 from holdfast.threads.files.files import ThreadFileService
 from holdfast.threads.files.voice import is_audio, spoken, unheard
-from holdfast.threads.patience import patiently
-from holdfast.threads.tools import Tools
+from holdfast.threads.tools import Tools, retry_write
 from holdfast.threads.turns.end import error_event
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
@@ -52,7 +51,7 @@ class Attachments:
         return "\n\n".join(parts), paths
 
     async def _words(self, name: str, path: Path) -> str | NotTranscribed:
-        row = await patiently(lambda: self._tools.store.threads.get(self._lease.thread_id), self._tools.sleep)
+        row = await retry_write(lambda: self._tools.store.threads.get(self._lease.thread_id), self._tools.sleep)
         try:
             return await self._tools.transcriber.transcribe(path, row.owner)
         except NotTranscribed as error:
@@ -63,6 +62,6 @@ class Attachments:
     async def _tell(self, event: TurnEvent) -> None:
         """Once, also where the turn is begun again by another daemon."""
         store, sleep = self._tools.store, self._tools.sleep
-        told = await patiently(lambda: store.thread_events.of_turn(self._turn_id, kinds=[Kind.ERROR]), sleep)
+        told = await retry_write(lambda: store.thread_events.of_turn(self._turn_id, kinds=[Kind.ERROR]), sleep)
         if not any(one.data == event.data for one in told):
-            await patiently(lambda: store.turns.note(self._lease, self._turn_id, events=[event]), sleep)
+            await retry_write(lambda: store.turns.note(self._lease, self._turn_id, events=[event]), sleep)

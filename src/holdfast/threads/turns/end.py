@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from holdfast.errors import HoldfastError
 from holdfast.records.threads import Lease, TurnRow
-from holdfast.threads.patience import patiently
-from holdfast.threads.tools import Tools
+from holdfast.threads.tools import Tools, retry_write
 from holdfast.vocabulary.turn_events import Kind, StopReason, TurnEvent
 
 
@@ -26,7 +25,7 @@ class TurnEnd:
         cursor: str | None = None,
     ) -> TurnRow:
         """As the agent has told it."""
-        turn = await patiently(
+        turn = await retry_write(
             lambda: self._tools.store.turns.end(
                 self._lease, self._turn_id, finalize, events=events, artifacts=artifacts, cursor=cursor
             ),
@@ -48,7 +47,7 @@ class TurnEnd:
 
     async def _message_id(self) -> str:
         """Of the agent's message that is under way; the turn's own where there is none."""
-        told = await patiently(
+        told = await retry_write(
             lambda: self._tools.store.thread_events.of_turn(self._turn_id, kinds=[Kind.MESSAGE_CREATE]),
             self._tools.sleep,
         )

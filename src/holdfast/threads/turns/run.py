@@ -31,9 +31,8 @@ from holdfast.errors import (
 from holdfast.records.threads import Lease, MessageRow, TurnRow, TurnState
 from holdfast.threads import options
 from holdfast.threads.files.files import ThreadFileService
-from holdfast.threads.patience import patiently
 from holdfast.threads.resolve.resolver import Attached
-from holdfast.threads.tools import Tools
+from holdfast.threads.tools import Tools, retry_write
 from holdfast.threads.turns import tool_pace
 from holdfast.threads.turns.attachments import Attachments
 from holdfast.threads.turns.batches import batches
@@ -41,7 +40,7 @@ from holdfast.threads.turns.end import TurnEnd, error_event
 from holdfast.threads.turns.questions import Questions
 from holdfast.threads.turns.quota import TurnQuota
 from holdfast.threads.turns.steering import Steering
-from holdfast.threads.turns.stop_agent import quieted, silence
+from holdfast.threads.turns.stop_agent import silence, stop_leftovers
 from holdfast.threads.turns.until_aborted import Aborted, UntilAborted, hurry
 from holdfast.threads.types import IdlePolicy
 from holdfast.vocabulary.turn_events import Kind, StopReason
@@ -142,7 +141,7 @@ class TurnRun:
     async def _recall(self) -> None:
         """What a predecessor knew: open questions, and messages that were to go into the turn."""
         kinds = [Kind.QUESTION, Kind.QUESTION_CLOSED]
-        asked = await patiently(
+        asked = await retry_write(
             lambda: self._tools.store.thread_events.of_turn(self._turn.id, kinds=kinds), self._tools.sleep
         )
         self.questions.note((event.kind, event.data) for event in asked)
@@ -170,7 +169,7 @@ class TurnRun:
         return True
 
     async def _go(self) -> None:
-        found = await self._prepared()
+        found = await self._prepare()
         self._attached = self._last = found
         if await self._must_ask(found):
             prompt = await self._until_aborted.do(self._prompt(found))
@@ -187,16 +186,16 @@ class TurnRun:
 
     # -- the prompt --------------------------------------------------------------------------------------------------
 
-    async def _prepared(self) -> Attached:
-        """The agent, ready."""
+    async def _prepare(self) -> Attached:
+        """Make the agent ready and return it."""
         try:
-            return await (self._attach() if self.was_asked else self._until_aborted.do(self._listened()))
+            return await (self._attach() if self.was_asked else self._until_aborted.do(self._listen_and_attach()))
         except (StaleRow, ThreadNotFound):
             raise
         except HoldfastError as error:  # it was tried for long enough
             raise _GiveUp(error) from error
 
-    async def _listened(self) -> Attached:
+    async def _listen_and_attach(self) -> Attached:
         await self._attachments.listen(self._turn.attachments)
         return await self._attach()
 
@@ -225,7 +224,7 @@ class TurnRun:
     async def _prompt(self, found: Attached) -> Prompt | None:
         """What it is asked; None once, if the agent had to be stopped and must be brought back."""
         before, self._quieted = self._quieted, True
-        if not before and not await quieted(self._tools, found, self._turn):
+        if not before and not await stop_leftovers(self._tools, found, self._turn):
             return None
         turn = self._turn
         text, paths = await self._attachments.bring(found.place.session_id, turn.prompt, turn.attachments)
@@ -258,7 +257,7 @@ class TurnRun:
         agent_session_id: str | None = None,
         attempt: bool = False,
     ) -> None:
-        self._turn = await patiently(
+        self._turn = await retry_write(
             lambda: self._tools.store.turns.note(
                 self._lease,
                 self._turn.id,
@@ -319,7 +318,7 @@ class TurnRun:
                 raise _GiveUp(error) from error
             events = [self.questions.complete(told.event) for told in news]
             after = self._turn.cursor
-            self._turn = await patiently(
+            self._turn = await retry_write(
                 lambda: self._tools.store.turns.advance(
                     self._lease,
                     self._turn.id,
@@ -331,7 +330,7 @@ class TurnRun:
                 self._tools.sleep,
             )
             self.questions.note((event.kind, event.data) for event in events)
-            await patiently(lambda: self._quota.keep(len(events)), self._tools.sleep)
+            await retry_write(lambda: self._quota.keep(len(events)), self._tools.sleep)
         return next((told for told in batch if told.event.kind is Kind.FINALIZE), None)
 
     async def _finish(self, found: Attached, last: Told) -> None:
@@ -341,7 +340,7 @@ class TurnRun:
             return
         await self._note(state=TurnState.COLLECTING)
         seconds = self._tools.settings.collect_seconds
-        files = await self._files.collected(found.place.session_id, self._turn, seconds)
+        files = await self._files.collect_in_time(found.place.session_id, self._turn, seconds)
         trouble = [error_event(one.code, f"new files could not be fetched: {one.message}") for one in files.trouble]
         trouble += await self._steering.close(found)
         self._turn = await self._closing.write(

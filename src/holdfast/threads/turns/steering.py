@@ -17,9 +17,8 @@ from holdfast.agents.base import Prompt
 from holdfast.errors import AgentFailed, BadInput, FileMissing, HoldfastError, IdempotencyMismatch
 from holdfast.records.threads import MessageRow, Mode, NewMessage, TurnRow
 from holdfast.threads.names import MAX_MESSAGE_ID
-from holdfast.threads.patience import patiently
 from holdfast.threads.resolve.resolver import Attached
-from holdfast.threads.tools import Tools
+from holdfast.threads.tools import Tools, retry_write
 from holdfast.threads.turns.attachments import Attachments
 from holdfast.threads.turns.end import error_event
 from holdfast.vocabulary.turn_events import TurnEvent
@@ -46,13 +45,13 @@ class Steering:
 
     async def recall(self) -> None:
         """A predecessor may have died before its agent was told. Who was told already does nothing when told again."""
-        for message in await self._steered():
+        for message in await self._read_steered():
             self._waiting[message.id] = message
             self._tried.add(message.id)
 
-    async def _steered(self) -> list[MessageRow]:
-        """All messages that the store has taken into the turn since it began."""
-        messages = await patiently(lambda: self._tools.store.messages.of_turn(self._turn.id), self._tools.sleep)
+    async def _read_steered(self) -> list[MessageRow]:
+        """Read all messages that the store has taken into the turn since it began."""
+        messages = await retry_write(lambda: self._tools.store.messages.of_turn(self._turn.id), self._tools.sleep)
         began = self._turn.first_seq  # where the message stands that it began with, if that was one of these
         return [one for one in messages if one.mode == Mode.STEER and one.seq is not None and one.seq > began]
 
@@ -124,7 +123,7 @@ class Steering:
                 listening.reschedule(asyncio.get_running_loop().time())
         async with self._lock:
             told: list[TurnEvent] = []
-            for message in await self._steered():
+            for message in await self._read_steered():
                 if message.id not in self._taken:
                     told += await self._settle(found, message)
             return told
@@ -139,7 +138,7 @@ class Steering:
 
     async def _was_taken(self, found: Attached | None, message: MessageRow) -> bool | None:
         """None where nobody can tell: also where the agent session that had the turn is gone."""
-        turn = await patiently(lambda: self._tools.store.turns.get(self._turn.id), self._tools.sleep)
+        turn = await retry_write(lambda: self._tools.store.turns.get(self._turn.id), self._tools.sleep)
         if found is None or found.session != turn.agent_session_id:
             return None
         try:
@@ -159,7 +158,7 @@ class Steering:
         )
         log.info("turn.steer.again", turn_id=self._turn.id, message_id=message.id)
         try:
-            await patiently(partial(self._tools.store.messages.put, self._turn.thread_id, again), self._tools.sleep)
+            await retry_write(partial(self._tools.store.messages.put, self._turn.thread_id, again), self._tools.sleep)
         except (IdempotencyMismatch, BadInput, FileMissing) as error:
             log.error("turn.steer.lost", turn_id=self._turn.id, message_id=message.id, error=error.message)
             text = f"the agent has not read message {message.id}, and it could not be sent again: {error.message}"

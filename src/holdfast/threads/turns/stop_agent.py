@@ -12,9 +12,8 @@ import structlog
 from holdfast.agents.base import Cursor
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, HoldfastError
 from holdfast.records.threads import TurnRow, TurnState
-from holdfast.threads.patience import patiently
 from holdfast.threads.resolve.resolver import Attached
-from holdfast.threads.tools import Tools
+from holdfast.threads.tools import Tools, retry_write
 from holdfast.vocabulary.turn_events import Kind, StopReason
 
 log = structlog.get_logger(__name__)
@@ -35,8 +34,8 @@ async def silence(tools: Tools, found: Attached, turn_id: str) -> None:
                 await found.agent.stop(found.place)
 
 
-async def quieted(tools: Tools, found: Attached, turn: TurnRow) -> bool:
-    """Before a turn is begun: what an earlier one has left running is ended. False if the agent had to be stopped."""
+async def stop_leftovers(tools: Tools, found: Attached, turn: TurnRow) -> bool:
+    """End what an earlier turn has left running, before the next begins; return False if that stopped the agent."""
     left = await _left(tools, found, turn)
     if left is None:
         return True
@@ -60,7 +59,7 @@ async def quieted(tools: Tools, found: Attached, turn: TurnRow) -> bool:
 
 async def _left(tools: Tools, found: Attached, turn: TurnRow) -> TurnRow | None:
     """The turn before, if it is one of this very agent session that may have ended without the agent's word."""
-    before = await patiently(
+    before = await retry_write(
         lambda: tools.store.turns.page(turn.thread_id, limit=_PAGE, before=turn.first_seq), tools.sleep
     )
     mine = (one for one in before if one.channel == turn.channel and one.state == TurnState.ENDED)

@@ -7,9 +7,9 @@ import pytest
 
 from contract.store.threads.talk import THREAD
 from contract.store.threads.test_usage import FEB_28, a_call
+from holdfast.records.usage import Run
 from holdfast.store import Store
 from holdfast.store.budget_holds import Asked, Purse
-from holdfast.store.usage_rows import Run
 
 pytestmark = pytest.mark.anyio
 

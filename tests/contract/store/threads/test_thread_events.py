@@ -147,7 +147,7 @@ async def test_another_process_is_noticed_by_polling(store: Store, other: Store)
         assert woken == [1, 1]
         await other.thread_requests.put(THREAD, id="r1", kind="abort", data={})
         await store.watch.poll()
-        await other.thread_requests.done(lease, "r1", {})
+        await other.thread_requests.finish(lease, "r1", {})
         await store.watch.poll()
         await other.threads.delete(lease)
         await store.watch.poll()

@@ -52,12 +52,12 @@ async def test_a_request_is_stored_once_and_done_once(store: Store) -> None:
     assert again == put == await store.thread_requests.get("r1")
     await store.thread_requests.put(THREAD, id="r0", kind="abort", data={})
     assert [request.id for request in await store.thread_requests.open(THREAD)] == ["r1", "r0"]
-    done = await store.thread_requests.done(lease, "r1", {"ok": True})
+    done = await store.thread_requests.finish(lease, "r1", {"ok": True})
     assert (done.result, done.data) == ({"ok": True}, {"question_id": "q", "n": [1]})
-    assert await store.thread_requests.done(lease, "r1", {"ok": False}) == done
+    assert await store.thread_requests.finish(lease, "r1", {"ok": False}) == done
     assert [request.id for request in await store.thread_requests.open(THREAD)] == ["r0"]
     with pytest.raises(NotFound):
-        await store.thread_requests.done(lease, "r9", {})
+        await store.thread_requests.finish(lease, "r9", {})
 
 
 async def test_a_node_is_dead_when_it_is_silent(store: Store) -> None:
@@ -80,7 +80,7 @@ async def test_requests_that_are_done_are_forgotten_after_a_while(store: Store) 
     lease = (await store.leases.take(THREAD, owner="n1", ttl=60)).lease
     for name in ("open", "done"):
         await store.thread_requests.put(THREAD, id=name, kind="diff", data={})
-    await store.thread_requests.done(lease, "done", {"text": "x" * 1000})
+    await store.thread_requests.finish(lease, "done", {"text": "x" * 1000})
     assert await store.thread_requests.forget(older_than=3600) == 0
     assert await store.thread_requests.forget(older_than=-1) == 1
     assert [row.id for row in await store.thread_requests.open(THREAD)] == ["open"]

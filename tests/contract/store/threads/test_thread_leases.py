@@ -61,7 +61,7 @@ EVERY_WRITE: dict[str, Write] = {
     "note_error": lambda store, lease: store.threads.note_error(lease, "no", events=[TITLE]),
     "clear_error": lambda store, lease: store.threads.clear_error(lease),
     "record": lambda store, lease: store.thread_events.record(lease, [TITLE]),
-    "request done": lambda store, lease: store.thread_requests.done(lease, "r1", {"ok": True}),
+    "request done": lambda store, lease: store.thread_requests.finish(lease, "r1", {"ok": True}),
     "begin": lambda store, lease: store.turns.begin(lease, "other", "trn_2"),
     "steer": lambda store, lease: store.turns.steer(lease, "trn_1", "queued"),
     "note": lambda store, lease: store.turns.note(lease, "trn_1", state="running", events=[TITLE]),
@@ -111,7 +111,7 @@ async def test_there_is_no_lease_to_let_go_of_while_there_is_work(store: Store) 
     await store.turns.end(lease, "trn_1", finalize())
     await store.thread_requests.put(THREAD, id="r1", kind="revert", data={})
     assert not await store.leases.release(lease)  # a request
-    await store.thread_requests.done(lease, "r1", {})
+    await store.thread_requests.finish(lease, "r1", {})
     assert (await store.threads.get(THREAD)).lease_owner == "daemon-a"
     assert await store.leases.release(lease)
     assert (await store.threads.get(THREAD)).lease_owner is None

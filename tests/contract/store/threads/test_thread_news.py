@@ -6,8 +6,9 @@ import pytest
 
 from contract.store.threads.talk import THREAD, a_lease, a_thread, a_turn, delta, finalize, leased
 from holdfast.errors import StaleRow
+from holdfast.records.events import EventRow
 from holdfast.records.threads import Lease
-from holdfast.store import EventRow, Store, ThreadKind
+from holdfast.store import Store, ThreadKind
 from holdfast.store.threads.news import MOST_PER_HOUR
 from holdfast.vocabulary.turn_events import Kind, StopReason, TurnEvent
 

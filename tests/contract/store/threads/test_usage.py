@@ -7,9 +7,9 @@ import pytest
 import sqlalchemy as sa
 
 from contract.store.threads.talk import THREAD, a_turn, finalize, leased
+from holdfast.records.usage import Run, UsageBy, UsageLine, UsageRow, UsageSum
 from holdfast.store import Store
-from holdfast.store.usage import CUT, UsageBy, UsageLine, day_of
-from holdfast.store.usage_rows import Run, UsageRow, UsageSum
+from holdfast.store.usage import CUT, day_of
 from holdfast.vocabulary.turn_events import Kind
 
 pytestmark = pytest.mark.anyio

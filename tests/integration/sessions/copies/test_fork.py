@@ -1,6 +1,7 @@
 """Forks on the fake machine: a copy of a session, whatever that one is doing, and nothing left of the way there."""
 
 import asyncio
+from operator import attrgetter
 
 import pytest
 
@@ -17,10 +18,11 @@ from holdfast.errors import (
 )
 from holdfast.records.machine import PausedAs, Status
 from holdfast.records.network import NetworkPolicy
+from holdfast.records.sessions import SessionRow
 from holdfast.records.spec import SnapshotKind
 from holdfast.sessions.ids import fork_id_for
 from holdfast.sessions.service import SessionService
-from holdfast.sessions.types import CreateRequest, ForkRequest, SessionView
+from holdfast.sessions.types import CreateRequest, ForkRequest
 from integration.sessions.copies.test_snapshots import on_disk, read, write
 from support.house import House, new, run, tick, until
 
@@ -31,7 +33,7 @@ ONE = Caller("key_ada", "ada", Scope.USE, "ada", 1)
 
 async def fork(
     service: SessionService, session_id: str, key: str | None = None, caller: Caller = ROOT, **wishes: object
-) -> SessionView:
+) -> SessionRow:
     request = ForkRequest(**wishes)  # type: ignore[arg-type]  # any of its fields
     return (await service.fork(session_id, request, idempotency_key=key, caller=caller))[0]
 
@@ -43,9 +45,10 @@ async def test_a_copy_that_goes_its_own_way(house: House) -> None:
         await write(service, original.id, "/workspace/a", b"then")
         copy, kind = await service.fork(original.id, ForkRequest(), idempotency_key=None, caller=ROOT)
         assert kind is SnapshotKind.FILES
-        assert (copy.status, copy.forked_from) == (Status.ACTIVE, original.id)
-        same = ("image", "limits", "network", "writable_root", "sleep", "metadata", "ttl_seconds", "owner")
-        assert [getattr(copy, name) for name in same] == [getattr(original, name) for name in same]
+        assert (copy.status, copy.spec.fork_of) == (Status.ACTIVE, original.id)
+        of_spec = ("limits", "network", "writable_root", "sleep")
+        same = attrgetter("image", *(f"spec.{name}" for name in of_spec), "metadata", "ttl_seconds", "owner")
+        assert same(copy) == same(original)
         await write(service, original.id, "/workspace/a", b"now")
         assert await read(service, copy.id, "/workspace/a") == b"then"
         assert (await run(service, copy.id, "echo $A $SANDBOX_ID")).stdout == f"1 {copy.id}\n".encode()

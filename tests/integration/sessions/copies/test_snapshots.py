@@ -104,10 +104,10 @@ async def test_what_is_not_said_is_as_it_was(house: House) -> None:
         session_id = (await service.create(first, idempotency_key=None, caller=ROOT)).id
         await take(service, session_id, "base")
         view = await service.get(await start(service, "base"))
-        assert (view.limits, view.network) == (Limits(0.5, 64, 64, 32), NetworkPolicy.FULL)
+        assert (view.spec.limits, view.spec.network) == (Limits(0.5, 64, 64, 32), NetworkPolicy.FULL)
         other = await start(service, "base", env={"B": "3"}, disk_mb=64, network=NetworkPolicy.NONE, cpus=2.0)
         view = await service.get(other)
-        assert (view.limits, view.network) == (Limits(2.0, 64, 64, 64), NetworkPolicy.NONE)
+        assert (view.spec.limits, view.spec.network) == (Limits(2.0, 64, 64, 64), NetworkPolicy.NONE)
         assert (await run(service, other, "echo $A $B")).stdout == b"1 3\n"
         for wrong, name in (({"disk_mb": 16}, "disk_mb"), ({"writable_root": True}, "writable_root")):
             with pytest.raises(BadInput, match=name):

@@ -27,19 +27,19 @@ async def start(service: SessionService, name: str = "home", caller: Caller = RO
 async def test_over_two_sessions_and_two_daemons(house: House) -> None:
     async with house.daemon() as service:
         first = await start(service)
-        assert (await service.get(first)).workspace == "home"
+        assert (await service.get(first)).spec.workspace == "home"
         await write(service, first, "/workspace/a", b"kept")
         await write(service, first, "/tmp/b", b"not kept")
         await service.destroy(first)
     async with house.daemon() as service:
         [view] = await service.workspaces.list(caller=ROOT)
-        assert (view.name, view.session_id, view.disk_mb) == ("home", None, 64)
+        assert (view.row.name, view.row.session_id, view.row.disk_mb) == ("home", None, 64)
         second = await start(service)
         assert await read(service, second, "/workspace/a") == b"kept"
         with pytest.raises(Exception, match="/tmp/b"):
             await read(service, second, "/tmp/b")
         [view] = await service.workspaces.list(caller=ROOT)
-        assert view.session_id == second
+        assert view.row.session_id == second
 
 
 @pytest.mark.parametrize("how", [None, *PausedAs])
@@ -80,9 +80,9 @@ async def test_each_has_names_of_its_own(house: House) -> None:
         with pytest.raises(Exception, match="/workspace/a"):
             await read(service, bobs, "/workspace/a")
         [view] = await service.workspaces.list(caller=ADA)
-        assert (view.owner, view.session_id) == ("ada", adas)
+        assert (view.row.owner, view.row.session_id) == ("ada", adas)
         with pytest.raises(WorkspaceNotFound):
-            await service.workspaces.delete(view.id, caller=BOB)
+            await service.workspaces.delete(view.row.id, caller=BOB)
         assert len(await service.workspaces.list(caller=ROOT)) == 2
         for wrong in ("", "..", "a/b", "wsp_x", "x" * 64):
             with pytest.raises(BadInput, match="workspace"):
@@ -112,7 +112,7 @@ async def test_a_copy_has_the_files_and_not_the_workspace(house: House) -> None:
         first = await start(service)
         await write(service, first, "/workspace/a", b"x")
         copy = await fork(service, first)
-        assert copy.workspace is None
+        assert copy.spec.workspace is None
         assert await read(service, copy.id, "/workspace/a") == b"x"
         await write(service, copy.id, "/workspace/a", b"y")
         assert await read(service, first, "/workspace/a") == b"x"

@@ -44,8 +44,8 @@ async def server(street: Street) -> AsyncIterator[PreviewServer]:
 async def url_of(desk: Desk) -> str:
     """As it is after a resolve, which finds all else as it was."""
     found = await desk.threads.resolve(REF)
-    assert found.how is How.REUSED and found.thread.preview_url is not None
-    return found.thread.preview_url
+    assert found.how is How.REUSED and found.thread.row.preview_url is not None
+    return found.thread.row.preview_url
 
 
 async def test_it_is_kept_until_it_runs_out(street: Street) -> None:
@@ -53,7 +53,7 @@ async def test_it_is_kept_until_it_runs_out(street: Street) -> None:
     async with street.daemon(preview_trust_seconds=0.0) as desk:
         first = await desk.threads.resolve(REF)
         again = await url_of(desk)  # nobody answers there, which proves nothing
-        assert first.thread.preview_url == again and again.endswith(f"/1/{first.session_id}")
+        assert first.thread.row.preview_url == again and again.endswith(f"/1/{first.session_id}")
         street.house.clock.now += 3600
         assert (await url_of(desk)).endswith(f"/2/{first.session_id}")
         provider.broken = True
@@ -67,13 +67,17 @@ async def test_one_that_is_refused_is_replaced(
 ) -> None:
     async with street.daemon(preview_trust_seconds=0.0) as desk:
         before = await desk.threads.resolve(REF)
-        assert await url_of(desk) == before.thread.preview_url
+        assert await url_of(desk) == before.thread.row.preview_url
         server.withdraw(status, content)
         after = await url_of(desk)
-        assert after != before.thread.preview_url
+        assert after != before.thread.row.preview_url
         assert await url_of(desk) == after
         thread = await desk.threads.get(REF)
-        assert (thread.session_id, thread.last_error, thread.preview_url) == (before.session_id, None, after)
+        assert (thread.row.session_id, thread.row.last_error, thread.row.preview_url) == (
+            before.session_id,
+            None,
+            after,
+        )
     assert street.house.count("create") == 1
 
 
@@ -84,9 +88,9 @@ async def test_an_answer_that_says_nothing_of_the_preview_changes_nothing(
     async with street.daemon(preview_trust_seconds=0.0, preview_look_seconds=0.2) as desk:
         before = await desk.threads.resolve(REF)
         server.withdraw(status, content)
-        assert await url_of(desk) == before.thread.preview_url
+        assert await url_of(desk) == before.thread.row.preview_url
         assert len(server.looks) == 1
-        assert (await desk.threads.get(REF)).last_error is None
+        assert (await desk.threads.get(REF)).row.last_error is None
 
 
 async def test_it_is_looked_at_once_in_a_while(street: Street, server: PreviewServer) -> None:

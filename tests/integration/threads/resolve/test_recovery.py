@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.agents.base import AgentSessionId, Place
+from holdfast.api.threads.models import ThreadOut
 from holdfast.callers.types import ROOT
 from holdfast.errors import (
     AgentDown,
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def session_of(desk: Desk) -> str:
-    session = (await desk.threads.get(REF)).session_id
+    session = (await desk.threads.get(REF)).row.session_id
     assert session is not None
     return session
 
@@ -64,7 +65,7 @@ async def test_one_that_sleeps_is_woken(street: Street, how: PausedAs) -> None:
         turn = await desk.talk("recall first", "m2")
         assert await session_of(desk) == session
     assert found.how is How.RESUMED
-    assert turn.answer == "yes\n"
+    assert turn.row.answer == "yes\n"
     assert street.metric("holdfast_thread_sandbox_resumes_total") == 1
 
 
@@ -89,7 +90,7 @@ async def test_a_lost_agent_session_is_replaced_by_one_that_knows_the_history(st
     assert found.how is How.SESSION_REPLACED
     assert found.session_id == before.session_id
     assert found.agent_session_id != before.agent_session_id
-    assert turn.answer == "yes\n"
+    assert turn.row.answer == "yes\n"
     assert [event.data["how"] for event in told] == ["created", "session_replaced"]
     assert street.metric("holdfast_thread_session_replacements_total") == 1
 
@@ -113,7 +114,7 @@ async def test_an_agent_that_is_down_and_said_to_have_lost_its_session_is_starte
 
         monkeypatch.setattr(desk.agent, "resume_session", look_first)
         turn = await desk.talk("recall the password is kelp", "m2")
-        assert (turn.reason, turn.answer) == ("end_turn", "yes\n"), turn
+        assert (turn.row.stop_reason, turn.row.answer) == ("end_turn", "yes\n"), turn
         assert await session_of(desk) == session
 
 
@@ -126,7 +127,7 @@ async def test_a_sandbox_that_is_gone_is_made_anew_with_the_history(street: Stre
         turn = await desk.talk("recall the password is kelp", "m2")
     assert found.how is How.RECREATED
     assert found.session_id != before
-    assert turn.answer == "yes\n"
+    assert turn.row.answer == "yes\n"
     assert street.sandboxes() == [found.session_id]
 
 
@@ -145,7 +146,7 @@ async def test_a_sandbox_that_has_died_comes_back_with_its_files(street: Street)
         found = await desk.threads.resolve(REF)
         turn = await desk.talk("history", "m2")
     assert (found.how, found.session_id) == (How.RESUMED, before)
-    assert turn.answer is not None and "I remember 2 messages" in turn.answer
+    assert turn.row.answer is not None and "I remember 2 messages" in turn.row.answer
     assert street.house.world.sandboxes[before].files["/workspace/a"] == b"kelp"
 
 
@@ -156,9 +157,9 @@ async def test_a_sandbox_that_has_died_and_left_nothing_is_made_anew(street: Str
         del street.house.world.sandboxes[before]
         turn = await desk.talk("recall hello", "m2")
         thread = await desk.threads.get(REF)
-    assert turn.answer == "yes\n"
-    assert street.sandboxes() == [thread.session_id]
-    assert thread.session_id != before
+    assert turn.row.answer == "yes\n"
+    assert street.sandboxes() == [thread.row.session_id]
+    assert thread.row.session_id != before
 
 
 async def test_a_sandbox_that_has_died_and_cannot_be_brought_back_now_is_tried_again(street: Street) -> None:
@@ -168,7 +169,7 @@ async def test_a_sandbox_that_has_died_and_cannot_be_brought_back_now_is_tried_a
         desk.driver.inject("start", error=DriverTransient("busy"), times=3)
         turn = await desk.talk("recall hello", "m2")
         assert await session_of(desk) == before
-    assert turn.answer == "yes\n"
+    assert turn.row.answer == "yes\n"
     assert street.house.count("create") == 1
 
 
@@ -177,16 +178,17 @@ async def test_what_a_resolve_tells_of_the_thread_is_how_it_is_afterwards(street
     async with street.daemon() as desk:
         await desk.talk("say hello", "m1")
         side = await desk.threads.resolve(REF, channel="side")
-        assert side.thread == await desk.threads.get(REF)
+        assert ThreadOut.of(side.thread) == ThreadOut.of(await desk.threads.get(REF))
         assert side.agent_session_id in [one.agent_session_id for one in side.thread.channels]
         desk.agent.inject("resume_session", error=AgentFailed("503"), times=None)
         with pytest.raises(AgentFailed):
             await desk.threads.resolve(REF)
-        assert (await desk.threads.get(REF)).resume_failures == 1
+        assert (await desk.threads.get(REF)).row.resume_failures == 1
         desk.agent.release("resume_session")
         well = await desk.threads.resolve(REF)
-        assert (well.how, well.thread) == (How.REUSED, await desk.threads.get(REF))
-        assert (well.thread.resume_failures, well.thread.last_error) == (0, None)
+        assert well.how is How.REUSED
+        assert ThreadOut.of(well.thread) == ThreadOut.of(await desk.threads.get(REF))
+        assert (well.thread.row.resume_failures, well.thread.row.last_error) == (0, None)
 
 
 async def test_a_new_one_starts_from_the_newest_snapshot_of_the_old(street: Street) -> None:
@@ -203,7 +205,7 @@ async def test_a_new_one_starts_from_the_newest_snapshot_of_the_old(street: Stre
         turn = await desk.talk("recall after the snapshot", "m4")
     assert found.how is How.RECREATED
     assert street.house.world.sandboxes[found.session_id].files["/workspace/a"] == b"kelp"
-    assert turn.answer == "yes\n"
+    assert turn.row.answer == "yes\n"
 
 
 @pytest.mark.parametrize(("broken", "found"), [(1, b"old"), (2, None)])
@@ -222,7 +224,7 @@ async def test_snapshots_that_are_of_no_use_are_passed_over(
         desk.driver.inject("restore", error=trouble, times=broken)
         turn = await desk.talk("say hello", "m3")
         after = await session_of(desk)
-    assert turn.answer == "hello\n"
+    assert turn.row.answer == "hello\n"
     assert street.house.world.sandboxes[after].files.get("/workspace/a") == found
     assert street.sandboxes() == [after]
 
@@ -231,7 +233,7 @@ async def test_creates_that_fail_for_good_are_not_asked_for_again(street: Street
     """Each failed create has used up its idempotency key; the next daemon does not have to go through all of them."""
     async with street.daemon() as desk:
         desk.driver.inject("create", error=DriverTransient("no room"), times=None)
-        assert (await desk.talk("say hello", "m1")).reason == "error"
+        assert (await desk.talk("say hello", "m1")).row.stop_reason == "error"
     async with street.daemon() as desk:
         desk.driver.release("create")
         calls: list[object] = []
@@ -242,7 +244,7 @@ async def test_creates_that_fail_for_good_are_not_asked_for_again(street: Street
             return await real(*args, **more)  # type: ignore[arg-type]  # whatever it was given
 
         desk.sessions.create = counted  # type: ignore[method-assign, assignment]  # the real one, and counts
-        assert (await desk.talk("say hello", "m2")).answer == "hello\n"
+        assert (await desk.talk("say hello", "m2")).row.answer == "hello\n"
     assert len(calls) == 2
 
 
@@ -284,14 +286,14 @@ async def test_what_does_not_come_back_in_time_is_reported_and_kept(street: Stre
             await desk.threads.resolve(REF)
         turn = await desk.talk("say hello?", "m2")
         thread = await desk.threads.get(REF)
-        assert (turn.reason, (turn.error or {}).get("code")) == ("error", "driver_transient")
-        assert thread.session_id == before
-        assert thread.resume_failures == 2
-        assert "on fire" in (thread.last_error or "")
+        assert (turn.row.stop_reason, (turn.row.error or {}).get("code")) == ("error", "driver_transient")
+        assert thread.row.session_id == before
+        assert thread.row.resume_failures == 2
+        assert "on fire" in (thread.row.last_error or "")
         desk.driver.release("resume")
-        assert (await desk.talk("say you are back", "m3")).answer == "you are back\n"
+        assert (await desk.talk("say you are back", "m3")).row.answer == "you are back\n"
         thread = await desk.threads.get(REF)
-    assert (thread.session_id, thread.resume_failures, thread.last_error) == (before, 0, None)
+    assert (thread.row.session_id, thread.row.resume_failures, thread.row.last_error) == (before, 0, None)
     assert street.house.count("create") == 1
 
 
@@ -309,9 +311,9 @@ async def test_what_hangs_is_reported_in_time(street: Street, first: HoldfastErr
             with pytest.raises(Unavailable if first is None else AgentFailed):
                 await desk.threads.resolve(REF)
         thread = await desk.threads.get(REF)
-        assert (thread.session_id, thread.resume_failures) == (before, 1)
+        assert (thread.row.session_id, thread.row.resume_failures) == (before, 1)
     async with street.daemon() as desk:
-        assert (await desk.talk("recall hello", "m2")).answer == "yes\n"
+        assert (await desk.talk("recall hello", "m2")).row.answer == "yes\n"
     assert street.sandboxes() == [before]
 
 
@@ -322,7 +324,7 @@ async def test_what_no_second_try_can_mend_is_reported_at_once(street: Street, e
         async with asyncio.timeout(PATIENCE):
             with pytest.raises(error):
                 await desk.threads.resolve(REF)
-        assert (await desk.threads.get(REF)).last_error == f"{error.code}: it is so"
+        assert (await desk.threads.get(REF)).row.last_error == f"{error.code}: it is so"
 
 
 async def test_all_tries_to_clone_share_their_time(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,8 +351,8 @@ async def test_a_create_that_fails_is_tried_again_and_leaves_one_sandbox(street:
         desk.driver.inject("create", error=DriverTransient("no room"), times=3)
         turn = await desk.talk("say hello", "m1")
         thread = await desk.threads.get(REF)
-    assert turn.reason == "end_turn"
-    assert street.sandboxes() == [thread.session_id]
+    assert turn.row.stop_reason == "end_turn"
+    assert street.sandboxes() == [thread.row.session_id]
 
 
 async def test_an_agent_that_hangs_is_started_again(street: Street) -> None:
@@ -358,7 +360,7 @@ async def test_an_agent_that_hangs_is_started_again(street: Street) -> None:
         await desk.talk("say hello", "m1")
         street.agents.hang(await session_of(desk))
         turn = await desk.talk("say hello again", "m2")
-    assert turn.answer == "hello again\n"
+    assert turn.row.answer == "hello again\n"
 
 
 async def test_an_agent_that_answers_nonsense_is_asked_again(street: Street) -> None:
@@ -366,7 +368,7 @@ async def test_an_agent_that_answers_nonsense_is_asked_again(street: Street) -> 
         await desk.talk("say hello", "m1")
         desk.agent.inject("resume_session", error=AgentFailed("502"), times=2)
         turn = await desk.talk("say hello again", "m2")
-    assert turn.answer == "hello again\n"
+    assert turn.row.answer == "hello again\n"
     assert street.metric("holdfast_thread_session_replacements_total") == 0
 
 
@@ -400,5 +402,5 @@ async def test_a_daemon_that_dies_between_create_and_writing_it_down_makes_no_se
     async with street.daemon() as desk:
         turn = await desk.talk("say you there?", "m2")
         thread = await desk.threads.get(REF)
-    assert turn.reason == "end_turn"
-    assert street.sandboxes() == [thread.session_id]
+    assert turn.row.stop_reason == "end_turn"
+    assert street.sandboxes() == [thread.row.session_id]

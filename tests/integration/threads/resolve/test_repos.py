@@ -55,7 +55,7 @@ async def sh(desk: RealDesk, session_id: str, command: str) -> str:
 
 async def _events(desk: RealDesk, text: str) -> list[ThreadEventRow]:
     turn = await desk.talk(text)
-    return [event for event in await desk.events() if event.turn_id == turn.id and event.kind == Kind.TOOL_UPDATE]
+    return [event for event in await desk.events() if event.turn_id == turn.row.id and event.kind == Kind.TOOL_UPDATE]
 
 
 async def clone(desk: RealDesk, session_id: str, repo: Repo, seconds: float = SECONDS) -> None:
@@ -68,30 +68,30 @@ async def test_a_thread_gets_its_repository(desk: RealDesk, town: Town) -> None:
     with pytest.raises(RepoFailed, match=r"could not be cloned: fatal: .*/workspace/seed\.git"):
         await desk.threads.resolve(REF, options)
     thread = await desk.threads.get(REF)
-    assert thread.session_id is not None
-    assert thread.last_error is not None and thread.last_error.startswith("repo_failed: ")
-    assert await sh(desk, thread.session_id, "ls -A") == "output\n"  # nothing is left of three tries
-    await sh(desk, thread.session_id, SEED)
+    assert thread.row.session_id is not None
+    assert thread.row.last_error is not None and thread.row.last_error.startswith("repo_failed: ")
+    assert await sh(desk, thread.row.session_id, "ls -A") == "output\n"  # nothing is left of three tries
+    await sh(desk, thread.row.session_id, SEED)
     assert (await desk.threads.resolve(REF)).how is How.RESUMED  # its agent was never started
-    assert await sh(desk, thread.session_id, "cat seed/file; ls -A | grep clone || true") == "three\n"
-    row = await desk.tools.store.threads.get(thread.id)
-    assert row.workspace == {"session_id": thread.session_id, "workdir": "/workspace/seed", "repo": URL}
-    running = await desk.sessions.processes.list(thread.session_id)
+    assert await sh(desk, thread.row.session_id, "cat seed/file; ls -A | grep clone || true") == "three\n"
+    row = await desk.tools.store.threads.get(thread.row.id)
+    assert row.workspace == {"session_id": thread.row.session_id, "workdir": "/workspace/seed", "repo": URL}
+    running = await desk.sessions.processes.list(thread.row.session_id)
     assert not [view for view in running if "holdfast-clone" in view.cmd]
 
     # The agent works there. It was given once: what became of it is the user's, and no reason not to start again.
     assert "/workspace/seed" in str([event.data for event in await _events(desk, "run pwd")])
-    await sh(desk, thread.session_id, "rm -r seed")
+    await sh(desk, thread.row.session_id, "rm -r seed")
     await desk.threads.resolve(REF)
-    assert "seed\n" not in await sh(desk, thread.session_id, "ls")
-    await town.kill_agent(desk, thread.session_id)
+    assert "seed\n" not in await sh(desk, thread.row.session_id, "ls")
+    await town.kill_agent(desk, thread.row.session_id)
     await desk.threads.resolve(REF)
-    assert await sh(desk, thread.session_id, "ls -A seed") == ""
+    assert await sh(desk, thread.row.session_id, "ls -A seed") == ""
 
-    town.delete(thread.session_id)
+    town.delete(thread.row.session_id)
     with pytest.raises(RepoFailed):  # a new sandbox is given it anew
         await desk.threads.resolve(REF)
-    assert (await desk.threads.get(REF)).session_id != thread.session_id
+    assert (await desk.threads.get(REF)).row.session_id != thread.row.session_id
     await desk.threads.delete(REF)
 
 

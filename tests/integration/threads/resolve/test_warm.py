@@ -66,7 +66,7 @@ async def test_a_new_thread_finds_its_agent_up(street: Street, starts: list[str]
         made = await desk.threads.resolve(REF)
         assert (made.how, made.session_id) == (How.CREATED, ready[0])
         turn = await desk.talk("say hello")
-        assert (turn.reason, (turn.answer or "").strip()) == ("end_turn", "hello")
+        assert (turn.row.stop_reason, (turn.row.answer or "").strip()) == ("end_turn", "hello")
         session = await desk.sessions.get(made.session_id)
         assert (session.metadata, session.owner) == ({"thread": REF.key}, ROOT.owner)
         await full(desk)
@@ -104,7 +104,7 @@ async def test_a_thread_that_is_set_up_otherwise_gets_another(street: Street, op
         ready = waiting(desk)
         made = await desk.threads.resolve(REF, options)
         assert made.session_id not in ready and waiting(desk) == ready
-        assert (await desk.talk("say hello")).reason == "end_turn"
+        assert (await desk.talk("say hello")).row.stop_reason == "end_turn"
 
 
 async def test_other_channels_ceilings_and_plain_sessions_get_another(street: Street) -> None:

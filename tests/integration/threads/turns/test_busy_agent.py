@@ -23,7 +23,7 @@ async def at_work(desk: Desk) -> str:
     newest = (await desk.events())[-1].seq
     await desk.say("say begun\nwait-for /go\nsay done", "m1")
     await desk.wait_for(Kind.TEXT_DELTA, after=newest)
-    return str((await desk.threads.get(REF)).session_id)
+    return str((await desk.threads.get(REF)).row.session_id)
 
 
 def go(street: Street, session_id: str) -> None:
@@ -46,7 +46,7 @@ async def test_commands_find_the_agent_as_it_is(street: Street) -> None:
         assert desk.agent.calls.count(("start", session)) == starts
         go(street, session)
         turn = await desk.ended("m1")
-        assert (turn.reason, str(turn.answer).split()) == ("end_turn", ["begun", "done"])
+        assert (turn.row.stop_reason, str(turn.row.answer).split()) == ("end_turn", ["begun", "done"])
         await desk.talk("say on", "m2")
         assert desk.agent.calls.count(("start", session)) == starts + 1, "it takes in the change before the next turn"
 
@@ -63,7 +63,7 @@ async def test_a_recovery_in_mid_turn_keeps_it(street: Street) -> None:
         turn.poke()
         await until(lambda: desk.agent.calls.count(("events", session)) > reads, "it reads on")
         go(street, session)
-        assert (await desk.ended("m1")).reason == "end_turn"
+        assert (await desk.ended("m1")).row.stop_reason == "end_turn"
         assert desk.agent.calls.count(("start", session)) == starts
 
 
@@ -76,5 +76,5 @@ async def test_the_next_daemon_keeps_it(street: Street) -> None:
         await until(lambda: ("events", session) in desk.agent.calls, "it reads on")
         assert (await desk.threads.resolve(REF)).how == "reused"
         go(street, session)
-        assert (await desk.ended("m1")).reason == "end_turn"
+        assert (await desk.ended("m1")).row.stop_reason == "end_turn"
         assert ("start", session) not in desk.agent.calls

@@ -33,7 +33,7 @@ async def test_a_prompt_that_was_not_taken_up_is_sent_once_more(street: Street, 
         desk.agent.inject("prompt", error=trouble)
         turn = await desk.talk("say hello", "m1")
         await check_once(desk, street)
-    assert (turn.reason, turn.answer, turn.attempts) == ("end_turn", "hello\n", 2)
+    assert (turn.row.stop_reason, turn.row.answer, turn.row.attempts) == ("end_turn", "hello\n", 2)
     assert street.metric("holdfast_thread_prompt_retries_total") == 1
 
 
@@ -45,7 +45,7 @@ async def test_a_prompt_that_was_taken_up_though_the_reply_was_lost_runs_once(
         desk.agent.inject("prompt", error=trouble, moment="after")
         turn = await desk.talk("say hello", "m1")
         await check_once(desk, street)
-    assert (turn.reason, turn.answer, turn.attempts) == ("end_turn", "hello\n", 1)
+    assert (turn.row.stop_reason, turn.row.answer, turn.row.attempts) == ("end_turn", "hello\n", 1)
 
 
 async def test_a_prompt_that_is_never_taken_up_ends_with_an_error(street: Street) -> None:
@@ -54,9 +54,9 @@ async def test_a_prompt_that_is_never_taken_up_ends_with_an_error(street: Street
         turn = await desk.talk("say hello", "m1")
         await check_once(desk, street)
         desk.agent.release("prompt")
-        assert (await desk.talk("say now", "m2")).answer == "now\n"
+        assert (await desk.talk("say now", "m2")).row.answer == "now\n"
         assert (await desk.threads.message(REF, "m1")).status == "failed"
-    assert (turn.reason, (turn.error or {})["code"]) == ("error", "agent_failed")
+    assert (turn.row.stop_reason, (turn.row.error or {})["code"]) == ("error", "agent_failed")
 
 
 @pytest.mark.parametrize("at", range(5))
@@ -66,7 +66,7 @@ async def test_a_stream_that_is_cut_is_read_on_without_a_gap(street: Street, at:
         turn = await desk.talk("say one two three", "m1")
         await check_once(desk, street)
         assert text_of(await desk.events()) == "one two three\n"
-    assert turn.reason == "end_turn"
+    assert turn.row.stop_reason == "end_turn"
     assert street.metric("holdfast_thread_prompt_retries_total") == 0
 
 
@@ -74,16 +74,16 @@ async def test_an_agent_that_dies_in_mid_turn_ends_it_with_an_error(street: Stre
     async with street.daemon() as desk:
         turn = await desk.talk("say before\ncrash", "m1")
         await check_once(desk, street)
-        assert (await desk.talk("recall before", "m2")).answer == "yes\n"
-    assert turn.reason == "error"
-    assert turn.answer == "before\n"
+        assert (await desk.talk("recall before", "m2")).row.answer == "yes\n"
+    assert turn.row.stop_reason == "error"
+    assert turn.row.answer == "before\n"
 
 
 async def test_an_agent_that_hangs_in_mid_turn_ends_it_with_an_error(street: Street) -> None:
     async with street.daemon() as desk:
         turn = await desk.talk("say before\nhang", "m1")
         await check_once(desk, street)
-    assert turn.reason == "error"
+    assert turn.row.stop_reason == "error"
 
 
 @pytest.mark.parametrize(("fault", "code"), [("kill", "interrupted"), ("forget", "sandbox_lost")])
@@ -91,38 +91,38 @@ async def test_a_sandbox_that_dies_in_mid_turn_ends_it_with_an_error(street: Str
     async with street.daemon() as desk:
         await desk.say("say before\nwait-for /workspace/never", "m1")
         await desk.wait_for(Kind.TEXT_DELTA)
-        session = (await desk.threads.get(REF)).session_id
+        session = (await desk.threads.get(REF)).row.session_id
         assert session is not None
         await getattr(desk.driver, fault)(session)
         turn = await desk.ended("m1")
         await check_once(desk, street)
-        assert (turn.reason, (turn.error or {})["code"]) == ("error", code)
+        assert (turn.row.stop_reason, (turn.row.error or {})["code"]) == ("error", code)
         again = await desk.talk("recall before", "m2")
         thread = await desk.threads.get(REF)
-    assert again.answer == "yes\n"
-    assert street.sandboxes() == [thread.session_id]
-    assert (thread.session_id == session) == (fault == "kill")  # its files are there; the other's are not
+    assert again.row.answer == "yes\n"
+    assert street.sandboxes() == [thread.row.session_id]
+    assert (thread.row.session_id == session) == (fault == "kill")  # its files are there; the other's are not
 
 
 async def test_a_sandbox_that_dies_before_it_is_known_whether_the_agent_has_begun(street: Street) -> None:
     async with street.daemon() as desk:
         await desk.talk("say hello", "m1")
-        session = (await desk.threads.get(REF)).session_id
+        session = (await desk.threads.get(REF)).row.session_id
         assert session is not None
         desk.agent.inject("prompt", hang=True, error=SandboxLost("cut"), moment="after")
         await desk.say("write /workspace/x 1", "m2")
         await until(lambda: len(street.agents.ran) == 2, "prompted")
         await desk.driver.forget(session)
         turn = await desk.ended("m2")
-    assert (turn.reason, (turn.error or {})["code"]) == ("error", "sandbox_lost")
-    assert "not known" in str((turn.error or {})["message"])
+    assert (turn.row.stop_reason, (turn.row.error or {})["code"]) == ("error", "sandbox_lost")
+    assert "not known" in str((turn.row.error or {})["message"])
     assert len(street.agents.ran) == 2
 
 
 async def test_a_script_that_fails_is_told(street: Street) -> None:
     async with street.daemon() as desk:
         turn = await desk.talk("say so far\nfail quota no more tokens", "m1")
-    assert (turn.reason, turn.error) == ("error", {"code": "quota", "message": "no more tokens"})
+    assert (turn.row.stop_reason, turn.row.error) == ("error", {"code": "quota", "message": "no more tokens"})
 
 
 async def test_a_database_that_is_away_is_waited_for(street: Street) -> None:
@@ -139,7 +139,7 @@ async def test_a_database_that_is_away_is_waited_for(street: Street) -> None:
         street.store.turns.advance = flaky  # type: ignore[method-assign, assignment]  # the fault itself
         turn = await desk.talk("say one two three", "m1")
         await check_once(desk, street)
-    assert (turn.reason, turn.answer) == ("end_turn", "one two three\n")
+    assert (turn.row.stop_reason, turn.row.answer) == ("end_turn", "one two three\n")
     assert len(failed) == 4
 
 
@@ -158,15 +158,15 @@ async def test_a_database_that_is_away_while_a_turn_runs_does_not_stop_it(street
             raise Unavailable("the database restarts")
 
         database.read = database.write = away  # type: ignore[method-assign, assignment]  # the fault itself
-        runner = street.house.world.sandboxes[str(thread.session_id)].runner
+        runner = street.house.world.sandboxes[str(thread.row.session_id)].runner
         assert runner is not None
         runner.files["/workspace/go"] = b""
-        desk.threads._office.ring(thread.id)
+        desk.threads._office.ring(thread.row.id)
         await until(lambda: len(asked) > 5, "several were told that it is away")
         database.read, database.write = real  # type: ignore[method-assign]  # the fault itself
         turn = await desk.ended("m1")
         await check_once(desk, street)
-    assert (turn.answer or "").split() == ["one", "two"]
+    assert (turn.row.answer or "").split() == ["one", "two"]
     assert street.metric("holdfast_thread_takeovers_total") == 0
 
 
@@ -180,8 +180,8 @@ async def test_a_bug_ends_the_turn_and_not_the_thread(street: Street) -> None:
         desk.agent.prompt = broken  # type: ignore[method-assign, assignment]  # the fault itself
         turn = await desk.talk("say hello", "m1")
         desk.agent.prompt = real  # type: ignore[method-assign]  # the fault itself
-        assert (turn.reason, (turn.error or {})["code"]) == ("error", "internal")
-        assert (await desk.talk("say hello", "m2")).reason == "end_turn"
+        assert (turn.row.stop_reason, (turn.row.error or {})["code"]) == ("error", "internal")
+        assert (await desk.talk("say hello", "m2")).row.stop_reason == "end_turn"
 
 
 async def test_a_lost_lease_stops_the_turn_at_once_without_writing(street: Street) -> None:
@@ -190,18 +190,18 @@ async def test_a_lost_lease_stops_the_turn_at_once_without_writing(street: Stree
         await desk.wait_for(Kind.TEXT_DELTA)
         thread = await desk.threads.get(REF)
         await street.store.leases.release_all(desk.tools.node)
-        taken = await street.store.leases.take(thread.id, owner="node_other", ttl=60)
-        seq = await street.store.thread_events.newest(thread.id)
-        runner = street.house.world.sandboxes[str(thread.session_id)].runner
+        taken = await street.store.leases.take(thread.row.id, owner="node_other", ttl=60)
+        seq = await street.store.thread_events.newest(thread.row.id)
+        runner = street.house.world.sandboxes[str(thread.row.session_id)].runner
         assert runner is not None
         runner.files["/workspace/go"] = b""
-        await until(lambda: not desk.threads._office.works_on(thread.id), "the mailbox is gone")
+        await until(lambda: not desk.threads._office.works_on(thread.row.id), "the mailbox is gone")
         await linger(0.1)
-        assert await street.store.thread_events.newest(thread.id) == seq
+        assert await street.store.thread_events.newest(thread.row.id) == seq
         await street.store.leases.release(taken.lease, if_done=False)
         turn = await desk.ended("m1")  # and is taken up again
         await check_once(desk, street)
-    assert (turn.answer or "").split() == ["before", "after"]
+    assert (turn.row.answer or "").split() == ["before", "after"]
 
 
 async def test_a_timeout_that_nobody_asked_for_is_no_abort(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,5 +211,5 @@ async def test_a_timeout_that_nobody_asked_for_is_no_abort(street: Street, monke
     async with street.daemon() as desk:
         monkeypatch.setattr(Resolver, "_once", late)
         turn = await desk.talk("say hello", "m1")
-    assert turn.reason == "error" and turn.error is not None
-    assert turn.error["code"] == "internal"
+    assert turn.row.stop_reason == "error" and turn.row.error is not None
+    assert turn.row.error["code"] == "internal"

@@ -52,9 +52,9 @@ async def test_queued_messages_are_turns_of_their_own_in_order(street: Street) -
         go(street)
         turns = [await desk.ended(f"m{number}") for number in (1, 2, 3, 4)]
         lines = await desk.threads.transcript(REF)
-    assert len({turn.id for turn in turns}) == 4
+    assert len({turn.row.id for turn in turns}) == 4
     assert [line.text.strip() for line in lines if line.role == "agent"][1:] == ["2", "3", "4"]
-    assert [turn.id for turn in turns] == [prompt for _session, prompt in street.agents.ran]
+    assert [turn.row.id for turn in turns] == [prompt for _session, prompt in street.agents.ran]
 
 
 async def test_collected_messages_are_one_turn(street: Street) -> None:
@@ -64,8 +64,8 @@ async def test_collected_messages_are_one_turn(street: Street) -> None:
             await desk.say(f"say {number}", f"m{number}", mode=Mode.COLLECT)
         go(street)
         turns = [await desk.ended(f"m{number}") for number in (2, 3, 4)]
-    assert len({turn.id for turn in turns}) == 1
-    assert (turns[0].answer or "").split() == ["2", "3", "4"]
+    assert len({turn.row.id for turn in turns}) == 1
+    assert (turns[0].row.answer or "").split() == ["2", "3", "4"]
 
 
 async def test_a_steering_message_goes_into_the_running_turn(street: Street) -> None:
@@ -76,7 +76,7 @@ async def test_a_steering_message_goes_into_the_running_turn(street: Street) -> 
         go(street)
         first, second = await desk.ended("m1"), await desk.ended("m2")
         events = await desk.events()
-    assert first.id == second.id
+    assert first.row.id == second.row.id
     assert "steered: look left" in text_of(events)
     assert len(street.agents.ran) == 1
 
@@ -88,8 +88,8 @@ async def test_an_agent_that_cannot_be_steered_gets_it_as_the_next_turn(street: 
         await desk.say("say later", "m2", mode=Mode.STEER)
         go(street)
         first, second = await desk.ended("m1"), await desk.ended("m2")
-    assert first.id != second.id
-    assert second.answer == "later\n"
+    assert first.row.id != second.row.id
+    assert second.row.answer == "later\n"
 
 
 async def steer_in_vain(desk: Desk, street: Street) -> None:
@@ -106,7 +106,7 @@ async def test_a_steering_message_that_the_agent_never_took_is_sent_again(street
     async with street.daemon() as desk:
         await steer_in_vain(desk, street)
         again = await desk.ended("m2+again")
-    assert again.answer == "do not lose me\n"
+    assert again.row.answer == "do not lose me\n"
 
 
 async def test_a_steering_message_that_cannot_be_sent_again_is_told_of(street: Street) -> None:
@@ -140,7 +140,7 @@ async def test_a_steering_message_is_known_by_its_place_and_not_by_a_clock_that_
         await until(lambda: any(call == "steer" for call, _ in desk.agent.calls), "tried")
         go(street)
         await desk.ended("m2")
-        assert (await desk.ended("m2+again")).answer == "do not lose me\n"
+        assert (await desk.ended("m2+again")).row.answer == "do not lose me\n"
 
 
 async def test_a_steering_message_that_comes_as_the_turn_ends_is_the_next_turn(
@@ -159,8 +159,8 @@ async def test_a_steering_message_that_comes_as_the_turn_ends_is_the_next_turn(
         monkeypatch.setattr(street.store.turns, "end", late)
         go(street)
         first, second = await desk.ended("m1"), await desk.ended("m2")
-    assert first.id != second.id
-    assert second.answer == "not too late\n"
+    assert first.row.id != second.row.id
+    assert second.row.answer == "not too late\n"
 
 
 async def test_a_steering_message_that_a_predecessor_delivered_is_not_sent_again(street: Street) -> None:
@@ -200,7 +200,7 @@ async def test_two_channels_work_at_the_same_time_in_one_sandbox(street: Street)
         await begin(desk, street)
         await desk.say("say other", "m2", channel="review")
         other = await desk.ended("m2")
-        assert other.answer == "other\n"
+        assert other.row.answer == "other\n"
         assert (await desk.threads.message(REF, "m1")).status == "in_turn"
         go(street)
         await desk.ended("m1")
@@ -213,7 +213,7 @@ async def test_two_channels_of_a_new_thread_make_one_sandbox(street: Street) -> 
     async with street.daemon() as desk:
         await asyncio.gather(*(desk.say("say x", f"m{n}", channel=f"c{n}") for n in range(6)))
         for number in range(6):
-            assert (await desk.ended(f"m{number}")).reason == "end_turn"
+            assert (await desk.ended(f"m{number}")).row.stop_reason == "end_turn"
     assert street.house.count("create") == 1
 
 
@@ -223,10 +223,10 @@ async def test_abort_ends_the_turn_and_the_next_message_is_answered(street: Stre
         await desk.say("say next", "m2")
         aborted = await desk.threads.abort(REF)
         turn = await desk.ended("m1")
-        assert aborted is not None and aborted.id == turn.id
-        assert (await desk.ended("m2")).answer == "next\n"
+        assert aborted is not None and aborted.row.id == turn.row.id
+        assert (await desk.ended("m2")).row.answer == "next\n"
         assert await desk.threads.abort(REF) is None
-    assert (turn.reason, turn.answer) == ("canceled", "busy\n")
+    assert (turn.row.stop_reason, turn.row.answer) == ("canceled", "busy\n")
 
 
 async def test_abort_with_what_is_queued(street: Street) -> None:
@@ -244,11 +244,11 @@ async def test_an_abort_by_the_turns_id_spares_all_others(street: Street, monkey
         await begin(desk, street)
         first = (await desk.threads.message(REF, "m1")).turn_id
         assert first is not None
-        unfinished = await street.store.turns.unfinished((await desk.threads.get(REF)).id)
+        unfinished = await street.store.turns.unfinished((await desk.threads.get(REF)).row.id)
         go(street)
-        assert (await desk.ended("m1")).reason == "end_turn"
+        assert (await desk.ended("m1")).row.stop_reason == "end_turn"
         await desk.say("wait-for /workspace/go2", "m2")
-        await desk.wait_for(Kind.MESSAGE_CREATE, after=(await desk.threads.get(REF)).last_seq - 1)
+        await desk.wait_for(Kind.MESSAGE_CREATE, after=(await desk.threads.get(REF)).row.last_seq - 1)
         assert await desk.threads.abort(REF, turn_id=first) is None
         # Somebody looked when the first was still running, and is heard when the second is.
         stale = AsyncMock(return_value=unfinished)
@@ -257,8 +257,8 @@ async def test_an_abort_by_the_turns_id_spares_all_others(street: Street, monkey
         monkeypatch.undo()
         second = (await desk.threads.message(REF, "m2")).turn_id
         aborted = await desk.threads.abort(REF, turn_id=second)
-        assert aborted is not None and aborted.id == second
-        assert (await desk.ended("m2")).reason == "canceled"
+        assert aborted is not None and aborted.row.id == second
+        assert (await desk.ended("m2")).row.stop_reason == "canceled"
 
 
 async def test_a_message_that_waits_is_taken_back_and_no_other(street: Street) -> None:
@@ -275,8 +275,8 @@ async def test_a_message_that_waits_is_taken_back_and_no_other(street: Street) -
         running, _more = await desk.threads.messages(REF, status=MessageStatus.IN_TURN)
         assert [message.id for message in running] == ["m1"]
         go(street)
-        assert (await desk.ended("m1")).reason == "end_turn"
-        assert (await desk.ended("m3")).answer == "next\n"
+        assert (await desk.ended("m1")).row.stop_reason == "end_turn"
+        assert (await desk.ended("m3")).row.answer == "next\n"
     assert len(street.agents.ran) == 2
 
 
@@ -288,8 +288,8 @@ async def test_abort_before_the_agent_was_asked(street: Street) -> None:
         await desk.threads.abort(REF)
         turn = await desk.ended("m1")
         desk.driver.release("create")
-        assert (await desk.talk("say hello", "m2")).answer == "hello\n"
-    assert turn.reason == "canceled"
+        assert (await desk.talk("say hello", "m2")).row.answer == "hello\n"
+    assert turn.row.stop_reason == "canceled"
     assert len(street.agents.ran) == 1
     assert len(street.sandboxes()) == 1
 
@@ -313,8 +313,8 @@ async def test_abort_while_files_are_brought_in(street: Street, monkeypatch: pyt
             for _ in range(2):
                 await desk.threads.abort(REF)
             turn = await desk.ended("m1")
-        assert (await desk.talk("say hello", "m2")).answer == "hello\n"
-    assert (turn.reason, turn.attempts) == ("canceled", 0)
+        assert (await desk.talk("say hello", "m2")).row.answer == "hello\n"
+    assert (turn.row.stop_reason, turn.row.attempts) == ("canceled", 0)
     assert len(street.agents.ran) == 1
 
 
@@ -324,23 +324,23 @@ async def test_an_agent_that_ignores_an_abort_is_stopped(street: Street) -> None
         await begin(desk, street)
         await desk.threads.abort(REF)
         turn = await desk.ended("m1")
-        assert (await desk.talk("say hello", "m2")).answer == "hello\n"
-    assert turn.reason == "canceled"
+        assert (await desk.talk("say hello", "m2")).row.answer == "hello\n"
+    assert turn.row.stop_reason == "canceled"
 
 
 async def test_a_turn_that_takes_too_long_is_aborted(street: Street) -> None:
     async with street.daemon(turn_seconds=0.3) as desk:
         await desk.say(BUSY, "m1")
         turn = await desk.ended("m1")
-    assert (turn.reason, "aborted" in str(turn.error)) == ("error", True)
+    assert (turn.row.stop_reason, "aborted" in str(turn.row.error)) == ("error", True)
 
 
 async def test_a_turn_that_says_too_much_is_ended(street: Street) -> None:
     async with street.daemon(events_bytes=40_000) as desk:
         turn = await desk.talk("count 5000\nsay the end", "m1")
-        assert (turn.reason, "was stopped" in str(turn.error)) == ("error", True)
-        assert 0 < len(turn.answer or "") < 20_000
-        assert (await desk.talk("say hello", "m2")).answer == "hello\n"
+        assert (turn.row.stop_reason, "was stopped" in str(turn.row.error)) == ("error", True)
+        assert 0 < len(turn.row.answer or "") < 20_000
+        assert (await desk.talk("say hello", "m2")).row.answer == "hello\n"
     assert [method for method, _ in desk.agent.calls].count("stop") == 1
 
 
@@ -355,13 +355,13 @@ async def test_a_question_is_answered(street: Street) -> None:
         question = str(asked.data["question_id"])
         await desk.threads.answer(REF, question, "right")
         turn = await desk.ended("m1")
-    assert turn.answer == "answer: right\n"
+    assert turn.row.answer == "answer: right\n"
 
 
 async def test_a_question_that_nobody_answers_gets_its_default(street: Street) -> None:
     async with street.daemon(question_seconds=0.2) as desk:
         turn = await desk.talk("ask which way? | left | right", "m1")
-    assert turn.answer == "answer: left\n"
+    assert turn.row.answer == "answer: left\n"
 
 
 async def test_a_turn_is_taken_back(street: Street) -> None:
@@ -374,11 +374,11 @@ async def test_a_turn_is_taken_back(street: Street) -> None:
         assert files is not None and "/workspace/a" in files.files
         turn = await desk.threads.revert(REF, second)
         lines = await desk.threads.transcript(REF)
-        assert (await desk.talk("recall more", "m4")).answer == "no\n"
+        assert (await desk.talk("recall more", "m4")).row.answer == "no\n"
         with pytest.raises(TurnNotFound):
             await desk.threads.revert(REF, "trn_unknown")
         told = [event for event in await desk.events() if event.kind == Kind.REVERTED]
-    assert turn.reverted
+    assert turn.row.reverted
     assert "/workspace/a" not in files.files
     assert [line.text.strip() for line in lines] == ["say keep", "keep"]
     taken_back = told[0].data["turn_ids"]
@@ -403,9 +403,9 @@ async def test_an_agent_whose_reply_is_lost_is_told_again_to_take_a_turn_back(st
     async with street.daemon() as desk:
         await desk.talk("say first", "m1")
         desk.agent.inject("revert", error=SandboxLost("cut"), moment="after")
-        assert (await desk.threads.revert(REF)).reverted
+        assert (await desk.threads.revert(REF)).row.reverted
         assert await desk.threads.transcript(REF) == []
-        assert (await desk.talk("recall first", "m2")).answer == "no\n"
+        assert (await desk.talk("recall first", "m2")).row.answer == "no\n"
         kinds = [event.kind for event in await desk.events()]
     assert kinds.count(Kind.REVERTED) == 1
 
@@ -422,7 +422,7 @@ async def test_what_is_taken_back_is_written_also_if_the_database_was_away(
     async with street.daemon() as desk:
         await desk.talk("say first", "m1")
         monkeypatch.setattr(street.store.turns, "revert", away)
-        assert (await desk.threads.revert(REF)).reverted
+        assert (await desk.threads.revert(REF)).row.reverted
         assert await desk.threads.transcript(REF) == []
 
 
@@ -432,10 +432,10 @@ async def test_a_prompt_of_which_nobody_knew_whether_the_agent_had_it_is_taken_b
         desk.agent.inject("prompt", error=AgentFailed("the reply was lost"), moment="after")
         desk.agent.inject("accepted", error=AgentFailed("503"))
         turn = await desk.talk("say unknown", "m2")
-        assert (turn.reason, turn.accepted) == ("error", False)
-        assert (await desk.threads.revert(REF)).id == turn.id
-        assert (await desk.talk("recall unknown", "m3")).answer == "no\n"
-        assert (await desk.talk("recall kept", "m4")).answer == "yes\n"
+        assert (turn.row.stop_reason, turn.row.accepted) == ("error", False)
+        assert (await desk.threads.revert(REF)).row.id == turn.row.id
+        assert (await desk.talk("recall unknown", "m3")).row.answer == "no\n"
+        assert (await desk.talk("recall kept", "m4")).row.answer == "yes\n"
 
 
 async def test_no_turn_begins_while_one_is_taken_back(street: Street) -> None:
@@ -449,8 +449,8 @@ async def test_no_turn_begins_while_one_is_taken_back(street: Street) -> None:
         await linger(0.2)  # the mailbox looks at it
         assert (await desk.threads.message(REF, "m2")).status == "queued"
         desk.agent.release("revert")
-        assert (await back).reverted
-        assert (await desk.ended("m2")).answer == "no\n"
+        assert (await back).row.reverted
+        assert (await desk.ended("m2")).row.answer == "no\n"
 
 
 async def test_a_turn_that_is_half_taken_back_is_taken_back_by_the_next_daemon(
@@ -470,8 +470,8 @@ async def test_a_turn_that_is_half_taken_back_is_taken_back_by_the_next_daemon(
             await asyncio.wait([back])
             await desk.threads._office.close()  # and nothing else of it is written
     async with street.daemon() as desk:
-        assert (await desk.ended("m2")).answer == "no\n"
-        assert (await desk.ended("m1")).reverted
+        assert (await desk.ended("m2")).row.answer == "no\n"
+        assert (await desk.ended("m1")).row.reverted
         assert [line.text.strip() for line in await desk.threads.transcript(REF)] == ["recall first", "no"]
         kinds = [event.kind for event in await desk.events()]
         assert kinds.count(Kind.REVERTED) == 1

@@ -16,7 +16,7 @@ async def test_a_rule_that_nobody_would_keep_ends_the_turn(street: Street) -> No
     async with street.daemon() as desk:
         await desk.threads.send(REF, NewMessage("m1", "say x"), RULES)
         turn = await desk.ended("m1")
-        assert turn.error is not None and turn.error["code"] == "agent_unsupported"
+        assert turn.row.error is not None and turn.row.error["code"] == "agent_unsupported"
         assert street.agents.ran == []
 
 
@@ -24,4 +24,4 @@ async def test_one_that_the_agent_keeps_is_left_to_it(street: Street) -> None:
     street.abilities = Abilities(permissions=("bash",))
     async with street.daemon() as desk:
         await desk.threads.send(REF, NewMessage("m1", "say x"), RULES)
-        assert (await desk.ended("m1")).answer == "x\n"
+        assert (await desk.ended("m1")).row.answer == "x\n"

@@ -16,7 +16,7 @@ async def test_a_conversation_goes_on_and_its_oldest_events_are_forgotten(street
     async with street.daemon(events_bytes=29_000) as desk:
         for number in range(30):
             turn = await desk.talk(f"say {number} {'x' * 1400}", f"m{number}")
-            assert turn.reason == "end_turn", turn
+            assert turn.row.stop_reason == "end_turn", turn
         await desk.threads.janitor.tick()
         row = await desk.tools.store.threads.by_key(REF.owner, REF.key)
         page = await desk.threads.events(REF, after=0, limit=1000)
@@ -26,14 +26,14 @@ async def test_a_conversation_goes_on_and_its_oldest_events_are_forgotten(street
     assert page.pruned == row.pruned_seq > 0
     assert [event.seq for event in page.events] == list(range(page.pruned + 1, page.newest + 1))
     assert [line.text[:2].strip() for line in lines if line.role == "agent"] == [str(number) for number in range(30)]
-    assert turn.answer == "yes\n"
+    assert turn.row.answer == "yes\n"
 
 
 async def test_a_turn_that_tells_too_many_events_is_ended(street: Street) -> None:
     async with street.daemon(events_count=1000, events_per_second=1e9) as desk:
         turn = await desk.talk("\n".join("run echo x" for _ in range(400)), "m1")
-        assert (turn.reason, "more than 500 events" in str(turn.error)) == ("error", True), turn
-        assert (await desk.talk("say hello", "m2")).answer == "hello\n"
+        assert (turn.row.stop_reason, "more than 500 events" in str(turn.row.error)) == ("error", True), turn
+        assert (await desk.talk("say hello", "m2")).row.answer == "hello\n"
         events = await desk.threads.events(REF, after=0, limit=10_000)
     assert events.newest - events.pruned <= 1000
 
@@ -46,9 +46,9 @@ async def test_a_turn_that_tells_too_fast_is_slowed_down_and_nothing_is_lost(str
         turn = await desk.talk(script, "m1")
         seconds = loop.time() - begun
         events = await desk.events()
-    assert turn.reason == "end_turn"
-    assert text_of(events, turn.id).split() == [str(number) for number in range(120)]
-    told = len([event for event in events if event.turn_id == turn.id])
+    assert turn.row.stop_reason == "end_turn"
+    assert text_of(events, turn.row.id).split() == [str(number) for number in range(120)]
+    told = len([event for event in events if event.turn_id == turn.row.id])
     assert seconds > (told - 200 - 200) / 20, (told, seconds)
     assert seconds > 1.0
 

@@ -38,10 +38,10 @@ async def test_a_turn_that_is_given_up_leaves_nobody_at_work(street: Street) -> 
     async with street.daemon() as desk:
         await desk.say(BUSY, "m1")
         await lose_sight(desk, street)
-        assert (await desk.ended("m1")).reason == "error"
+        assert (await desk.ended("m1")).row.stop_reason == "error"
         assert at_work(street) == []
         desk.agent.release("events")
-        assert (await desk.talk("say two", "m2")).answer == "two\n"
+        assert (await desk.talk("say two", "m2")).row.answer == "two\n"
 
 
 async def test_an_abort_in_which_the_agent_is_lost_leaves_nobody_at_work(street: Street) -> None:
@@ -53,10 +53,10 @@ async def test_an_abort_in_which_the_agent_is_lost_leaves_nobody_at_work(street:
             desk.agent.inject("events", error=SandboxLost("cut"), moment="middle", at=at, times=None)
         await desk.threads.abort(REF)
         turn = await desk.ended("m1")
-        assert turn.reason == "canceled"
+        assert turn.row.stop_reason == "canceled"
         assert at_work(street) == []
         desk.agent.release("events")
-        assert (await desk.talk("say two", "m2")).answer == "two\n"
+        assert (await desk.talk("say two", "m2")).row.answer == "two\n"
 
 
 async def test_what_could_not_be_stopped_is_stopped_before_the_next_prompt(street: Street) -> None:
@@ -65,10 +65,10 @@ async def test_what_could_not_be_stopped_is_stopped_before_the_next_prompt(stree
         for method in ("abort", "stop"):
             desk.agent.inject(method, error=AgentDown("not reached"))
         await lose_sight(desk, street)
-        assert (await desk.ended("m1")).reason == "error"
+        assert (await desk.ended("m1")).row.stop_reason == "error"
         assert len(at_work(street)) == 1
         desk.agent.release("events")
-        assert (await desk.talk("say two", "m2")).answer == "two\n"
+        assert (await desk.talk("say two", "m2")).row.answer == "two\n"
         assert at_work(street) == []
 
 
@@ -78,10 +78,10 @@ async def test_who_does_not_hear_of_the_abort_is_stopped_before_the_next_prompt(
         desk.agent.inject("abort", error=AgentFailed("500"), times=2)
         desk.agent.inject("stop", error=AgentDown("not reached"))
         await lose_sight(desk, street)
-        assert (await desk.ended("m1")).reason == "error"
+        assert (await desk.ended("m1")).row.stop_reason == "error"
         desk.agent.release("events")
         turn = await desk.talk("say two", "m2")
-        assert (turn.answer, turn.attempts) == ("two\n", 1)
+        assert (turn.row.answer, turn.row.attempts) == ("two\n", 1)
         await until(lambda: at_work(street) == [], "nobody at work")
 
 
@@ -92,16 +92,16 @@ async def test_an_abort_while_one_waits_for_its_end_leaves_that_to_the_next(stre
         for method in ("abort", "stop"):
             desk.agent.inject(method, error=AgentDown("not reached"))
         await lose_sight(desk, street)
-        assert (await desk.ended("m1")).reason == "error"
+        assert (await desk.ended("m1")).row.stop_reason == "error"
         desk.agent.release("events")
         before = len(desk.agent.calls)
         desk.agent.inject("abort", hang=True)
         await desk.say("say two", "m2")
         await until(lambda: "abort" in [method for method, _ in desk.agent.calls[before:]], "it waits")
         await desk.threads.abort(REF)
-        assert (await desk.ended("m2")).reason == "canceled"
+        assert (await desk.ended("m2")).row.stop_reason == "canceled"
         assert "stop" not in [method for method, _ in desk.agent.calls[before:]]  # nobody has waited to the end
         desk.agent.release("abort")
-        assert (await desk.talk("say three", "m3")).answer == "three\n"
+        assert (await desk.talk("say three", "m3")).row.answer == "three\n"
         assert at_work(street) == []
     assert len(street.agents.ran) == 2

@@ -16,13 +16,18 @@ async def test_a_message_is_answered(street: Street) -> None:
         turn = await desk.talk("say hello there", "m1")
         events = await desk.events()
         thread = await desk.threads.get(REF)
-    assert (turn.reason, turn.answer, turn.attempts, turn.accepted) == ("end_turn", "hello there\n", 1, True)
+    assert (turn.row.stop_reason, turn.row.answer, turn.row.attempts, turn.row.accepted) == (
+        "end_turn",
+        "hello there\n",
+        1,
+        True,
+    )
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert text_of(events) == "hello there\n"
     assert [event.kind for event in events].count(Kind.FINALIZE) == 1
     assert events[-1].kind == Kind.FINALIZE
-    assert thread.session_id in street.sandboxes()
-    assert thread.sleep_state == "awake"
+    assert thread.row.session_id in street.sandboxes()
+    assert thread.row.sleep_state == "awake"
     assert len(street.agents.ran) == 1
 
 
@@ -42,5 +47,5 @@ async def test_one_thread_has_one_sandbox_and_one_memory(street: Street) -> None
     async with street.daemon() as desk:
         await desk.talk("say first", "m1")
         turn = await desk.talk("recall first", "m2")
-    assert turn.answer == "yes\n"
+    assert turn.row.answer == "yes\n"
     assert len(street.sandboxes()) == 1

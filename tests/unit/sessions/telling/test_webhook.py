@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import BadSignature, Unauthorized
+from holdfast.records.events import EventRow
 from holdfast.sdk import verify_webhook
 from holdfast.sessions.telling.webhook import Webhook, body, delivery_id, headers, retry_seconds, signature
-from holdfast.store import EventRow
 
 NOW = 1_700_000_000.75
 SECRET = "sixteen-characters"

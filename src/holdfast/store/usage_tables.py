@@ -1,9 +1,8 @@
-"""What calls to models have cost: the table, its rows, and their sums. A row is a bill: it outlives its thread."""
-
-from dataclasses import dataclass
+"""The tables of what calls to models have cost, and how their rows are summed up."""
 
 import sqlalchemy as sa
 
+from holdfast.records.usage import UsageSum
 from holdfast.store.tables import ID_TEXT, ForeignText, metadata
 
 usage = sa.Table(
@@ -70,59 +69,6 @@ budget_holds = sa.Table(
 )
 """Money that calls under way may still cost. A hold counts until it is released or its time is over; one of the run
 that asks counts in any case. A run is one life of a daemon: a clock that jumps does not say whether it is over."""
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One life of the daemon of a node."""
-
-    node: str
-    id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageRow:
-    """One call that has ended, well or not. ``status`` is that of the provider's answer, 0 where there was none."""
-
-    id: str
-    thread_id: str
-    thread_key: str
-    owner: str
-    channel: str
-    turn_id: str | None
-    provider: str
-    model: str
-    status: int
-    input_tokens: int
-    """With ``cached_tokens`` in it."""
-    output_tokens: int
-    cached_tokens: int
-    cost_usd: float | None
-    """None where no price was known."""
-    first_byte_seconds: float | None
-    seconds: float
-    error: str | None
-    day: str
-    """Of ``at``, in UTC, such as 2026-02-28: days and months are sums over an index."""
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class UsageSum:
-    calls: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    cost_usd: float = 0.0
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "calls": self.calls,
-            "input_tokens": self.input_tokens,
-            "output_tokens": self.output_tokens,
-            "cached_tokens": self.cached_tokens,
-            "cost_usd": round(self.cost_usd, 6),
-        }
 
 
 SUMS = (

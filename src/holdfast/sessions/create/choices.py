@@ -1,4 +1,4 @@
-"""A session's own choices, as they are kept in its row: enough to make its sandbox, now or after a crash."""
+"""What a new session is to be: the caller's wishes over the defaults, or the error that says why it cannot be so."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ def choose_spec(
     of_key: Ceilings = NO_CEILINGS,
     base: Limits | None = None,
 ) -> SessionSpec:
-    """The caller's wishes over the defaults. Raises ``BadInput`` naming what cannot be.
+    """Lay the caller's wishes over the defaults. Raises ``BadInput`` naming what cannot be.
 
     ``of_key`` are the ceilings of the caller's key; ``base`` are the limits of what the session goes on from.
     """
@@ -44,7 +44,8 @@ def choose_spec(
 
 
 def continued(request: CreateRequest, base: SessionSpec, image: str) -> CreateRequest:
-    """The wish for a session that goes on from ``base``: what it does not say is as it was there, but for the limits.
+    """Return the wish for a session that goes on from ``base``. What it does not say is as it was there, but for the
+    limits.
 
     Raises ``BadInput`` for a smaller disk, and for a root that is writable where the other one was not: the files in
     it belong to somebody else then.
@@ -84,7 +85,7 @@ def _choose_network(wanted: NetworkPolicy | None, default: NetworkPolicy, able: 
 
 
 def choose_image(name: str | None, settings: SessionSettings) -> str:
-    """In the one form that rows have."""
+    """Return the image's name in the one form that rows have. Raises ``UnknownImage`` for one that is not allowed."""
     chosen = canonical(name or settings.default_image)
     if settings.allowed_images is not None and chosen not in map(canonical, settings.allowed_images):
         allowed = ", ".join(sorted(settings.allowed_images)) or "none"
@@ -97,13 +98,3 @@ def choose_ttl(ttl_seconds: int | None, settings: SessionSettings) -> int:
     if not 1 <= ttl <= settings.max_ttl_seconds:
         raise BadInput(f"ttl_seconds: {ttl} is not between 1 and {settings.max_ttl_seconds}")
     return ttl
-
-
-def choose_timeout(timeout_ms: int | None, settings: SessionSettings) -> int:
-    timeout = settings.exec_timeout_ms if timeout_ms is None else timeout_ms
-    if not 1 <= timeout <= settings.max_exec_timeout_ms:
-        raise BadInput(
-            f"timeout_ms: {timeout} is not between 1 and {settings.max_exec_timeout_ms}, the setting "
-            "max_exec_timeout_ms; a background process has no limit (POST …/processes, `holdfast exec --no-limit`)"
-        )
-    return timeout

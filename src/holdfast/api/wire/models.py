@@ -1,4 +1,6 @@
-"""Replies that are made from records: each field is read from the record's attribute of the same name.
+"""The base classes of all requests and replies.
+
+A reply is made from a record: each field is read from the record's attribute of the same name.
 
 ::
 
@@ -8,6 +10,8 @@
         created_at: Timestamp                            # from seconds to RFC 3339
         pty: Annotated[bool, From("terminal")]           # an attribute with another name, or of a part: "spec.limits"
         network: Annotated[str, From(by=network_out)]    # whatever a function makes of the attribute
+
+    class TurnOut(Output, record=TurnView, inner="row"): # what a TurnView does not have itself is read from its row
 
 Which attribute gives which field is found out once, when the class is made; an attribute that its record does not have
 is an error there and then, and not in a reply.
@@ -19,7 +23,7 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Annotated, Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from holdfast.api.wire.text import Timestamp, timestamp
 
@@ -27,9 +31,18 @@ _TIME = get_args(Timestamp)[1]
 _Convert = Callable[[Any], Any]
 
 
+class Request(BaseModel):
+    """The body of a request. A field that is not known is a mistake, and is refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class From:
-    """Where a field comes from: which attribute, if not that of its own name, and what makes the field of it."""
+    """Where a field comes from: which attribute, if not that of its own name, and what makes the field of its value.
+
+    A value that is None stays None.
+    """
 
     path: str | None = None
     by: Callable[[Any], Any] | None = None
@@ -40,15 +53,15 @@ class Output(BaseModel):
 
     _plan: ClassVar[tuple[tuple[str, Callable[[Any], Any], _Convert | None], ...]] = ()
 
-    def __init_subclass__(cls, record: type | None = None, **more: Any) -> None:
-        super().__init_subclass__(**more)  # pydantic hands ``record`` to both; it is of use when the fields are known
+    def __init_subclass__(cls, record: type | None = None, inner: str | None = None, **more: Any) -> None:
+        super().__init_subclass__(**more)  # pydantic hands ``record`` to both methods; only the next one can use it
 
     @classmethod
-    def __pydantic_init_subclass__(cls, record: type | None = None, **more: Any) -> None:
+    def __pydantic_init_subclass__(cls, record: type | None = None, inner: str | None = None, **more: Any) -> None:
         super().__pydantic_init_subclass__(**more)
         if record is not None:
             hints = get_type_hints(cls, include_extras=True)
-            cls._plan = tuple(_step(cls, record, name, hints[name]) for name in cls.model_fields)
+            cls._plan = tuple(_step(cls, record, inner, name, hints[name]) for name in cls.model_fields)
 
     @classmethod
     def of(cls, record: Any) -> Self:
@@ -59,13 +72,22 @@ class Output(BaseModel):
         return cls.model_construct(**values)
 
 
-def _step(model: type[Output], record: type, name: str, hint: Any) -> tuple[str, _Convert, _Convert | None]:
+def _step(
+    model: type[Output], record: type, inner: str | None, name: str, hint: Any
+) -> tuple[str, _Convert, _Convert | None]:
     marks = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, From)]
     mark = marks[0] if marks else From()
     path = mark.path or name
-    if not hasattr(record, path.partition(".")[0]) and path.partition(".")[0] not in record.__annotations__:
+    if inner is not None and not _has(record, path) and _has(get_type_hints(record)[inner], path):
+        path = f"{inner}.{path}"
+    if not _has(record, path):
         raise TypeError(f"{model.__name__}.{name}: {record.__name__} has no attribute {path}")
-    return name, attrgetter(path), mark.by or _conversion(hint)
+    return name, attrgetter(path), _or_none(mark.by) if mark.by else _conversion(hint)
+
+
+def _has(record: type, path: str) -> bool:
+    first = path.partition(".")[0]
+    return hasattr(record, first) or first in record.__annotations__
 
 
 def _conversion(hint: Any) -> _Convert | None:

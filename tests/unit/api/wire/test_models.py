@@ -6,7 +6,7 @@ from typing import Annotated
 
 import pytest
 
-from holdfast.api.wire.output import From, Output
+from holdfast.api.wire.models import From, Output
 from holdfast.api.wire.text import Timestamp
 
 
@@ -54,6 +54,23 @@ def test_each_field_comes_from_its_attribute() -> None:
         "of_inner": "inside",
         "loud": ["X"],
     }
+
+
+@dataclass(frozen=True)
+class Around:
+    part: Part
+    name_length: int
+    missing: str | None = None
+
+
+class AroundOut(Output, record=Around, inner="part"):
+    name: str
+    name_length: int
+    missing: Annotated[str | None, From(by=str.upper)]
+
+
+def test_what_a_record_does_not_have_is_read_from_its_inner_part() -> None:
+    assert AroundOut.of(Around(Part("abc"), 3)).model_dump() == {"name": "abc", "name_length": 3, "missing": None}
 
 
 def test_what_is_not_there_stays_null_and_what_is_there_is_converted() -> None:
