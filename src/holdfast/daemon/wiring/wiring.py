@@ -177,6 +177,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
                 max_body_bytes=config.max_file_bytes * 4 // 3 + (1 << 20),
                 public_url=config.public_url,
                 trusted_proxies=config.trusted_proxies,
+                node=node.node_id(config.state_dir),
             ),
             registry=registry,
             commands=service.commands,
