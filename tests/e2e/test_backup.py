@@ -47,6 +47,18 @@ def test_a_key_that_does_not_see_all_sessions_makes_no_backup(daemon: DaemonProc
         api.destroy(session_id)
 
 
+def test_the_daemon_and_the_state_directory_must_belong_together(daemon: DaemonProcess, tmp_path: Path) -> None:
+    """Without any session nothing else would tell that they do not."""
+    with DaemonProcess(**SETTINGS) as other, SyncClient(other.url, other.key) as client:
+        assert client.node() == (other.state_dir / "node_id").read_text().strip()
+        refused = holdfast(
+            daemon, "backup", str(tmp_path / "backup"), "--url", str(other.url), "--key", other.key, key=other.key
+        )
+        assert refused.returncode == 1, refused
+        assert str(client.node()) in refused.stderr and str(daemon.state_dir) in refused.stderr
+        assert list(tmp_path.iterdir()) == []
+
+
 def test_everything_is_there_again_under_the_same_ids(daemon: DaemonProcess, tmp_path: Path) -> None:
     backup = tmp_path / "backup"
     with Api(daemon) as api, SyncClient(daemon.url, daemon.key) as client:

@@ -130,7 +130,7 @@ def create_app(
     app.include_router(key_routes.router(keys))
     if events is not None:
         app.include_router(event_routes.router(events, settings))
-    app.include_router(system.router(registry, lambda: app.openapi()))
+    app.include_router(system.router(registry, lambda: app.openapi(), settings.node))
     access.check_complete(app)
     _describe(app)
     return app

@@ -21,5 +21,7 @@ class ApiSettings:
     public_url: str | None = None
     """Where the world finds the API; None: where each request was sent to."""
     trusted_proxies: Sequence[str] = ()
+    node: str | None = None
+    """The name of the daemon's node, by which somebody on its machine knows its state directory."""
     default_page: int = 100
     max_page: int = 1000

@@ -123,8 +123,10 @@ def one_line(text: str) -> str:
     return harmless(text).replace("\t", " ").replace("\n", " ")
 
 
-def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> None:
-    """A table on a terminal; lines of tab-separated fields for everything else. Names in it may be strangers'."""
+def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], empty: str, *, less: Sequence[str] = ()) -> None:
+    """A table on a terminal; lines of tab-separated fields for everything else. Names in it may be strangers'.
+
+    ``less``: the columns that are left out first where the terminal is narrow."""
     rows = [[one_line(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         for row in (heads, *rows):
@@ -135,14 +137,9 @@ def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], empty: str) 
     if not rows:
         click.echo(empty)
         return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from holdfast.cli.terminal.table import print_table
 
-    table = Table(*heads, box=None, header_style="bold", pad_edge=False)
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))  # Text: nothing in a name is taken for markup
-    Console().print(table)
+    print_table(heads, rows, less)
 
 
 def report(code: str, message: str, *, as_json: bool, request_id: str | None = None) -> None:

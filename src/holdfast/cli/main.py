@@ -45,6 +45,21 @@ VERBS = {
 }
 """Each verb and the module it lives in, in the order in which --help shows them."""
 
+SYNONYMS = {
+    "list": "ls",
+    "create": "new",
+    "run": "exec",
+    "shell": "sh",
+    "copy": "cp",
+    "remove": "rm",
+    "delete": "rm",
+    "start": "up",
+    "serve": "up",
+    "pause": "sleep",
+    "resume": "wake",
+}
+"""What other programs call them; only for hints."""
+
 FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 """The last one as a shell has it for a program that SIGPIPE has ended: `holdfast … | head` is nothing to speak of."""
 
@@ -61,6 +76,19 @@ class Verbs(click.Group):
         command = import_module(f"holdfast.cli.{VERBS[cmd_name]}").command
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click has it, which does not know our verbs before they are imported, and so suggests none."""
+        name = args[0]
+        if name in VERBS or name.startswith("-"):
+            return super().resolve_command(ctx, args)
+        from difflib import get_close_matches
+
+        meant = [SYNONYMS[name]] if name in SYNONYMS else get_close_matches(name, VERBS)
+        hint = f"Did you mean {' or '.join(meant)}?" if meant else "`holdfast --help` lists all."
+        raise click.UsageError(f"No such command {name!r}. {hint}", ctx)
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})

@@ -131,6 +131,7 @@ class Backup:
 
     async def make(self) -> Manifest:
         await self._client.keys.list()  # for admins only: another key would miss the sessions of others
+        await self._check_daemon()
         await asyncio.to_thread(self._begin)
         for session in await self._client.list_sessions():
             await self._keep_session(session.id)
@@ -139,6 +140,15 @@ class Backup:
         for work in (self._copy_snapshots, self._copy_workspaces, self._copy_files, self._finish):
             await asyncio.to_thread(work)
         return self._manifest
+
+    async def _check_daemon(self) -> None:
+        """The sessions of one daemon and the files of another would look like a backup. Raises ``Conflict``."""
+        asked = await self._client.node()
+        if asked != self._manifest.node:
+            raise Conflict(
+                f"the daemon at {self._client.url} is {asked or 'an older one, without a name'}, and {self._state} "
+                f"is of {self._manifest.node}; give --url, or --config, so that both are of one daemon"
+            )
 
     def _begin(self) -> None:
         if os.path.lexists(self._to):

@@ -166,6 +166,11 @@ class Client:
         params = {name: str(value) for name, value in wishes.items() if value is not None}
         return report_of_wire(await self._transport.call("GET", "/v1/usage", params=params))
 
+    async def node(self) -> str | None:
+        """The name of the daemon's node; None where the daemon is older and does not tell it."""
+        node = (await self._transport.call("GET", "/healthz")).get("node")
+        return node if isinstance(node, str) else None
+
     async def close(self) -> None:
         """Close the connections. Sessions live on."""
         await self._transport.close()

@@ -130,7 +130,9 @@ def test_a_writable_root_of_its_own(api: Api) -> None:
 
 
 def test_an_image_in_use_stays(api: Api, session: str) -> None:
-    assert code(api.call("DELETE", "/v1/images/tiny"), 409) == "image_in_use"
+    refused = api.call("DELETE", "/v1/images/tiny")
+    assert code(refused, 409) == "image_in_use"
+    assert session in refused.json()["error"]["message"]
     assert api.out(session, "cat /etc/motd") == "tiny"
 
 

@@ -446,3 +446,12 @@ def test_following_events_ends_with_an_interrupt(api: RunningApi) -> None:
         running.send_signal(signal.SIGINT)
         assert running.wait(10) == 130
         assert running.stderr.read().strip() == b"holdfast: interrupted"
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("lss", "ls"), ("docter", "doctor"), ("list", "ls"), ("delete", "rm")])
+def test_a_mistyped_verb_gets_a_hint(cli: Cli, typed: str, meant: str) -> None:
+    said = cli(typed, "x")
+    assert said.code == 2
+    assert f"Did you mean {meant}" in said.err
+    assert "holdfast --help" in cli("qqqqq").err
+    assert "Did you mean" in cli("thread", "lst").err

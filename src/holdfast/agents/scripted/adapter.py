@@ -35,6 +35,7 @@ _REMEMBERED_ROOTS = 10_000
 class Patience:
     """How long the agent may take, in seconds."""
 
+    start: float = process.START_SECONDS
     health: float = 5.0
     request: float = 20.0
     quiet: float = 15.0
@@ -74,7 +75,7 @@ class ScriptedAgent(Agent):
 
     async def _wait_ready(self, place: Place, view: ProcessView) -> None:
         try:
-            await process.ask(place, view, "ping", {}, process.START_SECONDS)
+            await process.ask(place, view, "ping", {}, self._patience.start)
         except AgentDown as error:
             now = await place.sandbox.processes.get(place.session_id, view.process_id)
             if now.running:

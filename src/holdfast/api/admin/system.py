@@ -17,7 +17,7 @@ from holdfast.api.wire.common import failures, reply
 _CSP = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
 
 
-def router(registry: CollectorRegistry, openapi: Callable[[], object]) -> APIRouter:
+def router(registry: CollectorRegistry, openapi: Callable[[], object], node: str | None = None) -> APIRouter:
     routes = APIRouter(tags=["system"])
     document = functools.cache(lambda: json.dumps(openapi(), ensure_ascii=False).encode())
     page = resources.files("holdfast.api.admin").joinpath("docs.html").read_bytes()
@@ -25,7 +25,7 @@ def router(registry: CollectorRegistry, openapi: Callable[[], object]) -> APIRou
     @routes.get("/healthz", response_model=Health, responses=failures(), summary="Is the daemon up?")
     async def healthz() -> Response:
         """Open on loopback; from elsewhere it needs the key."""
-        return reply(Health(version=__version__))
+        return reply(Health(version=__version__, node=node))
 
     @routes.get("/metrics", response_class=Response, responses=failures(), summary="Prometheus metrics")
     async def metrics() -> Response:

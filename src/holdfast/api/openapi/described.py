@@ -155,6 +155,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "FileOut.id": "To name it by",
     "Health.status": "ok",
     "Health.version": "Of Holdfast",
+    "Health.node": "The name of the daemon, which is in its state directory as `node_id`",
     "HostPattern.below": "Whether it means all names below it",
     "HostPattern.host": "A name or an address",
     "HostPattern.port": "null: 80 and 443",

@@ -243,3 +243,4 @@ class FileContent(BaseModel):
 class Health(BaseModel):
     status: Literal["ok"] = "ok"
     version: str
+    node: str | None = None

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 STATUSES = ("creating", "active", "pausing", "paused", "resuming", "destroying", "destroyed", "error")
 HEADS = ("ID", "STATUS", "IMAGE", "DRIVER", "OWNER", "AGE", "EXPIRES IN", "CPU", "MEM", "DISK", "PROCS", "CWD")
+LESS = ("DRIVER", "PROCS", "CPU", "DISK", "IMAGE", "OWNER", "CWD", "MEM", "WORKSPACE", "EXPIRES IN")
+"""What goes first where a window has no room for all."""
 FOR_EVER = timedelta(days=3650)
 """Sessions of threads end with these; the time that they have is only there because all have one."""
 
@@ -42,7 +44,7 @@ def command(everything: bool, status: tuple[str, ...]) -> None:
         if threads.keys() & {info.id for info in found}:
             heads = (*heads, "THREAD")
             rows = [(*cells, threads.get(info.id, "-")) for cells, info in zip(rows, found, strict=True)]
-        show_table(heads, rows, "no sessions; `holdfast new` makes one")
+        show_table(heads, rows, "no sessions; `holdfast new` makes one", less=LESS)
 
 
 def row(info: "SessionInfo", now: datetime) -> tuple[str, ...]:

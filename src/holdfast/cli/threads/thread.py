@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from holdfast.sdk import Client, Line, ThreadEvent, ThreadInfo
 
 HEADS = ("KEY", "OWNER", "AGENT", "SANDBOX", "SESSION", "LAST USED", "EVENTS", "PROBLEM")
+LESS = ("EVENTS", "OWNER", "AGENT")
+"""What goes first where a window has no room for all."""
 OWNER = click.option("--owner", help="For admins: whose.")
 
 
@@ -34,7 +36,7 @@ def ls(prefix: str | None, owner: str | None) -> None:
         show_json({"threads": found})
         return
     now = datetime.now(UTC)
-    show_table(HEADS, [row(info, now) for info in found], "no threads; `holdfast chat KEY` begins one")
+    show_table(HEADS, [row(info, now) for info in found], "no threads; `holdfast chat KEY` begins one", less=LESS)
 
 
 def row(info: "ThreadInfo", now: datetime) -> tuple[str, ...]:

@@ -25,12 +25,13 @@ from holdfast.daemon.config.config import Config
 from holdfast.daemon.config.pool import THREADS
 from holdfast.daemon.root_key import load_or_create_key
 from holdfast.daemon.server.loop_meter import LoopMeter
+from holdfast.daemon.wiring.image_users import describe_users
 from holdfast.daemon.wiring.models import make_catalogue, running_broker
 from holdfast.daemon.wiring.threads import make_books, make_threads
 from holdfast.drivers.base import Driver
 from holdfast.drivers.linux.machine import machine_limits
 from holdfast.drivers.oci.id_ranges import USUAL
-from holdfast.errors import BadInput, ConfigError
+from holdfast.errors import BadInput, ConfigError, ImageInUse
 from holdfast.images.store import ImageInfo, ImageStore
 from holdfast.images.unpack.layers import REGISTRY
 from holdfast.link.hub import LinkHub
@@ -175,6 +176,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
                 max_body_bytes=config.max_file_bytes * 4 // 3 + (1 << 20),
                 public_url=config.public_url,
                 trusted_proxies=config.trusted_proxies,
+                node=node.node_id(config.state_dir),
             ),
             registry=registry,
             commands=service.commands,
@@ -287,4 +289,7 @@ class HostImages:
         return await self._images.import_(name, where, replace=replace)
 
     async def remove(self, name: str, /) -> None:
-        await self._images.remove(name, in_use=await self._store.sessions.referenced_images(node=self._node))
+        try:
+            await self._images.remove(name, in_use=await self._store.sessions.referenced_images(node=self._node))
+        except ImageInUse:
+            raise ImageInUse(await describe_users(self._store, self._node, name)) from None

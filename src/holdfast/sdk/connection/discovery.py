@@ -2,7 +2,8 @@
 
 Arguments win over ``HOLDFAST_URL`` and ``HOLDFAST_API_KEY``, which win over the files that a daemon on this machine
 leaves in its state directory: ``daemon.json`` (its URL) and ``api_key``. That directory is ``HOLDFAST_STATE_DIR``, else
-what ``holdfast.yaml`` says, which is looked for where the daemon looks for it, else the usual one.
+what ``holdfast.yaml`` says, which is looked for where the daemon looks for it, else the usual one. A daemon that is
+down has taken ``daemon.json`` away; then its setting ``listen`` says where it would be.
 """
 
 import ipaddress
@@ -32,6 +33,7 @@ class _Settings:
 
     state_dir: Path | None = None
     api_key: str | None = None
+    listen: str | None = None
 
 
 def find(
@@ -45,7 +47,8 @@ def find(
     given_url, given_key = url or env.get("HOLDFAST_URL"), api_key or env.get("HOLDFAST_API_KEY")
     settings = _Settings() if given_url and given_key else _configured(config, env)
     dirs = list(state_dirs(env, settings.state_dir))
-    local_url = next((found for place in dirs if (found := _url_in(place))), DEFAULT_URL)
+    announced = next((found for place in dirs if (found := _url_in(place))), None)
+    local_url = announced or _url_of(env.get("HOLDFAST_LISTEN") or settings.listen) or DEFAULT_URL
     url = (given_url or local_url).rstrip("/")
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -95,9 +98,21 @@ def _configured(config: Path | None, env: Mapping[str, str]) -> _Settings:
     if not isinstance(data, dict):
         return _Settings()
     place, key = data.get("state_dir"), data.get("api_key")
+    listen = data.get("listen") if file.named else None  # a file that was only found must not say where keys are sent
     return _Settings(
-        Path(place).expanduser() if isinstance(place, str) else None, key if isinstance(key, str) else None
+        Path(place).expanduser() if isinstance(place, str) else None,
+        key if isinstance(key, str) else None,
+        listen if isinstance(listen, str) else None,
     )
+
+
+def _url_of(listen: str | None) -> str | None:
+    """Where a daemon with this setting is reached from its own machine; it announces itself only while it runs."""
+    host, _, port = (listen or "").rpartition(":")
+    if not port.isdecimal() or port == "0":
+        return None
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)  # noqa: S104 - only to reach it
+    return f"http://{host}:{port}"
 
 
 def _url_in(place: Path) -> str | None:

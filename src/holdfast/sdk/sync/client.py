@@ -251,6 +251,7 @@ class SyncClient(Sync[Client]):
     create_session = forward_as(SyncSession, Client.create_session)
     get_session = forward_as(SyncSession, Client.get_session)
     usage = forward(Client.usage)
+    node = forward(Client.node)
 
     def __init__(
         self,

@@ -119,3 +119,20 @@ def test_a_key_may_be_a_link_where_that_stays_in_the_directory(state: Path, tmp_
     config = tmp_path / "holdfast.yaml"
     config.write_text(f"state_dir: {state}\n")
     assert find(env={}, config=config) == Endpoint("http://127.0.0.1:9000", "from-file")
+
+
+def test_a_daemon_that_is_down_is_looked_for_where_it_listens(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has taken its announcement away; what is tried, and named in the error, is not another daemon's address."""
+    (state / "daemon.json").unlink()
+    env = {"HOLDFAST_STATE_DIR": str(state)}
+    assert find(env=env | {"HOLDFAST_LISTEN": "0.0.0.0:9123"}).url == "http://127.0.0.1:9123"
+    assert find(env=env | {"HOLDFAST_LISTEN": "[::]:9123"}).url == "http://[::1]:9123"
+    assert find(env=env | {"HOLDFAST_LISTEN": "127.0.0.1:0"}).url == discovery.DEFAULT_URL
+    config = tmp_path / "named.yaml"
+    config.write_text("listen: 127.0.0.1:9200\n")
+    assert find(env=env, config=config).url == "http://127.0.0.1:9200"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "holdfast.yaml").write_text("listen: 127.0.0.1:9300\n")
+    assert find(env=env).url == discovery.DEFAULT_URL, "a file that was only found chooses no address"
