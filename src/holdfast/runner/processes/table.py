@@ -6,7 +6,7 @@ import os
 
 from holdfast.protocol import fields
 from holdfast.protocol.frames import Header
-from holdfast.protocol.messages import CUT, MOST_PIECES, MOST_WORD, STDERR
+from holdfast.protocol.messages import CUT, MAX_NOTICE_BYTES, MOST_PIECES, STDERR
 from holdfast.runner.feed import Feed
 from holdfast.runner.files import FileError, explain
 from holdfast.runner.lean import signals
@@ -96,8 +96,8 @@ class ProcessTable:
     def _tell(self, header: Header, body: bytes, reply: Reply) -> None:
         """As the daemon asks, to the processes of one tag."""
         tag = fields.text(header, "tag")
-        if len(body) > MOST_WORD:
-            raise ValueError(f"a word has at most {MOST_WORD} bytes")
+        if len(body) > MAX_NOTICE_BYTES:
+            raise ValueError(f"a word has at most {MAX_NOTICE_BYTES} bytes")
         for process in self._by_id.values():
             if process.told_of_cuts == tag and process.running:
                 process.output.add(STDERR, body)
