@@ -1,6 +1,6 @@
-"""Files that come with a prompt: their paths for every agent, and of images also what is in them, for those who see.
+"""Files that come with a prompt. Every agent gets their paths; a model that can see also gets the images themselves.
 
-The files themselves are in the sandbox already, put there before the prompt is given.
+The files are in the sandbox already: they are written there before the prompt is given.
 """
 
 import base64
@@ -13,9 +13,9 @@ from holdfast.errors import FileMissing
 from holdfast.vocabulary.models import Model
 
 MOST_IMAGE_BYTES: Final = 3_750_000
-"""Five million in base64, as much as the strictest of the large providers takes. A larger one is told by its path."""
+"""Five million in base64, the limit of the strictest large provider. Of a larger image only the path is given."""
 MOST_BYTES: Final = 9_000_000
-"""Of all images of one prompt, which goes to its agent as one line."""
+"""For all images of one prompt together, because the prompt goes to its agent as one line."""
 
 _MAGIC: Final = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"))
 _WEBP: Final = (b"RIFF", b"WEBP")
@@ -24,7 +24,7 @@ _LONGEST_MAGIC: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """``data`` is base64."""
+    """One image of a prompt; ``data`` is base64."""
 
     path: str
     mime: str
@@ -35,8 +35,8 @@ class Image:
         return self.path.rpartition("/")[2]
 
 
-def paths_told(prompt: Prompt) -> str:
-    """What the agent is to read after the prompt's own text: where the files are. Empty if there are none."""
+def attachment_text(prompt: Prompt) -> str:
+    """The text that follows the prompt's own text and says where the files are; empty if there are none."""
     if not prompt.attachments:
         return ""
     paths = "\n".join(f"- {path}" for path in prompt.attachments)
@@ -44,7 +44,7 @@ def paths_told(prompt: Prompt) -> str:
 
 
 async def images(place: Place, prompt: Prompt, model: Model) -> Sequence[Image]:
-    """Those that can be shown to this model. What is no image, or too large to be shown, has its path alone."""
+    """Read the images that this model can see. Files that are no images, or too large, are left out."""
     found: list[Image] = []
     room = MOST_BYTES if model.images else 0
     for path in prompt.attachments if room else ():
@@ -62,14 +62,14 @@ async def _image(place: Place, path: str, most: int) -> Image | None:
             if not _LONGEST_MAGIC <= size <= most:
                 return None
             data = b"".join([piece async for piece in download.read(0, size)])
-    except FileMissing:  # the agent will see that, if it looks
+    except FileMissing:  # the agent will notice when it looks for the file
         return None
     mime = mime_of(data)
     return None if mime is None else Image(path, mime, base64.b64encode(data).decode())
 
 
 def mime_of(data: bytes) -> str | None:
-    """Of the kinds of images that every provider takes; None for all else, whatever a file is called."""
+    """The type of an image that every provider takes, by its content; None for anything else."""
     if (data[:4], data[8:12]) == _WEBP:
         return "image/webp"
     return next((mime for magic, mime in _MAGIC if data.startswith(magic)), None)

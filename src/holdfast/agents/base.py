@@ -22,10 +22,10 @@ from holdfast.vocabulary.models import Model
 from holdfast.vocabulary.turn_events import TurnEvent
 
 AgentSessionId = NewType("AgentSessionId", str)
-"""The agent's own name for a conversation; opaque to everybody but its adapter."""
+"""The agent's own id of a conversation; only its adapter knows what it means."""
 
 Cursor = NewType("Cursor", str)
-"""A place in the stream of one turn's events; opaque to everybody but the adapter that gave it."""
+"""A position in the stream of one turn's events; only the adapter that made it knows what it means."""
 
 START: Cursor = Cursor("")
 """Before the first event of a turn."""
@@ -46,7 +46,7 @@ class Sandbox(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """What an agent is told before its first prompt. It may be another one from turn to turn.
+    """The instructions and settings that an agent gets before its first prompt. They may change from turn to turn.
 
     Where an agent must be started again to take in a change, ``health`` and ``resume_session`` raise ``AgentDown``
     with that reason, and ``start`` does it: so it happens between turns, and only if something has changed. While a
@@ -55,12 +55,12 @@ class Brief:
 
     workdir: str = "/workspace"
     system_prompt: str = ""
-    """The rules of the house, in the order of their files. Additional to the agent's own."""
+    """The operator's rules, in the order of their files. They are added to the agent's own system prompt."""
     models: Sequence[Model] = ()
-    """What the broker offers this thread. The first is what is used where a prompt names none."""
+    """The models that the broker offers this thread. A prompt that names no model gets the first one."""
     permissions: Sequence[Rule] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
-    """For the agent's process and what it starts; never a secret."""
+    """Variables for the agent's process and for what it starts; never a secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,11 @@ class Place:
     channel: str = "default"
     brief: Brief = field(default_factory=Brief)
     in_turn: bool = False
-    """The agent may be at work on a turn: it is not started again only because the brief is another one now."""
+    """The agent may be at work on a turn, so a changed brief is no reason to start it again now."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class PastMessage:
     """One message of the conversation so far, for an agent that has lost it. ``role`` is ``user`` or ``agent``."""
 
     role: str
@@ -85,7 +85,8 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What is asked. ``id`` names it for ever: a prompt with an id that the agent has seen is not run again."""
+    """A message for the agent. ``id`` names it for ever: a prompt with an id that the agent has seen is not run
+    again."""
 
     id: str
     text: str
@@ -96,7 +97,7 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class AgentEvent:
     """An event, and the cursor to read on from after it is safely stored."""
 
     cursor: Cursor
@@ -105,23 +106,23 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What an agent can do beyond answering."""
+    """The optional features that an agent has."""
 
     steer: bool = False
     """Take a message into the turn that is running."""
     revert: bool = False
     """Take back the last turn, files included."""
     diff: bool = False
-    """Tell what a turn has changed; for others, git tells what has changed in the working directory."""
+    """Report what a turn has changed. For other agents, git reports what has changed in the working directory."""
     permissions: Sequence[str] = ()
     """Of ``permissions.KINDS``, those that it asks for before it uses them, where ``Brief.permissions`` says so. Rules
-    about others never come to the adapter: who makes the brief has refused them."""
+    about other kinds never come to the adapter: they are refused when the brief is made."""
     models: Sequence[str] = field(default_factory=tuple)
-    """Of an agent with models of its own, which the broker does not serve."""
+    """The models of an agent that brings its own, which the broker does not serve."""
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class SlashCommand:
     """A slash command. A prompt whose text begins with ``/name`` is that command, with the rest as its arguments."""
 
     name: str
@@ -140,8 +141,8 @@ class Agent(ABC):
 
     name: ClassVar[str]
     starts_ahead: ClassVar[bool] = False
-    """Whether it may be started in a sandbox before anybody knows whose that will be, by another ``Place.sandbox`` than
-    it is used by later: its adapter remembers nothing of that one, and notices itself where the brief is another."""
+    """Whether it may be started in a sandbox of the pool, before that sandbox belongs to a thread. It is then used
+    through another ``Place.sandbox`` and perhaps with another brief, and its adapter must cope with both."""
 
     @property
     @abstractmethod
@@ -150,86 +151,90 @@ class Agent(ABC):
 
     @abstractmethod
     async def start(self, place: Place) -> None:
-        """Make sure that the agent runs and answers; returns at once if it does. Its readiness is told by itself.
+        """Make sure that the agent runs and answers; return at once if it does. The agent itself says when it is ready.
 
-        One that runs and does not answer is ended first: TERM, five seconds, KILL.
+        A process that runs and does not answer is ended first: TERM, five seconds, KILL.
         """
 
     async def start_ahead(self, place: Place) -> None:
-        """``start``, before anybody knows whose sandbox it will be; only where ``starts_ahead``. Also does what is slow
-        the first time, as far as it leaves no trace."""
+        """Do ``start`` before the sandbox belongs to a thread; only where ``starts_ahead`` is set.
+
+        It also does the work that is slow the first time, if that leaves no trace.
+        """
         await self.start(place)
 
     @abstractmethod
     async def health(self, place: Place) -> None:
-        """Returns if it runs and answers; raises ``AgentDown`` if not. Cheap: asked before every turn."""
+        """Return if the agent runs and answers; raise ``AgentDown`` if not. It is cheap, as every turn begins with
+        it."""
 
     @abstractmethod
-    async def create_session(self, place: Place, history: Sequence[Said] = ()) -> AgentSessionId:
-        """A new conversation that knows ``history``, oldest first, as if it had been there.
+    async def create_session(self, place: Place, history: Sequence[PastMessage] = ()) -> AgentSessionId:
+        """Begin a new conversation that knows ``history``, oldest first, as if it had taken part in it.
 
-        ``AgentDown`` where its process is not there: nothing is left behind, and it may be asked again after ``start``.
+        Raises ``AgentDown`` if the process is not there: nothing is left behind, and it may be called again after
+        ``start``.
         """
 
     @abstractmethod
     async def resume_session(self, place: Place, session: AgentSessionId) -> None:
         """Make sure that the agent has this conversation at hand; raises ``AgentSessionMissing`` if it is gone.
 
-        Asked before every turn, instead of ``health``: as cheap, and with the same deadline. The process comes first:
-        where it is not there, this is ``AgentDown``, whether the conversation is known or not. So that after
-        ``AgentSessionMissing`` there is somebody who can begin a new one.
+        It is called before every turn, instead of ``health``: it is as cheap and has the same deadline. The process is
+        checked first: if it is not there, this raises ``AgentDown``, whether the conversation is known or not. So
+        after ``AgentSessionMissing`` there is a process that can begin a new conversation.
         """
 
     @abstractmethod
     async def prompt(self, place: Place, session: AgentSessionId, prompt: Prompt) -> None:
-        """Returns when the agent has accepted the prompt. One that it had accepted before is left as it is.
+        """Give the agent a prompt, and return when it has accepted it. One that it accepted before is not run again.
 
-        ``AgentDown`` and ``AgentSessionMissing`` from here mean that it was certainly not accepted. After anything
-        else, ``accepted`` tells.
+        ``AgentDown`` and ``AgentSessionMissing`` from here mean that it was certainly not accepted. After any other
+        error, ``accepted`` gives the answer.
         """
 
     @abstractmethod
     async def accepted(self, place: Place, session: AgentSessionId, prompt_id: str) -> bool:
-        """Whether the agent has ever taken up this prompt, or was steered by it. Does not need the agent's process.
+        """Whether the agent has ever accepted this prompt, or was steered by it. It works without the agent's process.
 
-        ``AgentSessionMissing`` if the conversation is gone, and with it the answer: that is no "no".
+        Raises ``AgentSessionMissing`` if the conversation is gone: then nobody can know, which is not a "no".
         """
 
     @abstractmethod
     def events(
         self, place: Place, session: AgentSessionId, prompt_id: str, after: Cursor
-    ) -> AsyncGenerator[Told, None]:
-        """What happens in the turn of an accepted prompt, from after that cursor on; ends after ``message.finalize``.
+    ) -> AsyncGenerator[AgentEvent, None]:
+        """Yield the events of an accepted prompt's turn after that cursor; it ends after ``message.finalize``.
 
-        Each event is told exactly once per cursor: who reads on from the cursor of the last event that he stored
-        misses nothing and sees nothing twice, whoever was reading before. An agent that dies in mid-turn is told by
-        ``AgentDown`` from here, and never by silence.
+        Each event comes exactly once per cursor: a reader that goes on from the cursor of the last event that it has
+        stored misses nothing and sees nothing twice, even if another daemon was reading before. If the agent dies in
+        the middle of a turn, this raises ``AgentDown``; it never just stops.
         """
 
     @abstractmethod
     async def abort(self, place: Place, session: AgentSessionId, prompt_id: str) -> None:
-        """End the turn soon; its events then close with ``canceled``. One that has ended is left alone."""
+        """End the turn soon; its events then end with ``canceled``. A turn that is over stays as it is."""
 
     @abstractmethod
     async def answer(self, place: Place, session: AgentSessionId, question_id: str, answer: str) -> None:
-        """Answer a question that was asked in an event. Twice is fine; the first counts."""
+        """Answer a question that was asked in an event. A second answer does no harm; the first one counts."""
 
     async def steer(self, place: Place, session: AgentSessionId, prompt: Prompt) -> None:
-        """Put a message into the running turn. Only where ``abilities.steer``. Twice is fine: it is read once."""
+        """Put a message into the running turn; only where ``abilities.steer``. A repeated call does no harm."""
         raise AgentUnsupported(f"the agent {self.name} cannot be steered; send the message with mode queue")
 
     async def revert(self, place: Place, session: AgentSessionId, prompt_id: str) -> None:
-        """Undo the turn of this prompt and all after it. Only where ``abilities.revert``. Twice in a row is fine."""
+        """Undo the turn of this prompt and all after it; only where ``abilities.revert``. It may be repeated."""
         raise AgentUnsupported(f"the agent {self.name} cannot take back a turn")
 
     async def diff(self, place: Place, session: AgentSessionId, prompt_id: str) -> str:
-        """What the turn of this prompt has changed, as a unified diff. Only where ``abilities.diff``."""
+        """Return what the turn of this prompt has changed, as a unified diff; only where ``abilities.diff``."""
         raise AgentUnsupported(f"the agent {self.name} cannot tell what a turn has changed")
 
-    async def commands(self, place: Place, session: AgentSessionId) -> Sequence[Command]:
-        """Its slash commands, in this conversation."""
+    async def commands(self, place: Place, session: AgentSessionId) -> Sequence[SlashCommand]:
+        """Return the agent's slash commands in this conversation."""
         return ()
 
     @abstractmethod
     async def stop(self, place: Place) -> None:
-        """End the agent's process: TERM, five seconds, KILL. Its sessions stay. One that is not there is success."""
+        """End the agent's process: TERM, five seconds, KILL. Its conversations stay. No process is no error."""

@@ -1,26 +1,26 @@
-"""The agents that there are: where each one's adapter is, which program it needs in the image, and how much memory."""
+"""The table of all agents: each one's adapter, the program that it needs in the image, and how much memory it needs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 IMAGE = "agent"
-"""The image of ours that has the agents which it can have; see ``images/recipes``."""
+"""Our own image with agents in it; see ``images/recipes``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """One agent. Its class is called without arguments, when it is first asked for."""
+    """One agent. ``adapter`` is ``module:class``, which is imported when the agent is first used."""
 
     adapter: str
     program: str | None = None
-    """What must be on the PATH of a sandbox; None: it brings its own."""
+    """The program that must be on the PATH of a sandbox; None: the adapter brings it along."""
     package: str | None = None
-    """Of npm, where the program comes from."""
+    """The npm package that has the program."""
     in_image: bool = False
     """Whether the image ``agent`` has it."""
     memory_mb: int | None = None
-    """What a sandbox needs for it, and for some work beside; None: the daemon's default is enough."""
+    """The memory of a sandbox with this agent and some other work; None: the daemon's default is enough."""
 
 
 _ACP = "holdfast.agents.acp.adapter"
@@ -44,7 +44,7 @@ KNOWN: Final[Mapping[str, Known]] = {
 
 
 def how_to_install(agent: str) -> str:
-    """What to do where a sandbox's image does not have it."""
+    """Advice for a user whose sandbox does not have this agent."""
     known = KNOWN.get(agent)
     if known is None or known.program is None:
         return "its program must be on the PATH of the sandbox"

@@ -1,8 +1,8 @@
-"""What an agent may do without asking: a list of rules, of which the first that matches counts.
+"""Rules that say what an agent may do without asking; the first rule that matches counts.
 
 A rule is ``ACTION TOOL`` or ``ACTION TOOL:ARGUMENT``, with ``*`` for anything: ``ask bash:git push*``, ``deny
-webfetch``, ``allow *``. The tools are named in our own words (``KINDS``), whatever an agent calls them: an adapter
-translates. What no rule matches is allowed, since a sandbox is the place to be free in.
+webfetch``, ``allow *``. The tools have our own names (``KINDS``), whatever an agent calls them: its adapter
+translates. A tool that no rule matches is allowed, because the sandbox is what protects the host.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ KINDS: Final = ("bash", "read", "edit", "search", "webfetch", "task", "other")
 
 MOST_RULES = 200
 _SHOWN_BEGINNING, _SHOWN_END = 3000, 1000
-"""Characters of an argument that who is asked gets to see, if it has more."""
+"""How many characters of a longer argument are shown to the person who is asked."""
 
 
 class Action(StrEnum):
@@ -41,7 +41,7 @@ class Rule:
 
 
 def parse(lines: Iterable[str]) -> tuple[Rule, ...]:
-    """Raises ``BadInput`` that names the line which is no rule."""
+    """Parse rules. Raises ``BadInput`` with the line that is not a rule."""
     rules = tuple(_rule(line) for line in lines)
     if len(rules) > MOST_RULES:
         raise BadInput(f"permissions: at most {MOST_RULES} rules, not {len(rules)}")
@@ -60,8 +60,10 @@ def _rule(line: str) -> Rule:
 
 
 def check(agent: str, asks_for: Sequence[str], rules: Iterable[Rule]) -> None:
-    """Raises ``AgentUnsupported`` for a rule that an agent which asks for these ``KINDS`` cannot keep: that would be
-    worse than none. ``*`` stands for as much as the agent asks for."""
+    """Raise ``AgentUnsupported`` for a rule that this agent cannot keep: such a rule would be worse than none.
+
+    ``asks_for`` are the ``KINDS`` that the agent asks about. In a rule ``*`` stands for all of these.
+    """
     known = (*asks_for, *(["*"] if asks_for else []))
     for rule in rules:
         if rule.action is not Action.ALLOW and rule.tool not in known:
@@ -70,18 +72,19 @@ def check(agent: str, asks_for: Sequence[str], rules: Iterable[Rule]) -> None:
 
 
 def find(rules: Sequence[Rule], tool: str, argument: str) -> Rule | None:
-    """The one that counts when an agent wants to use a tool."""
+    """The rule that counts when an agent wants to use a tool, if any."""
     return next((rule for rule in rules if rule.matches(tool, argument)), None)
 
 
 def decide(rules: Sequence[Rule], tool: str, argument: str) -> Action:
-    """What is to be done when an agent wants to use a tool."""
+    """The action of that rule; without a rule the tool is allowed."""
     rule = find(rules, tool, argument)
     return Action.ALLOW if rule is None else rule.action
 
 
 def shown(argument: str) -> str:
-    """As it is shown to who is asked. What is left out is said: nothing hides behind a long and harmless beginning."""
+    """The argument as the person who is asked sees it. It says how much is left out, so that nothing dangerous hides
+    behind a long and harmless beginning."""
     hidden = len(argument) - _SHOWN_BEGINNING - _SHOWN_END
     if hidden <= 0:
         return argument

@@ -10,8 +10,11 @@ from holdfast.errors import BadInput, ConfigError
 
 
 class AgentRegistry:
-    """Those of one daemon. ``default`` is for threads that name none: the first, unless it is given. ``seconds`` are
-    deadlines for all of them, by the names that ``supervisor.Patience`` has; what is left out is each one's own."""
+    """The agents of one daemon.
+
+    ``default`` is for threads that name no agent: the first of ``names``, unless it is given. ``seconds`` overrides
+    timeouts of all agents, by the field names of ``supervisor.Timeouts``; for the rest each agent has its own values.
+    """
 
     def __init__(
         self, names: Sequence[str], default: str | None = None, seconds: Mapping[str, float] | None = None
@@ -27,14 +30,14 @@ class AgentRegistry:
         self._seconds = dict(seconds or {})
 
     def add(self, agent: Agent) -> None:
-        """One that was made elsewhere, under its own name; a test's fake, say."""
+        """Add an agent that was made elsewhere, under its own name; for example the fake of a test."""
         self._agents[agent.name] = agent
         if agent.name not in self.names:
             self.names = (*self.names, agent.name)
         self.default = self.default or agent.name
 
     def get(self, name: str | None = None) -> Agent:
-        """The one of this name, or the default; always the same object."""
+        """The agent of this name, or the default agent; always the same object."""
         name = name if name is not None else self.default
         if name is None or name not in self.names:
             offered = ", ".join(self.names) or "none; add some to the setting agents"

@@ -1,7 +1,7 @@
-"""One accepted connection: reads frames, and says at once who is calling.
+"""One accepted connection: it decodes frames and finds out from the first one what the caller is.
 
-Nothing here trusts the other end. It lives in a sandbox, and so may anything that pretends to be it: the first frame
-must come soon, be small, and carry the session's token.
+Nothing here trusts the other end. The runner lives in a sandbox, and so may any program that pretends to be the
+runner. Therefore the first frame must come soon, be small, and carry the session's token.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ HELLO_SECONDS = 5.0
 HELLO_BYTES = 64 << 10
 STREAM_BUFFER = 1 << 20
 LISTENED_BUFFER = 1 << 16
+"""Programs in a sandbox may open many such streams without being asked, so each of them gets a smaller buffer."""
 FRAMES_AT_ONCE = 500
-"""Less for what a sandbox opens of its own accord, and many at a time."""
 
 
 class Peer(Protocol):
-    """What a connection tells, once it knows who called."""
+    """The receiver of what a connection learns from its caller: in practice the ``Link`` of the session."""
 
     def token_matches(self, token: str) -> bool: ...
     def new_identity(self, token: str) -> frames.Header: ...
@@ -35,16 +35,16 @@ class Peer(Protocol):
 
 
 class Register(Protocol):
-    """Who counts a session's connections."""
+    """Counts the connections of one session."""
 
     def let_stream(self, connection: "Connection", /, *, called: bool) -> bool:
-        """Whether there may be one more; ``called``: somebody in the sandbox has opened it."""
+        """Whether one more stream is allowed. ``called`` means that a program in the sandbox has opened it."""
 
     def forget(self, connection: "Connection", /) -> None: ...
 
 
 class Connection(asyncio.Protocol):
-    """A runner's control connection, or a stream: then another protocol has all that comes."""
+    """A runner's control connection, or a stream; the bytes of a stream are passed on to another protocol."""
 
     def __init__(self, peer: Peer, register: Register, *, refused: bool = False) -> None:
         self._peer = peer
@@ -55,7 +55,7 @@ class Connection(asyncio.Protocol):
         self._is_stream = False
         self._is_paused = False
         self._inner: asyncio.Protocol | None = None
-        """Whose the bytes are from now on. It stays behind this one, so that the stream is counted to its real end."""
+        """It receives all bytes of a stream. It stays behind this object, which counts the stream until it ends."""
         self._transport: asyncio.Transport | None = None
         self._hello_timer: asyncio.TimerHandle | None = None
 
@@ -88,11 +88,11 @@ class Connection(asyncio.Protocol):
         self._take_frames()
 
     def _take_frames(self) -> None:
-        """So many that others do not wait for long; then the rest, and only then more bytes."""
+        """Handle a limited number of frames, let other tasks run, handle the rest, and only then read more bytes."""
         assert self._transport is not None
         try:
             for _ in range(FRAMES_AT_ONCE):
-                # One at a time: what follows a stream's first frame is not ours to decode.
+                # One at a time: what follows a stream's first frame are not frames.
                 if self._is_stream or self._transport.is_closing() or (frame := self._decoder.next()) is None:
                     self._go_on_reading()
                     break
@@ -144,7 +144,7 @@ class Connection(asyncio.Protocol):
             self._hello_timer.cancel()
 
     def _become_stream(self, header: frames.Header) -> None:
-        """From here on the bytes are not frames of ours; hand them over to asyncio's own reader and writer."""
+        """Hand the connection over to asyncio's own reader and writer: from here on its bytes are not our frames."""
         assert self._transport is not None
         self._is_stream = True
         name = header.get("listen")
@@ -166,7 +166,7 @@ class Connection(asyncio.Protocol):
             self._peer.caller_arrived(str(name), reader, writer)
 
     def _become(self, protocol: asyncio.Protocol | None) -> None:
-        """Another protocol has the connection now, or nobody."""
+        """Give the connection to another protocol, with the bytes that are here already; hang up if there is none."""
         assert self._transport is not None
         if protocol is None:
             self._transport.abort()
@@ -177,11 +177,12 @@ class Connection(asyncio.Protocol):
             protocol.data_received(rest)
 
     def send(self, header: frames.Header, body: bytes = b"") -> None:
+        """Send a frame, without waiting; it is dropped if the connection is closing."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(frames.encode(header, body))
 
     def send_if_read(self, header: frames.Header) -> None:
-        """An answer to what may be asked without end: who does not read what was sent before is hung up on."""
+        """Send an answer, or hang up on a peer that keeps asking and does not read the answers that it has got."""
         if self._transport is not None and self._transport.get_write_buffer_size() > STREAM_BUFFER:
             self._transport.abort()
         self.send(header)
@@ -200,4 +201,5 @@ class Connection(asyncio.Protocol):
 
 
 def same_token(expected: str, offered: str) -> bool:
+    """Compare two tokens in a time that does not depend on where they differ."""
     return hmac.compare_digest(expected.encode(), offered.encode("utf-8", "replace"))

@@ -1,4 +1,4 @@
-"""All links of this host: one directory and one Unix socket per session, under one root."""
+"""The hub has all links of this host: one directory and one Unix socket per session, under one root."""
 
 import asyncio
 import contextvars
@@ -16,10 +16,11 @@ from holdfast.link.link import Link
 
 SOCKET_NAME = "host.sock"
 MAX_CONNECTIONS = 64
-"""Per session: what is in the sandbox can open the socket too, but cannot use up the host's descriptors."""
+"""Per session. Any program in the sandbox can open the socket, but it cannot use up the host's file descriptors."""
 MAX_CALLED = 320
-"""Streams that programs of one sandbox have opened, to the brokers; a good runner opens fewer, and each broker has a
-limit of its own. Streams that the host has asked for are as many as it asks for: others are hung up on."""
+"""The limit on streams that programs of one sandbox have opened, to the brokers. An honest runner opens fewer, and each
+broker has a limit of its own. Streams that the host has asked for have no limit: one that it did not ask for is
+closed as soon as it arrives."""
 
 log = structlog.get_logger(__name__)
 
@@ -30,10 +31,11 @@ class _Listener:
     def __init__(self, link: Link) -> None:
         self.link = link
         self.server: asyncio.Server | None = None
-        """None while nobody new is let in."""
+        """None while no new connection is accepted."""
         self.connections: set[Connection] = set()
-        """Those that are no streams."""
+        """All connections that are not streams."""
         self.called: set[Connection] = set()
+        """Streams that programs of the sandbox have opened."""
 
     def accept(self) -> Connection:
         refused = len(self.connections) >= MAX_CONNECTIONS
@@ -63,7 +65,7 @@ class _Listener:
 
 
 class LinkHub:
-    """Opens and closes links. Sandboxes outlive it: closing the hub hangs up, and runners dial again."""
+    """Opens and closes links. Sandboxes outlive the hub: when it shuts down it hangs up, and the runners dial again."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -71,23 +73,24 @@ class LinkHub:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def directory(self, session_id: str) -> Path:
-        """Where this session's socket is; to be shown inside the sandbox."""
+        """The directory of this session's socket; drivers mount it into the sandbox."""
         return self._root / session_id
 
     def get(self, session_id: str) -> Link | None:
+        """The session's link, if it is open."""
         listener = self._listeners.get(session_id)
         return listener.link if listener else None
 
     async def listen(self, session_id: str, token: str) -> Link:
-        """Wait for this session's runner from now on. Asking again gives the same link."""
-        async with self._alone(session_id):
+        """Accept this session's runner from now on. A second call returns the same link."""
+        async with self._lock(session_id):
             listener = self._listeners.get(session_id) or _Listener(Link(session_id, token))
             if listener.server is None:
                 await self._open(session_id, listener)
             return listener.link
 
-    def _alone(self, session_id: str) -> asyncio.Lock:
-        """Who opens a socket waits for who removes the one before it, with all that is in its directory."""
+    def _lock(self, session_id: str) -> asyncio.Lock:
+        """Opening a socket waits for the removal of the one before it, and of its whole directory."""
         return self._locks.setdefault(session_id, asyncio.Lock())
 
     async def _open(self, session_id: str, listener: _Listener) -> None:
@@ -95,16 +98,16 @@ class LinkHub:
         try:
             listening = await asyncio.to_thread(self._bind, directory)
             serving = asyncio.get_running_loop().create_unix_server(listener.accept, sock=listening)
-            # What a runner says later is not about the request that happened to make its session.
+            # In a fresh context: what a runner sends later must not be logged as part of the request that came first.
             listener.server = await asyncio.create_task(serving, context=contextvars.Context())
         except OSError as error:
             raise Unavailable(f"cannot open the link socket in {directory}: {error.strerror}") from error
         self._listeners[session_id] = listener
 
     async def quiesce(self, session_id: str, *, timeout: float) -> None:
-        """Have the runner close all its connections, and keep it away until ``listen`` is asked again.
+        """Have the runner close all its connections, and refuse new ones until ``listen`` is called again.
 
-        Raises ``Conflict``, and changes nothing, if something is under way there.
+        Raises ``Conflict``, and changes nothing, if something is under way in the sandbox.
         """
         listener = self._listeners.get(session_id)
         if listener is None:
@@ -137,17 +140,17 @@ class LinkHub:
         return listening
 
     async def close(self, session_id: str, error: HoldfastError) -> None:
-        """End a session's link for good: its calls fail with ``error``, its directory goes."""
+        """End a session's link for good: its calls fail with ``error``, and its directory is removed."""
         listener = self._listeners.pop(session_id, None)
         if listener is not None:
             listener.link.lose(error)
             _hang_up(listener)
-        async with self._alone(session_id):
+        async with self._lock(session_id):
             if session_id not in self._listeners:  # else it was opened again meanwhile
                 await asyncio.to_thread(shutil.rmtree, self.directory(session_id), ignore_errors=True)
 
     async def shut_down(self) -> None:
-        """The daemon stops: hang up on everybody; sockets and sandboxes stay for the next daemon."""
+        """Close all links because the daemon stops; the sockets and the sandboxes stay for the next daemon."""
         for listener in self._listeners.values():
             listener.link.lose(Unavailable("the daemon is stopping; ask again when it is back"))
             _hang_up(listener)

@@ -1,8 +1,8 @@
-"""The link to one session's runner: calls with deadlines, which outlive a reconnect.
+"""The link to one session's runner: calls with deadlines, which survive a reconnect.
 
-Every call of the protocol may be repeated without harm (commands, and what is written to a process, carry an id that
-counts once), so when the connection is cut the call waits for the runner to dial again and asks once more, until its
-deadline. Only ``lose`` ends it early: the owner has found out that there is no runner any more.
+Every call of the protocol is idempotent (commands, and what is written to a process, carry an id that counts once).
+So when the connection is cut, a call waits for the runner to dial again and is sent once more, until its deadline.
+Only ``lose`` ends it early: the owner of the link has found out that there is no runner any more.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ from holdfast.protocol import frames
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 TakeCaller = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
-"""What is done with a connection that somebody in the sandbox has opened. It is the taker's to close."""
+"""It receives a connection that a program in the sandbox has opened, and has to close it."""
 MakeProtocol = Callable[[], asyncio.Protocol | None]
-"""What such a connection speaks from its first byte on; None hangs up on it."""
+"""It makes the protocol that serves such a connection from its first byte on; None hangs up."""
 
 
 class _Cut(Exception):
-    """The connection went away under a call."""
+    """The connection was lost during a call."""
 
 
 def _expire(call: asyncio.Future[frames.Frame]) -> None:
@@ -45,7 +45,8 @@ class Link:
         self._lost: HoldfastError | None = None
         self._held: HoldfastError | None = None
         self.former_token: str | None = None
-        """Of the session that this one is a copy of, with its processes: the runner has it until it is welcomed."""
+        """The token of the session that this one was copied from, with its running processes. The runner in the copy
+        still has that token when it dials for the first time; the welcome gives it the new one."""
         self.home = "/"
         """Where the session's commands start; the runner says so when it arrives."""
         self.on_disconnect: Callable[[], None] | None = None
@@ -60,11 +61,11 @@ class Link:
 
     @property
     def held(self) -> HoldfastError | None:
-        """Why nothing is asked of the runner now, if so: see ``hold``."""
+        """The error of every call while the runner stands still (see ``hold``); otherwise None."""
         return self._held
 
     async def wait_connected(self, timeout: float) -> None:
-        """Return when a runner is there. Raises ``SandboxLost`` when the time is over or the link is lost."""
+        """Wait for a runner to connect. Raises ``SandboxLost`` when the time is over, or the error of ``lose``."""
         if self._connection is None and self._lost is None:
             try:
                 async with asyncio.timeout(timeout):
@@ -77,7 +78,11 @@ class Link:
             raise self._lost
 
     async def call(self, op: str, fields: frames.Header, body: bytes = b"", *, timeout: float) -> frames.Frame:
-        """Ask the runner. Raises the runner's own error by its code, or ``SandboxLost``."""
+        """Call the runner and return its answer.
+
+        Raises the runner's own error by its code, the error of ``hold`` or ``lose``, or ``SandboxLost`` when there
+        is no answer in time.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         while True:
@@ -120,7 +125,7 @@ class Link:
         raise by_code(str(error.get("code")))(str(error.get("message")))
 
     def expect_stream(self, stream: str) -> asyncio.Future[Stream]:
-        """A promise of the connection that the runner will open for ``stream``. Give it up with ``forget_stream``."""
+        """A future for the connection that the runner will open for ``stream``. ``forget_stream`` gives it up."""
         future: asyncio.Future[Stream] = asyncio.get_running_loop().create_future()
         self._streams[stream] = future
         return future
@@ -131,17 +136,17 @@ class Link:
             future.cancel()
 
     def take_callers(self, name: str, take: TakeCaller) -> None:
-        """Whoever calls the listener ``name`` in the sandbox is handed to ``take``. Until then they are hung up on."""
+        """Pass connections to the listener ``name`` in the sandbox to ``take``. Before this call they are closed."""
         self._takers[name] = take
 
     def speak_to_callers(self, name: str, make: MakeProtocol) -> None:
-        """As ``take_callers``, for a server that is a protocol itself, and needs no reader or writer in between."""
+        """Like ``take_callers``, for a server that is an asyncio protocol and needs no reader or writer."""
         self._protocols[name] = make
 
     def hold(self, error: HoldfastError) -> None:
-        """The runner stands still: end every call with this error, now and until ``let_go``.
+        """End every call with this error, now and until ``let_go``, because the runner stands still.
 
-        What was asked of it already, it does when it goes on.
+        Calls that were sent already are carried out when the runner goes on.
         """
         self._held = error
         self._end_calls(error)
@@ -150,7 +155,7 @@ class Link:
         self._held = None
 
     def lose(self, error: HoldfastError) -> None:
-        """There is no runner any more: end every call with this error, now and from now on."""
+        """End every call with this error, now and for ever, because there is no runner any more."""
         self._lost = error
         self._connected.set()
         self._end_calls(error)
@@ -165,7 +170,7 @@ class Link:
             if not stream.done():
                 stream.set_exception(error)
 
-    # -- what the connection tells us ------------------------------------------------------------------------------
+    # -- called by the connection ----------------------------------------------------------------------------------
 
     def token_matches(self, token: str) -> bool:
         return same_token(self._token, token) or self._is_former(token)
@@ -174,7 +179,7 @@ class Link:
         return self.former_token is not None and same_token(self.former_token, token)
 
     def new_identity(self, token: str) -> frames.Header:
-        """What a runner is to call itself from now on; nothing if it knows."""
+        """The session id and token that a runner must use from now on; empty if it has them already."""
         return {"session": self.session_id, "token": self._token} if self._is_former(token) else {}
 
     def runner_arrived(self, connection: Connection, hello: frames.Header) -> None:

@@ -1,6 +1,6 @@
-"""Asks a runner, during a long call, whether it still lives: a frozen one is found out early.
+"""A heartbeat for long calls: it pings the runner meanwhile, so that a frozen runner is noticed early.
 
-A call that ends soon pays for one timer and nothing else.
+A short call costs one timer and nothing else.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from holdfast.protocol import frames
 async def call_with_pulse(
     link: Link, op: str, fields: frames.Header, body: bytes, *, timeout: float, every: float
 ) -> frames.Frame:
-    """``link.call``, with a ping every so many seconds; one that is not answered in that time ends the call."""
+    """Do ``link.call`` with a ping every ``every`` seconds; a ping without an answer in that time ends the call."""
     pulse = _Pulse(link, every)
     try:
         async with pulse.limit:

@@ -1,6 +1,6 @@
-"""Streams of a link: a connection of its own for what is large or long, opened by the runner on request.
+"""Streams of a link: what is large or long gets a connection of its own, which the runner opens on request.
 
-The kernel does the back-pressure. Whoever opens a stream closes it; what the runner says at its end comes as a frame.
+The kernel does the back-pressure. The caller that opens a stream closes it.
 """
 
 import asyncio
@@ -21,17 +21,17 @@ async def open_stream(link: Link, op: str, fields: frames.Header) -> AsyncIterat
 
     There is a deadline on the opening only: what is read and written in the block has deadlines of its own.
     """
-    reader, writer = await _opened(link, op, fields)
+    reader, writer = await _open(link, op, fields)
     try:
         yield reader, writer
     finally:
         if writer.transport.get_write_buffer_size():
-            writer.transport.abort()  # nobody waits any more for the rest to be taken
+            writer.transport.abort()  # the caller does not wait for the rest to be sent
         else:
             writer.close()
 
 
-async def _opened(link: Link, op: str, fields: frames.Header) -> Stream:
+async def _open(link: Link, op: str, fields: frames.Header) -> Stream:
     stream = secrets.token_hex(16)
     arrived = link.expect_stream(stream)
     try:
@@ -48,7 +48,7 @@ async def _opened(link: Link, op: str, fields: frames.Header) -> Stream:
 
 
 async def read_frame(reader: asyncio.StreamReader) -> frames.Frame:
-    """The next frame. Raises ``SandboxLost`` if the stream ends before it is whole."""
+    """Read the next frame. Raises ``SandboxLost`` if the stream ends before the frame is complete."""
     try:
         lengths = await reader.readexactly(8)
         header, body = int.from_bytes(lengths[:4]), int.from_bytes(lengths[4:])
@@ -60,7 +60,7 @@ async def read_frame(reader: asyncio.StreamReader) -> frames.Frame:
 
 
 def check(header: frames.Header) -> frames.Header:
-    """The header itself, unless it tells of an error: that is raised by its code."""
+    """Return the header; if it reports an error, raise that error by its code."""
     error = header.get("error")
     if isinstance(error, dict):
         raise by_code(str(error.get("code")))(str(error.get("message")))
@@ -68,7 +68,7 @@ def check(header: frames.Header) -> frames.Header:
 
 
 async def send_frame(writer: asyncio.StreamWriter, header: frames.Header, body: bytes = b"") -> None:
-    """Returns when the kernel has taken most of it. Raises ``SandboxLost`` if the other end is gone."""
+    """Write a frame, and wait while too much is unsent. Raises ``SandboxLost`` if the other end is gone."""
     try:
         writer.write(frames.encode(header, body))
         await writer.drain()

@@ -48,8 +48,8 @@ else:
         try:
             value, end = _scan(text, 0)
         except (StopIteration, RecursionError, SystemError) as error:
-            # SystemError is what is left of JSONDecodeError where nobody has imported json: the scanner finds no such
-            # class, and raises nothing.
+            # The scanner takes its JSONDecodeError from the module json. While that is not imported, the scanner fails
+            # without an exception, and Python raises SystemError instead.
             raise ValueError("not JSON") from error
         if text[end:].strip():
             raise ValueError("something follows the JSON value")

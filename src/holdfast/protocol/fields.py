@@ -1,4 +1,4 @@
-"""Reading a frame's header: each field as the type that it must have, or a ``TypeError`` that names it."""
+"""Functions that read one field of a frame's header, and raise a ``TypeError`` with its name if its type is wrong."""
 
 from __future__ import annotations
 

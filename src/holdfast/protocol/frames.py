@@ -21,7 +21,7 @@ Frame = tuple[Header, bytes]
 
 
 def encode(header: Header, body: bytes = b"") -> bytes:
-    """One frame as bytes. Raises ``ProtocolError`` if it is over the limit."""
+    """Encode one frame as bytes. Raises ``ProtocolError`` if it is over the limit."""
     packed = compact_json.encode(header)
     check_lengths(len(packed), len(body))
     return _LENGTHS.pack(len(packed), len(body)) + packed + body
@@ -33,7 +33,7 @@ def check_lengths(header: int, body: int) -> None:
 
 
 def decode_header(packed: bytes) -> Header:
-    """A frame's header; raises ``ProtocolError`` unless it is a JSON object."""
+    """Decode a frame's header. Raises ``ProtocolError`` unless it is a JSON object."""
     try:
         header = compact_json.decode(packed)
     except ValueError as error:
@@ -50,7 +50,7 @@ class Decoder:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Take bytes in; give out the frames that are complete now."""
+        """Add bytes, and return the frames that are complete now."""
         self.add(data)
         frames: list[Frame] = []
         while (frame := self.next()) is not None:
@@ -58,11 +58,11 @@ class Decoder:
         return frames
 
     def add(self, data: bytes) -> None:
-        """Take bytes in, to be given out one frame at a time by ``next``."""
+        """Add bytes, which ``next`` returns one frame at a time."""
         self._buffer += data
 
     def next(self) -> Frame | None:
-        """The next frame, if it is complete; what follows it stays untouched."""
+        """Return the next frame if it is complete; what follows it stays in the buffer."""
         if len(self._buffer) < _LENGTHS.size:
             return None
         header_length, body_length = _LENGTHS.unpack_from(self._buffer)
@@ -78,11 +78,11 @@ class Decoder:
 
     @property
     def waiting(self) -> int:
-        """How many bytes are here that are no complete frame yet."""
+        """The number of bytes in the buffer."""
         return len(self._buffer)
 
     def rest(self) -> bytes:
-        """Bytes that followed the last frame; how a connection turns from frames to a raw stream."""
+        """Take out the bytes that followed the last frame: here a connection turns from frames to a raw stream."""
         rest = bytes(self._buffer)
         self._buffer.clear()
         return rest

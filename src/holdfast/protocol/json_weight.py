@@ -1,7 +1,7 @@
-"""How much work it is to parse some JSON: not by its length, but by how many values are in it.
+"""Estimates how much work it is to parse some JSON: not by its length, but by the number of values in it.
 
-To parse is one call that lets nobody else run, in whatever thread it is made, and its result may take fifty times the
-memory of the text. What comes out of a sandbox is looked at before it is parsed, in short steps.
+Parsing is one call that holds the interpreter lock, in whatever thread it is made, and its result may take fifty times
+the memory of the text. So JSON that comes out of a sandbox is checked here, in short steps, before it is parsed.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 MOST_VALUES = 200_000
-"""In lists and objects: that many take about 20 ms, and some 15 MB."""
+"""In lists and objects. So many take about 20 ms, and some 15 MB."""
 MOST_ESCAPES = 2_000_000
-"""Of characters in texts: each is a step of the parser's."""
+"""Of characters in strings. Each escape is one step of the parser."""
 _FEW_BYTES = 64 << 10
-"""So little is no work, whatever is in it."""
+"""A text of this size is never much work, whatever is in it."""
 _MOST_STEPS = 2_000_000
 _SIGNS = (b",", b"[", b"{")
 _AT_ONCE = 1 << 20
 
 
 def is_light(body: bytes) -> bool:
-    """Whether to parse it takes less than some 30 ms. Whether it is JSON, others say."""
+    """Whether parsing takes less than about 30 ms. It does not check that the text is JSON."""
     if len(body) <= _FEW_BYTES:
         return True
     if count_escapes(body) > MOST_ESCAPES:
         return False
-    if signs(body, 0, len(body)) <= MOST_VALUES:  # with all that stands in texts
+    if signs(body, 0, len(body)) <= MOST_VALUES:  # counts too much: also what stands in strings
         return True
     values = 0
     for steps, (start, end) in enumerate(between_texts(body)):
@@ -40,7 +40,7 @@ def count_escapes(body: bytes) -> int:
 
 
 def between_texts(body: bytes) -> Iterator[tuple[int, int]]:
-    """What is outside of strings. An empty piece stands for each quote that ends none."""
+    """The pieces between strings, as (start, end). Each escaped quote yields an empty piece, to count the work."""
     at = 0
     while True:
         opening = body.find(b'"', at)
@@ -59,7 +59,7 @@ def between_texts(body: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _is_escaped(body: bytes, quote: int) -> bool:
-    """By an odd number of backslashes before it."""
+    """Whether an odd number of backslashes stands before the quote."""
     first = quote
     while first and body[first - 1] == 0x5C:
         first -= 1
@@ -67,6 +67,7 @@ def _is_escaped(body: bytes, quote: int) -> bool:
 
 
 def signs(body: bytes, start: int, end: int) -> int:
+    """How many signs stand there that begin a value or follow one: about as many as there are values."""
     total = 0
     for at in range(start, end, _AT_ONCE):
         total += sum(body.count(sign, at, min(at + _AT_ONCE, end)) for sign in _SIGNS)

@@ -1,9 +1,9 @@
-"""The runner's first steps. All it needs comes in the environment, and does not go on to what it starts.
+"""The runner's entry point. Its settings come as environment variables, which its child processes do not get.
 
 HOLDFAST_SESSION   the session's id              HOLDFAST_SOCKET    the socket to dial
 HOLDFAST_TOKEN     proves that it is us          HOLDFAST_RUN_DIR   a private, writable directory
 HOLDFAST_BASH      the bundle's own bash, as words separated by newlines, for images without one
-HOLDFAST_SILENT    let go of the log before anything else runs, where others inside could write to it (gVisor)
+HOLDFAST_SILENT    close the log before anything else runs, where other programs inside could write to it (gVisor)
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BASH_PLACES = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
 
 
 def find_bash(bundled: str) -> list[str]:
-    """The path to execute and its argv: the image's own bash where there is one, else the bundle's, else nothing."""
+    """The command line of bash: the image's own if it has one, else the bundle's, else empty."""
     for path in BASH_PLACES:
         if os.access(path, os.X_OK):
             return [path, "bash", *BASH_OPTIONS]
@@ -45,9 +45,10 @@ def _extra_environment(text: str) -> dict[str, str]:
 
 
 def _choose_signals() -> None:
-    """As PID 1 we end by the link, or are killed from outside: the kernel gives us no signal that we have no use for.
+    """Set the signal handlers; as PID 1 there are none, because then the kernel drops signals from inside.
 
-    A handler would be open to everybody inside, and ``kill 1`` or ``pkill`` the end of the session.
+    With a handler, any program inside could end the session by ``kill 1`` or ``pkill``. The runner ends by a call on
+    the link, or is killed from outside.
     """
     signals.signal(signals.SIGINT, signals.SIG_IGN)
     if os.getpid() != 1:

@@ -1,7 +1,7 @@
-"""One follower of an output: a connection home that gets everything from a position on, then the end.
+"""One follower of an output: a connection to the host that gets everything from a position on, then the end.
 
-To the host go ``{"offset", "stream"}`` + bytes, with ``dropped`` where older bytes were gone before they could be
-sent, and at last ``{"end": …}``. From the host, if the program takes input, come ``{}`` + bytes, ``{"eof": true}`` and
+It sends ``{"offset", "stream"}`` + bytes to the host, with ``dropped`` if older bytes were gone before they could be
+sent, and at last ``{"end": …}``. If the program takes input, the host sends ``{}`` + bytes, ``{"eof": true}`` and
 ``{"resize": [rows, columns]}``.
 """
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from holdfast.runner.output import Output
 
     TakeInput = Callable[[frames.Header, bytes, Callable[[], None]], bool]
-    """``take(header, body, on_room)``: False if nothing more may come before ``on_room`` is called."""
+    """``take(header, body, on_room)`` returns False if no more input may be given before ``on_room`` is called."""
 
 CHUNK = 1 << 18
 STALLED_SECONDS = 30.0
 
 
 class Feed:
-    """Sends as fast as the host reads; the kernel's buffers are all that is between."""
+    """Sends output as fast as the host reads it; only the kernel's buffers are in between."""
 
     def __init__(
         self, loop: Loop, connection: sockets.socket, output: Output, position: int, take: TakeInput | None = None
@@ -58,7 +58,7 @@ class Feed:
         return self._cursor.position
 
     def send(self) -> None:
-        """As much as the connection takes now."""
+        """Send as much as the connection takes now."""
         while self._socket is not None and (self._pending or self._prepare()):
             try:
                 sent = self._socket.send(self._pending)
@@ -74,7 +74,7 @@ class Feed:
             self._watch(False)
 
     def _prepare(self) -> bool:
-        """The next frame, if there is one."""
+        """Prepare the next frame; False if there is none."""
         before = self._cursor.position
         stream, data = self._output.ring.read(self._cursor, CHUNK)
         if data:
@@ -92,7 +92,7 @@ class Feed:
         return False
 
     def expect_progress(self) -> None:
-        """From now on the program waits for us. If nothing moves for long, it waits no more."""
+        """Note that the program waits for this follower from now on. It stops waiting if nothing moves for long."""
         if self._watched:
             return
         self._watched = True
@@ -139,7 +139,7 @@ class Feed:
             self.close()
 
     def _deliver(self) -> None:
-        """Pass on what came, until the program has enough for now."""
+        """Pass received input on to the program, until it takes no more for now."""
         while (frame := self._decoder.next()) is not None:
             if self._take is not None and not self._take(*frame, self._listen_again):
                 self._listening = False

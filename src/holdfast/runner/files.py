@@ -1,57 +1,23 @@
-"""Files as the session's user sees them. Every failure is a ``FileError`` with a code that the host understands."""
+"""Reading and writing files as the session's user. Every failure is a ``Refused``."""
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 
 from holdfast.protocol.messages import INLINE_FILE_BYTES
+from holdfast.runner.refused import Refused, explain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.runner.tasks.sight import Sight
 
-_CODES = {
-    errno.ENOENT: "file_not_found",
-    errno.ENOTDIR: "not_a_file",
-    errno.EISDIR: "not_a_file",
-    errno.ENXIO: "not_a_file",
-    errno.ENODEV: "not_a_file",
-    errno.EACCES: "forbidden",
-    errno.EPERM: "forbidden",
-    errno.EROFS: "forbidden",
-    errno.ENOSPC: "disk_full",
-    errno.EDQUOT: "disk_full",
-    errno.EFBIG: "too_large",
-    errno.EEXIST: "file_exists",
-    errno.ENOTEMPTY: "not_empty",
-    errno.EBUSY: "conflict",
-    errno.ENAMETOOLONG: "bad_input",
-    errno.ELOOP: "bad_input",
-    errno.EINVAL: "bad_input",
-}
-
 SCRATCH = ".holdfast-"
-"""How the names of files begin that are not whole yet."""
-
-
-class FileError(Exception):
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-
-
-def explain(error: OSError, path: str) -> FileError:
-    """Translate the kernel's word once, here."""
-    code = _CODES.get(error.errno or 0, "unavailable")
-    hint = "; the root file system is read-only, write below /workspace or /tmp" if error.errno == errno.EROFS else ""
-    return FileError(code, f"{path}: {error.strerror}{hint}")
+"""The prefix of files that are not complete yet."""
 
 
 def open_regular(path: str, sight: Sight = os) -> tuple[int, int]:
-    """Open a file for reading; never blocks on a pipe or a device. Returns the descriptor and the size."""
+    """Open a file for reading, and return the descriptor and the size. It never blocks on a pipe or a device."""
     try:
         fd = sight.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -59,12 +25,12 @@ def open_regular(path: str, sight: Sight = os) -> tuple[int, int]:
     info = os.fstat(fd)
     if not stat.S_ISREG(info.st_mode):
         os.close(fd)
-        raise FileError("not_a_file", f"{path} is no regular file")
+        raise Refused("not_a_file", f"{path} is no regular file")
     return fd, info.st_size
 
 
 def read(path: str, limit: int, sight: Sight = os) -> tuple[dict[str, object], bytes]:
-    """A small file, or the news that it is too large for one frame. Files in /proc say 0 bytes and have more."""
+    """Read a small file, or report that it is too large for one frame. Files in /proc claim to have 0 bytes."""
     fd, size = open_regular(path, sight)
     try:
         if min(size, limit) > INLINE_FILE_BYTES:
@@ -115,9 +81,9 @@ class Replacement:
         except FileNotFoundError:
             return 0o644 if mode is None else mode
         if not stat.S_ISREG(info.st_mode):
-            raise FileError("not_a_file", f"{self._path} exists and is no regular file")
+            raise Refused("not_a_file", f"{self._path} exists and is no regular file")
         if not os.access(self._target, os.W_OK):
-            raise FileError("forbidden", f"{self._path}: the sandbox's user may not write to it")
+            raise Refused("forbidden", f"{self._path}: the sandbox's user may not write to it")
         return stat.S_IMODE(info.st_mode) if mode is None else mode
 
     def __enter__(self) -> Replacement:

@@ -1,7 +1,7 @@
-"""The C modules behind parts of the standard library whose Python halves are too heavy for us.
+"""The C modules behind ``signal``, ``socket`` and ``collections``, whose Python parts are too heavy for the runner.
 
-``signal`` and ``socket`` bring in ``enum``, ``collections`` half a dozen others: together as much as this whole
-package, in every sandbox. Their C halves offer the same names; type checkers are shown the full ones.
+``signal`` and ``socket`` import ``enum``, and ``collections`` imports half a dozen other modules: together as much as
+this whole package, in every sandbox. The C modules have the same names in them; type checkers see the full modules.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ READ = select.EPOLLIN
 WRITE = select.EPOLLOUT
 HANG_UP = select.EPOLLHUP | select.EPOLLERR
 EACH_CHANGE = select.EPOLLET
-"""Together with what to be told of: once each time that it comes about, and not for as long as it lasts."""
+"""A flag for ``watch``: report each change once, and not for as long as the state lasts."""
 
 
 class Timer:
@@ -31,7 +31,7 @@ class Timer:
 
 
 class Loop:
-    """Calls back when a descriptor is ready, a time has come or a child has ended. Never blocks anywhere else."""
+    """Calls back when a descriptor is ready, a time has come or a child has ended. It blocks nowhere else."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -108,7 +108,7 @@ class Loop:
         self.reap()
 
     def reap(self) -> None:
-        """Collect every child that has ended, also orphans that were handed to us and that nobody asked about."""
+        """Collect every child that has ended, also orphans that the kernel has given to us."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -122,7 +122,7 @@ class Loop:
 
 
 def _survive(action: Callable[..., None], *arguments: int) -> None:
-    """As PID 1 we take the whole sandbox with us; no mistake of ours is worth that. What happened goes to the log."""
+    """Call ``action`` and only log its errors, because the end of PID 1 is the end of the whole sandbox."""
     try:
         action(*arguments)
     except Exception as error:

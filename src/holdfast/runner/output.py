@@ -1,7 +1,7 @@
-"""What a command or process writes: kept in a ring, and passed on to whoever follows it.
+"""The output of a command or process: it is kept in a ring and passed on to its followers.
 
-A follower that is slower than the program slows the program down, as a pipe would: nothing that it has not seen yet is
-dropped while it reads on. One that has stopped reading holds up nobody for long.
+A follower that is slower than the program slows the program down, as a pipe would: nothing that it has not seen is
+dropped while it reads on. A follower that has stopped reading holds the program up only for a short time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Output:
-    """One program's output, its followers, and what is told to them at its end."""
+    """One program's output, its followers, and the last frame that they get."""
 
     def __init__(self, limit: int) -> None:
         self.ring = Ring(limit)
@@ -33,7 +33,7 @@ class Output:
         self._tell()
 
     def finish(self, end: Header) -> None:
-        """No more will come that belongs to it; followers are told ``end`` after the last byte."""
+        """Note that no more output will come; followers get ``end`` after the last byte."""
         if self.end is None:
             self.end = end
             self._tell()
@@ -43,7 +43,7 @@ class Output:
             feed.send()
 
     def expect_follower(self, loop: Loop) -> None:
-        """One is on its way: until it is here, and no longer than for one that reads nothing, all is kept for it."""
+        """Keep all output for a follower that will come soon, but no longer than for one that reads nothing."""
         self._kept_from = self.ring.start
         loop.after(STALLED_SECONDS, self._expect_nobody)
 
@@ -65,7 +65,7 @@ class Output:
     # -- back-pressure -----------------------------------------------------------------------------------------------
 
     def is_ahead(self) -> bool:
-        """Whether to read on would soon drop what a follower has not seen."""
+        """Whether reading more would soon drop bytes that a follower has not seen."""
         return self._lead() > self.ring.limit // 2
 
     def _lead(self) -> int:
@@ -76,7 +76,7 @@ class Output:
 
     @property
     def waiting(self) -> bool:
-        """Whether the program is held up for its followers."""
+        """Whether the program has to wait for its followers."""
         return self._on_room is not None
 
     def wait_for_room(self, on_room: Callable[[], None]) -> None:
@@ -86,7 +86,7 @@ class Output:
             feed.expect_progress()
 
     def progress(self) -> None:
-        """A follower has read on, or gone."""
+        """Note that a follower has read more, or is gone."""
         if self._on_room is not None and self._lead() <= self.ring.limit // 4:
             on_room, self._on_room = self._on_room, None
             on_room()

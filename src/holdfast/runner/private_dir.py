@@ -1,7 +1,7 @@
-"""The runner's private directory, kept usable against whatever a command does to it.
+"""Repairs the runner's private directory after a command has damaged it.
 
-It belongs to the user that commands run as, so they can fill it, lock it or remove it. That must not be the end of the
-session: it is put in order again when it is found out.
+The directory belongs to the user that commands run as, so they can fill it, lock it or remove it. That must not end the
+session: the directory is put in order when the damage is noticed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 
 
 def repair(root: str, keep: set[str]) -> None:
-    """Open ``root`` again and remove everything in it but ``keep``, which names files and directories to go into."""
+    """Make ``root`` accessible and remove everything in it but ``keep``; directories in ``keep`` are repaired, too."""
     try:
         os.chmod(root, 0o700)
         names = os.listdir(root)

@@ -1,4 +1,4 @@
-"""A bounded buffer for a command's output: keeps the newest bytes of both streams, in the order they came.
+"""A bounded buffer for a command's output: it keeps the newest bytes of both streams, in the order they came.
 
 It lives in the sandbox's own memory, so it must cost little more than it keeps, also for output that changes streams at
 every byte: the bytes are in one buffer, and each run of one stream is four more bytes in another.
@@ -13,8 +13,8 @@ from holdfast.protocol.messages import MOST_SEGMENTS
 _RUN = struct.Struct(">I")  # as the protocol packs it: the length shifted left, the stream in the lowest bit
 
 
-class Cursor:
-    """A reader's place: its position, and the run of one stream that this is in. Only a ring moves it."""
+class RingCursor:
+    """A reader's position, and the run of one stream that it is in. Only a ring moves it."""
 
     def __init__(self, position: int, run: int, run_start: int) -> None:
         self.position = position
@@ -23,7 +23,8 @@ class Cursor:
 
 
 class Ring:
-    """Output of one command. ``written`` counts all bytes ever, so positions stay valid when old ones are dropped."""
+    """The output of one command. ``written`` counts all bytes ever, so positions stay valid when old bytes are
+    dropped."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -65,7 +66,7 @@ class Ring:
         self._runs += _RUN.pack(length << 1 | stream)
 
     def _drop_from_first_run(self) -> None:
-        """The oldest run, or as much of it as is over the limit."""
+        """Drop the oldest run, or the part of it that is over the limit."""
         (first,) = _RUN.unpack_from(self._runs)
         length, surplus = first >> 1, self.held - self.limit
         if 0 < surplus < length:
@@ -76,8 +77,8 @@ class Ring:
             del self._data[:length]
             self._runs_dropped += 1
 
-    def cursor(self, position: int) -> Cursor:
-        """A place to read on from; positions beyond the end mean the end."""
+    def cursor(self, position: int) -> RingCursor:
+        """A cursor at this position; a position beyond the end means the end."""
         position = min(max(position, 0), self.written)
         offset = self.start
         run = self._runs_dropped
@@ -87,12 +88,12 @@ class Ring:
                 break
             offset += packed >> 1
             run += 1
-        return Cursor(position, run, offset)
+        return RingCursor(position, run, offset)
 
-    def read(self, cursor: Cursor, limit: int) -> tuple[int, bytes]:
-        """The next bytes of one stream at the cursor, which moves on; none at the end.
+    def read(self, cursor: RingCursor, limit: int) -> tuple[int, bytes]:
+        """Read the next bytes of one stream at the cursor, which moves on; none at the end.
 
-        What was dropped before it could be read is skipped: the cursor's position tells.
+        Bytes that were dropped before they could be read are skipped; the cursor's position shows how many.
         """
         if cursor.run < self._runs_dropped or cursor.position < self.start:
             cursor.position, cursor.run, cursor.run_start = self.start, self._runs_dropped, self.start

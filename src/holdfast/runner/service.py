@@ -1,4 +1,4 @@
-"""What the runner offers: one method per call of the protocol."""
+"""The calls that the runner answers: one method per call of the protocol."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from holdfast.runner.feed import Feed
 from holdfast.runner.line.bulk import Bulk
 from holdfast.runner.loop import Loop
 from holdfast.runner.private_dir import repair
+from holdfast.runner.refused import Refused
 from holdfast.runner.shell import saved_shells
 from holdfast.runner.shell.execs import Exec, Execs
 from holdfast.runner.shell.shell import Shell
@@ -32,9 +33,9 @@ SETTLE_SECONDS = 0.005
 
 
 class Service:
-    """Answers calls; ``calls`` are those of other parts.
+    """Answers calls; ``calls`` has the calls that other parts answer.
 
-    A reply may come later, from the shell; the connection may be gone by then, which is fine.
+    A reply may come later, from the shell; if the connection is gone by then, the reply is dropped.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Service:
             return
         try:
             call(header, body, reply)
-        except files.FileError as error:
+        except Refused as error:
             _refuse(reply, error.code, error.message)
         except (KeyError, TypeError, ValueError) as error:
             _refuse(reply, "protocol_error", f"{header.get('op')}: {type(error).__name__}: {error}")
@@ -100,9 +101,9 @@ class Service:
         os._exit(0)
 
     def _set_environment(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
-        """Variables for a sandbox that was made before anybody wanted it: from now on as if it was made with them.
+        """Set variables of a sandbox that was made ahead for the pool, as if it had been created with them.
 
-        The shell that waits is replaced: one that was given them afterwards would treat some of them otherwise.
+        The waiting shell is replaced, because bash treats some variables differently when they are set later.
         """
         extra = fields.texts(header, "env")
         if self.execs:
@@ -119,18 +120,19 @@ class Service:
 
     @property
     def busy(self) -> bool:
-        """Whether a command runs, or waits, in any shell."""
+        """Whether a command runs or waits in any shell."""
         return any(shell.busy for shell in self._shells.values())
 
     @property
     def settled(self) -> bool:
-        """Whether every shell has told its state after its last command."""
+        """Whether every shell has reported its state after its last command."""
         return all(shell.settled for shell in self._shells.values())
 
     def _save_shells(self, header: frames.Header, body: bytes, reply: Reply) -> None:
-        """For a time in which the sandbox does not run. Answered when the last command's state has been told.
+        """Return the state of all shells, for a time in which the sandbox does not run.
 
-        ``running``: also while commands run; such a shell is saved as it was before its command.
+        The answer comes when the state after the last command is known. With ``running`` it is given also while
+        commands run; such a shell is saved as it was before its command.
         """
         while_busy = bool(header.get("running"))
         if not while_busy and self.busy:
@@ -141,7 +143,7 @@ class Service:
             self._loop.after(SETTLE_SECONDS, lambda: self._save_shells(header, body, reply))
 
     def _load_shells(self, header: frames.Header, body: bytes, reply: Reply) -> None:
-        """The reverse, before the first command. ``renew`` names variables that are ours and not the saved shells'."""
+        """Restore saved shells, before the first command. The variables in ``renew`` keep this runner's own values."""
         if self.execs:
             _refuse(reply, "conflict", "saved shells are loaded before the first command")
             return
@@ -158,13 +160,13 @@ class Service:
         shell = self._shells.get(name)
         if shell is None:
             if len(self._shells) >= MAX_SHELLS:
-                raise files.FileError("bad_input", f"shell: a session has at most {MAX_SHELLS} shells")
+                raise Refused("bad_input", f"shell: a session has at most {MAX_SHELLS} shells")
             shell = Shell(self._loop, name, self._argv, self._env, self._home, self._run_dir, self._make_order)
             self._shells[name] = shell
         return shell
 
     def _make_order(self) -> None:
-        """A command could not be prepared: perhaps another has meddled with our directory."""
+        """Repair our directory, because a command could not be prepared: perhaps another one has damaged it."""
         repair(self._run_dir, set().union(*[shell.paths() for shell in self._shells.values()]))
 
     def _exec(self, header: frames.Header, body: bytes, reply: Reply) -> None:
@@ -172,23 +174,21 @@ class Service:
         self._submit(header, body).when_done(lambda done: _answer(done, reply))
 
     def _exec_start(self, header: frames.Header, body: bytes, reply: Reply) -> None:
-        """The same without waiting for the end. Who starts a command so will follow it."""
+        """Start a command without waiting for its end. The host will follow its output."""
         job = self._submit(header, body)
         job.output.expect_follower(self._loop)
         reply({"exec_id": job.exec_id})
 
     def _submit(self, header: frames.Header, body: bytes) -> Exec:
-        """Start a command, or join the one that already has this id: asking twice never runs it twice."""
+        """Start a command, or return the one that already has this id, so that a repeated call never runs it twice."""
         if not self._argv:
-            raise files.FileError(
-                "shell_unavailable", "the image has no bash, and the runtime bundle was built without one"
-            )
+            raise Refused("shell_unavailable", "the image has no bash, and the runtime bundle was built without one")
         cut = fields.integer(header, "cmd_bytes")
         job = Exec(fields.text(header, "exec_id"), body[:cut], body[cut:], header)
         known = self.execs.get(job.exec_id)
         if known is not None:
             if known.request != job.request:
-                raise files.FileError("idempotency_mismatch", "this Idempotency-Key was used for another command")
+                raise Refused("idempotency_mismatch", "this Idempotency-Key was used for another command")
             return known
         shell = self._shell(str(header.get("shell") or DEFAULT_SHELL))
         self.execs.add(job)
@@ -198,9 +198,7 @@ class Service:
     def _find_exec(self, header: frames.Header) -> Exec:
         job = self.execs.get(fields.text(header, "exec_id"))
         if job is None:
-            raise files.FileError(
-                "exec_not_found", f"no command {header['exec_id']} in this session, or it was long ago"
-            )
+            raise Refused("exec_not_found", f"no command {header['exec_id']} in this session, or it was long ago")
         return job
 
     def _exec_get(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
@@ -214,7 +212,7 @@ class Service:
         reply({"exec_id": job.exec_id})
 
     def _exec_cancel(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
-        """Answered with the result, once it has ended."""
+        """Cancel a command. The answer is its result, once it has ended."""
         job = self._find_exec(header)
         job.when_done(lambda done: _answer(done, reply))
         job.cancel()
@@ -244,7 +242,7 @@ class Service:
 
 
 def _seeing(header: frames.Header, work: Callable[[Sight], None]) -> None:
-    """Have it done by somebody who sees what the host wants to be seen."""
+    """Do ``work`` with the view of the file system that the host asks for in this call."""
     if not header.get("files_only"):
         work(os)
         return

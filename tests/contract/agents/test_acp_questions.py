@@ -13,7 +13,7 @@ from holdfast.agents.acp.presets import Preset
 from holdfast.agents.base import START, AgentSessionId, Brief, Place, Prompt
 from holdfast.agents.conformance.harness import PATIENCE_SECONDS, raises, reason_of
 from holdfast.agents.permissions import parse
-from holdfast.agents.supervisor import Patience
+from holdfast.agents.supervisor import Timeouts
 from holdfast.drivers.process import ProcessDriver
 from holdfast.errors import AgentDown
 from holdfast.vocabulary.models import Model, Wire
@@ -108,7 +108,7 @@ async def talk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     driver = ProcessDriver(tmp_path / "state")
     await driver.prepare()
     async with scripted_harness(tmp_path, driver, None, homes=tmp_path / "state" / "process") as harness:
-        agent = Stub(Patience(health=1.0, request=20, quiet=QUIET, hung=20))
+        agent = Stub(Timeouts(health=1.0, request=20, quiet=QUIET, hung=20))
         session_id = await new(harness.service)
         brief = Brief(str(tmp_path), models=[Model("demo", "demo-1", tuple(Wire))], permissions=parse(["ask bash"]))
         place = Place(session_id, harness.service, brief=brief)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.base import START, Cursor, Place, Prompt, Told
+from holdfast.agents.base import START, AgentEvent, Cursor, Place, Prompt
 from holdfast.agents.conformance.harness import raises, reason_of, talk, text_of
 from holdfast.agents.scripted import process
-from holdfast.agents.scripted.adapter import Patience, ScriptedAgent
-from holdfast.agents.scripted.log import TurnLog
+from holdfast.agents.scripted.adapter import ScriptedAgent, ScriptedTimeouts
+from holdfast.agents.scripted.log import ScriptedLog
 from holdfast.agents.supervisor import home, supervisor
 from holdfast.drivers.process import ProcessDriver
 from holdfast.errors import AgentDown, AgentFailed
@@ -85,7 +85,7 @@ async def test_who_missed_what_was_told_reads_the_file(harness: ScriptedHarness)
         where = f"{await home.root(one.place)}/scripted/{channel_tag(one.place.channel)}"
         key = f"{one.session}/{prompt_id}"
         for count in range(len(turn) - 1):
-            log = TurnLog(one.place, f"{where}/turns/{key}.log", key, turn[count].cursor)
+            log = ScriptedLog(one.place, f"{where}/turns/{key}.log", key, turn[count].cursor)
             last = {"kind": turn[-1].event.kind.value, "data": turn[-1].event.data}
             note = {"turn": key, "start": int(turn[-2].cursor), "end": int(turn[-1].cursor), "event": last}
             assert await log.take({**note, "turn": "another"}) == []
@@ -120,7 +120,7 @@ async def test_a_prompt_to_one_that_hangs_is_certainly_not_accepted(
 ) -> None:
     """It is ended, so that it cannot take the prompt up later; else nobody could say AgentDown."""
     async with talk(harness) as one:
-        one.agent = ScriptedAgent(Patience(request=1.0))
+        one.agent = ScriptedAgent(ScriptedTimeouts(request=1.0))
         view, _generation = await process.find(one.place)
         assert view is not None
         await harness.service.processes.signal(one.place.session_id, view.process_id, "STOP")
@@ -163,7 +163,7 @@ async def test_a_cursor_of_somebody_else_is_refused(harness: ScriptedHarness) ->
     async with talk(harness) as one:
         prompt_id = await one.prompt("say hello")
         await one.read(prompt_id)
-        other: list[Told] = []
+        other: list[AgentEvent] = []
         with pytest.raises(AgentFailed):
             other += [told async for told in one.agent.events(one.place, one.session, prompt_id, Cursor("nonsense"))]
         assert other == []

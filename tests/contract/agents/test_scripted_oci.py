@@ -10,7 +10,7 @@ from unittest import SkipTest
 
 import pytest
 
-from holdfast.agents.base import START, Place, Prompt, Told
+from holdfast.agents.base import START, AgentEvent, Place, Prompt
 from holdfast.agents.conformance import AgentConformance, Harness
 from holdfast.agents.conformance.harness import reason_of, talk, text_of
 from holdfast.agents.scripted.adapter import ScriptedAgent
@@ -95,7 +95,7 @@ async def test_a_turn_outlives_the_daemon(root: Path, driver: Driver, images: Im
         await agent.start(place)
         session = await agent.create_session(place)
         await agent.prompt(place, session, Prompt("p", "say one\nwait-for /workspace/go\nsay two"))
-        seen: list[Told] = []
+        seen: list[AgentEvent] = []
         async with aclosing(agent.events(place, session, "p", START)) as events:
             while len(seen) < 3:
                 seen.append(await anext(events))

@@ -11,12 +11,12 @@ import pytest
 from holdfast.agents.base import Place
 from holdfast.agents.conformance.harness import eventually, raises
 from holdfast.agents.supervisor import (
-    Found,
-    Json,
+    AgentProcess,
+    JsonObject,
     Launch,
     Line,
-    Patience,
     Supervisor,
+    Timeouts,
     breaker,
     follow_lines,
     supervisor,
@@ -34,7 +34,7 @@ while read -r line; do printf '{"said": %s}\\n' "$line"; done
 """
 FOR_EVER = "while :; do sleep 0.05; done"
 DEAF = f"trap '' TERM; {FOR_EVER}"
-PATIENCE = Patience(start=5, health=2, request=5, quiet=0.5)
+PATIENCE = Timeouts(start=5, health=2, request=5, quiet=0.5)
 
 
 class Agent:
@@ -46,18 +46,18 @@ class Agent:
         self.now = 0.0
         self.supervisor = Supervisor("tiny", PATIENCE, clock=lambda: self.now)
 
-    async def ask(self, found: Found, word: str, seconds: float = 5) -> Json:
+    async def ask(self, found: AgentProcess, word: str, seconds: float = 5) -> JsonObject:
         line = json.dumps({"word": word}).encode() + b"\n"
         return await self.supervisor.ask(self.place, found, line, lambda told: _said(told) == word, seconds)
 
-    async def start(self) -> Found:
-        async def hello(found: Found) -> None:
+    async def start(self) -> AgentProcess:
+        async def hello(found: AgentProcess) -> None:
             await self.ask(found, "hello")
 
         return await self.supervisor.start(self.place, self.launch, hello, hello)
 
 
-def _said(told: Json) -> object:
+def _said(told: JsonObject) -> object:
     said = told.get("said")
     return said.get("word") if isinstance(said, dict) else None
 
@@ -181,14 +181,14 @@ async def test_a_program_that_is_not_there_is_not_tried_again_at_once(place: Pla
 # -- the journal -------------------------------------------------------------------------------------------------------
 
 
-async def said(place: Place, found: Found) -> list[object]:
+async def said(place: Place, found: AgentProcess) -> list[object]:
     """All that the process was given, as it tells it; up to the first silence."""
     words: list[object] = []
     async for item in follow_lines(place, found.view.process_id, 0, 0.3):
         if item is None:
             return words
         if isinstance(item, Line):
-            words.append(_said(item.told))
+            words.append(_said(item.message))
     return words
 
 

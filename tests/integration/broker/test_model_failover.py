@@ -14,7 +14,7 @@ from holdfast.broker.models.providers.catalogue import Kind, Provider
 from holdfast.broker.models.settings import ProxySettings
 from holdfast.broker.secrets import FixedKey
 from holdfast.vocabulary.models import Wire
-from holdfast.vocabulary.turn_events import Kind as Told
+from holdfast.vocabulary.turn_events import Kind as AgentEvent
 from support.house import until
 from support.servers.model_door import ACCOUNT, Door, MemoryBooks, key_of, model_door
 from support.servers.model_server import Cut, Fault, Garbage, Silent, Status, events_of, model_server
@@ -49,7 +49,7 @@ async def test_the_next_candidate_gets_the_same_question(wire: Wire, fault: str)
         await until(lambda: len(door.books.calls) == 2 and bool(door.books.told), "both calls are written down")
         assert [(call.provider, call.error is None) for call in door.books.calls] == [("one", False), ("two", True)]
         event = door.books.told[0]
-        assert event.kind is Told.MODEL_SWITCHED
+        assert event.kind is AgentEvent.MODEL_SWITCHED
         assert (event.data["from"], event.data["to"]) == ("one/m1", "two/m2")
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.agents.base import Abilities, Command, Place
+from holdfast.agents.base import Abilities, Place, SlashCommand
 from holdfast.errors import (
     AgentDown,
     AgentNotInstalled,
@@ -145,7 +145,7 @@ async def test_what_a_new_thread_would_use(desk: Desk) -> None:
 
 
 async def test_a_slash_command_is_a_turn(desk: Desk) -> None:
-    desk.agent.slash = [Command("compact", "forget the details")]
+    desk.agent.slash = [SlashCommand("compact", "forget the details")]
     message = await desk.threads.commands.command(REF, NewMessage("m1", " now "), "/compact")
     assert (message.text, message.id) == ("/compact now", "m1")
     assert "/compact now" in await said(desk, message)
@@ -154,14 +154,14 @@ async def test_a_slash_command_is_a_turn(desk: Desk) -> None:
 
 
 async def test_a_command_that_the_agent_does_not_have(desk: Desk) -> None:
-    desk.agent.slash = [Command("compact")]
+    desk.agent.slash = [SlashCommand("compact")]
     with pytest.raises(BadInput, match="has no /init; it has /compact"):
         await desk.threads.commands.command(REF, NewMessage("m1", ""), "init")
     assert (await desk.threads.messages(REF))[0] == []
 
 
 async def test_the_same_command_again_is_the_same_message(desk: Desk) -> None:
-    desk.agent.slash = [Command("compact")]
+    desk.agent.slash = [SlashCommand("compact")]
     first = await desk.threads.commands.command(REF, NewMessage("m1", ""), "compact")
     await desk.ended("m1")
     desk.agent.slash = ()
@@ -232,7 +232,7 @@ async def test_a_review_by_a_prompt_of_ours(desk: Desk) -> None:
 
 
 async def test_a_review_by_the_agents_own_command(desk: Desk) -> None:
-    desk.agent.slash = [Command("review")]
+    desk.agent.slash = [SlashCommand("review")]
     message = await desk.threads.commands.review(REF, NewMessage("m1", ""))
     assert message.text == "/review"
 

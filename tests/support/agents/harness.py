@@ -18,7 +18,7 @@ from holdfast.agents.conformance import Harness
 from holdfast.agents.conformance.harness import Wishes, talk
 from holdfast.agents.conformance.permissions import RULES
 from holdfast.agents.permissions import parse
-from holdfast.agents.supervisor import Patience, Supervisor, breaker, supervisor
+from holdfast.agents.supervisor import Supervisor, Timeouts, breaker, supervisor
 from holdfast.broker.door import ModelBroker, Visit
 from holdfast.callers.types import ROOT
 from holdfast.drivers.oci.config import ID_BASE
@@ -36,14 +36,14 @@ from support.agents.scripted_harness import SETTINGS, open_service
 from support.machine.state_dir import new_state_dir, remove_state_dir
 from support.servers.model_server import ModelServer
 
-PATIENCE = Patience(start=90, health=5, request=60, quiet=1.0, hung=12)
+PATIENCE = Timeouts(start=90, health=5, request=60, quiet=1.0, hung=12)
 IMPATIENCE = replace(PATIENCE, health=1.0, quiet=0.5, hung=1.0)
 TERM_MS = 1000
 """For agents that are made to hang: five seconds each time would add up."""
 NO_PAUSES = (0.0, 0.0, 0.0)
 DEMO = Model("demo", "demo-1", tuple(Wire))
 OTHER = Model("demo", "demo-2", tuple(Wire))
-Make = Callable[[Patience], Agent]
+Make = Callable[[Timeouts], Agent]
 
 
 class DemoWishes(Wishes):

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Sequence
 from holdfast.agents.base import Place
 from holdfast.agents.conformance.harness import Wishes
 from holdfast.agents.opencode.adapter import OpenCodeAgent
-from holdfast.agents.supervisor import Patience, Supervisor
+from holdfast.agents.supervisor import Supervisor, Timeouts
 from support.agents.harness import AgentHarness, DemoWishes, open_agents
 
-PATIENCE = Patience(start=90, health=4, request=60, quiet=5)
+PATIENCE = Timeouts(start=90, health=4, request=60, quiet=5)
 """On a busy machine it may stand still for seconds in its first turn."""
 MEMORY_MB = 1536
 

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from holdfast.agents.base import Agent, Place
 from holdfast.agents.conformance import Harness
 from holdfast.agents.scripted import process
-from holdfast.agents.scripted.adapter import Patience, ScriptedAgent
+from holdfast.agents.scripted.adapter import ScriptedAgent, ScriptedTimeouts
 from holdfast.agents.supervisor import home
 from holdfast.drivers.base import Driver
 from holdfast.errors import FileMissing, HoldfastError
@@ -36,7 +36,7 @@ SETTINGS = replace(
     connect_seconds=30,
     max_exec_timeout_ms=60_000,
 )
-PATIENCE = Patience(health=2.5, quiet=0.5)
+PATIENCE = ScriptedTimeouts(health=2.5, quiet=0.5)
 IMPATIENCE = replace(PATIENCE, health=1.0)
 
 

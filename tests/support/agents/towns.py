@@ -11,8 +11,8 @@ from aiohttp import web
 
 from holdfast.agents.base import Agent, Place
 from holdfast.agents.known import KNOWN
-from holdfast.agents.scripted.adapter import Patience as ScriptedPatience
-from holdfast.agents.supervisor import Patience, Supervisor
+from holdfast.agents.scripted.adapter import ScriptedTimeouts
+from holdfast.agents.supervisor import Supervisor, Timeouts
 from holdfast.broker.door import ModelBroker, Visit
 from holdfast.records.limits import Limits
 from holdfast.sessions.ways_out import WayOut
@@ -27,7 +27,7 @@ from support.threads.real_threads import REAL, SESSIONS, Town
 from support.threads.threads import Desk
 
 AGENTS = ("pi", "opencode", "sandbox-agent", "opencode-acp", "codex", "pi-acp", "claude", "gemini")
-PATIENCE = Patience(start=90, health=5, request=60, quiet=1.0, hung=12)
+PATIENCE = Timeouts(start=90, health=5, request=60, quiet=1.0, hung=12)
 
 
 class AgentTown(Town):
@@ -41,11 +41,11 @@ class AgentTown(Town):
         super().__init__(root, node, shared)
         self.agent = agent
 
-    def make_agent(self, patience: ScriptedPatience | Patience) -> Agent:
+    def make_agent(self, patience: ScriptedTimeouts | Timeouts) -> Agent:
         """The scripted agent's patience is shorter than any of these can be: it only says that less is wanted. One that
         is meant for these is taken as it is."""
         module, _, name = KNOWN[self.agent].adapter.partition(":")
-        if not isinstance(patience, Patience):
+        if not isinstance(patience, Timeouts):
             patience = replace(PATIENCE, hung=PATIENCE.hung if patience.health >= SCRIPTED_PATIENCE.health else 2.0)
         made = getattr(importlib.import_module(module), name)(patience)
         return cast(Agent, made)

@@ -21,9 +21,8 @@ from prometheus_client import CollectorRegistry
 from holdfast.agents.base import Agent, Place
 from holdfast.agents.registry import AgentRegistry
 from holdfast.agents.scripted import process
-from holdfast.agents.scripted.adapter import Patience, ScriptedAgent
-from holdfast.agents.supervisor import Patience as AgentPatience
-from holdfast.agents.supervisor import home
+from holdfast.agents.scripted.adapter import ScriptedAgent, ScriptedTimeouts
+from holdfast.agents.supervisor import Timeouts, home
 from holdfast.drivers.oci.config import ID_BASE
 from holdfast.drivers.oci.driver import OciDriver
 from holdfast.errors import HoldfastError
@@ -89,7 +88,7 @@ class Town:
         self,
         settings: ThreadSettings | None = None,
         store: Store | None = None,
-        patience: Patience | AgentPatience = PATIENCE,
+        patience: ScriptedTimeouts | Timeouts = PATIENCE,
         previews: Previews | None = None,
     ) -> AsyncIterator[RealDesk]:
         """It closes the store, also one that it was given."""
@@ -125,8 +124,8 @@ class Town:
             await driver.close()
             await opened.close()
 
-    def make_agent(self, patience: Patience | AgentPatience) -> Agent:
-        assert isinstance(patience, Patience)
+    def make_agent(self, patience: ScriptedTimeouts | Timeouts) -> Agent:
+        assert isinstance(patience, ScriptedTimeouts)
         return ScriptedAgent(patience)
 
     @contextlib.asynccontextmanager

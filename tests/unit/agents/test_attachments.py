@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from holdfast.agents import attachments
-from holdfast.agents.attachments import Image, images, mime_of, paths_told
+from holdfast.agents.attachments import Image, attachment_text, images, mime_of
 from holdfast.agents.base import Place, Prompt, Sandbox
 from holdfast.errors import FileMissing
 from holdfast.vocabulary.models import Model, Wire
@@ -75,7 +75,7 @@ async def test_a_model_that_sees_none_is_shown_none() -> None:
 
 
 def test_paths_are_told_of_all() -> None:
-    told = paths_told(Prompt("p", "look", attachments=["/w/a b.txt", "/w/c.png"]))
+    told = attachment_text(Prompt("p", "look", attachments=["/w/a b.txt", "/w/c.png"]))
     assert told.splitlines()[2:] == [
         "<attachments>",
         "Files that came with this message:",
@@ -83,5 +83,5 @@ def test_paths_are_told_of_all() -> None:
         "- /w/c.png",
         "</attachments>",
     ]
-    assert paths_told(Prompt("p", "look")) == ""
+    assert attachment_text(Prompt("p", "look")) == ""
     assert Image("/w/c.png", "image/png", "").name == "c.png"

@@ -55,7 +55,7 @@ def test_adapters_are_imported_when_they_are_asked_for() -> None:
 def test_deadlines_are_those_of_the_daemon_and_else_their_own(name: str) -> None:
     agent = AgentRegistry([name], seconds={"start": 333.0, "request": 44.0, "health": 7.0}).get()
     usual = AgentRegistry([name]).get()
-    mine, own = (getattr(one, "_patience", None) or one._supervisor.patience for one in (agent, usual))  # type: ignore[attr-defined]  # each has one of them
+    mine, own = (getattr(one, "_timeouts", None) or one._supervisor.timeouts for one in (agent, usual))  # type: ignore[attr-defined]  # each has one of them
     assert (mine.request, mine.health, mine.quiet) == (44.0, 7.0, own.quiet)
     assert (own.request, own.health) == (type(usual).usual.request, type(usual).usual.health)  # type: ignore[attr-defined]
     if hasattr(own, "start"):

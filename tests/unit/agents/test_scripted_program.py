@@ -19,7 +19,7 @@ from holdfast.agents.scripted import package
 from holdfast.agents.scripted.inside.disk import Session
 from support.waiting import wait_for
 
-Json = dict[str, object]
+JsonObject = dict[str, object]
 SCRIPT = "say one two three\nrun echo four; echo five\nsay six"
 PATIENCE = 20.0
 
@@ -44,7 +44,7 @@ class Program:
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
         os.set_blocking(self._stdout.fileno(), False)
         self._rest = b""
-        self._pending: deque[Json] = deque()
+        self._pending: deque[JsonObject] = deque()
         self._ids = 0
         self.pid = self._process.pid
 
@@ -60,7 +60,7 @@ class Program:
         for stream in (self._stdin, self._stdout):
             stream.close()
 
-    def lines(self) -> Iterator[Json]:
+    def lines(self) -> Iterator[JsonObject]:
         """What it says, as it says it; what is no JSON is left out."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
@@ -80,27 +80,27 @@ class Program:
         self._stdin.write(json.dumps({**fields, "op": op, "id": self._ids}).encode() + b"\n")
         return self._ids
 
-    def ask(self, op: str, **fields: object) -> Json:
+    def ask(self, op: str, **fields: object) -> JsonObject:
         """The answer, passing over all else."""
         number = self.send(op, **fields)
         return next(line for line in self.lines() if line.get("re") == number)
 
-    def prompt(self, name: str, text: str) -> Json:
+    def prompt(self, name: str, text: str) -> JsonObject:
         return self.ask("prompt", session="s", prompt=name, name=name, text=text)
 
-    def wait_end(self, home: Path, name: str) -> list[Json]:
+    def wait_end(self, home: Path, name: str) -> list[JsonObject]:
         wait_for(
             lambda: [one["kind"] for one in log(home, name)[-1:]] == ["message.finalize"], f"{name} ends", PATIENCE
         )
         return log(home, name)
 
 
-def log(home: Path, name: str) -> list[Json]:
+def log(home: Path, name: str) -> list[JsonObject]:
     """The whole lines of a turn's log that are JSON."""
     return parsed((home / "turns" / "s" / f"{name}.log").read_bytes())
 
 
-def parsed(content: bytes) -> list[Json]:
+def parsed(content: bytes) -> list[JsonObject]:
     events = []
     for line in content[: content.rfind(b"\n") + 1].split(b"\n"):
         try:
@@ -110,7 +110,7 @@ def parsed(content: bytes) -> list[Json]:
     return events
 
 
-def said(events: Sequence[Json]) -> str:
+def said(events: Sequence[JsonObject]) -> str:
     data = [event["data"] for event in events if event["kind"] == "message.part.text-delta"]
     return "".join(str(one["text"]) for one in data if isinstance(one, dict))
 

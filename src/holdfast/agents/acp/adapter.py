@@ -9,11 +9,7 @@ from typing import ClassVar, NoReturn
 
 from holdfast.agents.acp.conversations import Conversations, Note
 from holdfast.agents.acp.mapper import commands_of
-from holdfast.agents.acp.presets import PRESETS, Preset
-from holdfast.agents.acp.reader import Reader
-from holdfast.agents.acp.setting import Setting, choose
-from holdfast.agents.acp.turn import Turn, request_id
-from holdfast.agents.acp.words import (
+from holdfast.agents.acp.messages import (
     RESOURCE_NOT_FOUND,
     explain,
     initialize,
@@ -21,9 +17,23 @@ from holdfast.agents.acp.words import (
     request,
     update_of,
 )
-from holdfast.agents.attachments import Image, images, paths_told
-from holdfast.agents.base import Abilities, Agent, AgentSessionId, Command, Cursor, Place, Prompt, Said, Told
-from holdfast.agents.supervisor import Found, Json, Launch, Patience, Supervisor, record
+from holdfast.agents.acp.presets import PRESETS, Preset
+from holdfast.agents.acp.reader import Reader
+from holdfast.agents.acp.setting import AcpSetting, choose
+from holdfast.agents.acp.turn import AcpTurn, request_id
+from holdfast.agents.attachments import Image, attachment_text, images
+from holdfast.agents.base import (
+    Abilities,
+    Agent,
+    AgentEvent,
+    AgentSessionId,
+    Cursor,
+    PastMessage,
+    Place,
+    Prompt,
+    SlashCommand,
+)
+from holdfast.agents.supervisor import AgentProcess, JsonObject, Launch, Supervisor, Timeouts, record
 from holdfast.agents.supervisor.journal import Delivery
 from holdfast.agents.supervisor.offers import Offers
 from holdfast.agents.supervisor.preamble import preamble
@@ -50,11 +60,11 @@ class AcpAgent(Agent):
 
     name: ClassVar[str]
 
-    usual: ClassVar[Patience] = Patience()
+    usual: ClassVar[Timeouts] = Timeouts()
 
-    def __init__(self, patience: Patience | None = None) -> None:
+    def __init__(self, timeouts: Timeouts | None = None) -> None:
         self._preset: Preset = PRESETS[self.name]
-        self._supervisor = Supervisor(self.name, patience)
+        self._supervisor = Supervisor(self.name, timeouts)
         self._notes = Conversations(self._supervisor.directory)
         self._prompts = self._supervisor.journal("prompts")
         self._offers = Offers(self._supervisor.directory)
@@ -70,18 +80,18 @@ class AcpAgent(Agent):
             place,
             await self._launch(place),
             ready=lambda found: self._initialize(place, found),
-            alive=lambda found: self._ping(place, found, self._supervisor.patience.hung),
+            alive=lambda found: self._ping(place, found, self._supervisor.timeouts.hung),
         )
         await record.prune(place, await self._supervisor.directory(place))
 
     async def health(self, place: Place) -> None:
         async with self._supervisor.soon():
-            await self._ping(place, await self._running(place), self._supervisor.patience.request)
+            await self._ping(place, await self._running(place), self._supervisor.timeouts.request)
 
     async def stop(self, place: Place) -> None:
         await self._supervisor.stop(place)
 
-    async def _running(self, place: Place) -> Found:
+    async def _running(self, place: Place) -> AgentProcess:
         return await self._supervisor.running(place, await self._launch(place))
 
     async def _launch(self, place: Place) -> Launch:
@@ -95,31 +105,33 @@ class AcpAgent(Agent):
             told_of_cuts=True,
         )
 
-    async def _setting(self, place: Place) -> Setting:
+    async def _setting(self, place: Place) -> AcpSetting:
         home = f"{await self._supervisor.directory(place)}/{_HOME}"
         several = self._preset.several_providers
         return choose(self.name, home, channel_tag(place.channel), place.brief, self._preset.wires, several=several)
 
-    async def _initialize(self, place: Place, found: Found) -> None:
+    async def _initialize(self, place: Place, found: AgentProcess) -> None:
         try:
-            await self._ask(place, found, "initialize", initialize(), self._supervisor.patience.start)
+            await self._ask(place, found, "initialize", initialize(), self._supervisor.timeouts.start)
         except AcpError as error:
             raise AgentFailed(f"{self.name} refuses to begin: {error}") from error
-        await self._ping(place, found, self._supervisor.patience.start)  # some are busy for seconds after that
+        await self._ping(place, found, self._supervisor.timeouts.start)  # some are busy for seconds after that
 
-    async def _ping(self, place: Place, found: Found, seconds: float) -> None:
+    async def _ping(self, place: Place, found: AgentProcess, seconds: float) -> None:
         """There is no such method in the protocol: so any agent that lives says at once that it does not know it."""
         with contextlib.suppress(AcpError):
             await self._ask(place, found, "_holdfast/ping", {}, seconds)
 
-    async def _ask(self, place: Place, found: Found, method: str, params: Json, seconds: float | None = None) -> Json:
+    async def _ask(
+        self, place: Place, found: AgentProcess, method: str, params: JsonObject, seconds: float | None = None
+    ) -> JsonObject:
         id = f"holdfast-{secrets.token_hex(8)}"
         told = await self._supervisor.ask(
             place,
             found,
             request(id, method, params),
             lambda told: is_answer(told, id),
-            self._supervisor.patience.request if seconds is None else seconds,
+            self._supervisor.timeouts.request if seconds is None else seconds,
         )
         if "error" in told:
             raise AcpError(told["error"])
@@ -128,7 +140,7 @@ class AcpAgent(Agent):
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 
-    async def create_session(self, place: Place, history: Sequence[Said] = ()) -> AgentSessionId:
+    async def create_session(self, place: Place, history: Sequence[PastMessage] = ()) -> AgentSessionId:
         found = await self._running(place)
         await self._close_others(place, found)
         session = await self._begin(place, found)
@@ -137,7 +149,7 @@ class AcpAgent(Agent):
         await self._notes.keep(place, Note(session, session, found.view.process_id, untold=bool(text)))
         return AgentSessionId(session)
 
-    async def _begin(self, place: Place, found: Found) -> str:
+    async def _begin(self, place: Place, found: AgentProcess) -> str:
         try:
             told = await self._ask(place, found, "session/new", {"cwd": place.brief.workdir, "mcpServers": []})
         except AcpError as error:
@@ -148,7 +160,7 @@ class AcpAgent(Agent):
         await self._choose_mode(place, found, session)
         return session
 
-    async def _close_others(self, place: Place, found: Found) -> None:
+    async def _close_others(self, place: Place, found: AgentProcess) -> None:
         """A channel has one conversation at a time. What the agent still holds of those before it can load again."""
         if not self._preset.closes:
             return
@@ -157,7 +169,7 @@ class AcpAgent(Agent):
                 await self._ask(place, found, "session/close", {"sessionId": note.inner})
             await self._notes.keep(place, replace(note, process_id="", model=""))
 
-    async def _choose_mode(self, place: Place, found: Found, session: str) -> None:
+    async def _choose_mode(self, place: Place, found: AgentProcess, session: str) -> None:
         """Where nothing needs to be asked, it does not ask."""
         if self._preset.free_mode is None or (await self._setting(place)).asks:
             return
@@ -171,17 +183,17 @@ class AcpAgent(Agent):
             found = await self._running(place)
             note = await self._known(place, session, found)
             if note.process_id == found.view.process_id:
-                await self._ping(place, found, self._supervisor.patience.request)
+                await self._ping(place, found, self._supervisor.timeouts.request)
                 return
         await self._load(place, found, note)
 
-    async def _known(self, place: Place, session: str, found: Found | None = None) -> Note:
+    async def _known(self, place: Place, session: str, found: AgentProcess | None = None) -> Note:
         note = await self._notes.find(place, session, None if found is None else found.view.process_id)
         if note is None:
             raise AgentSessionMissing(f"{self.name} has no session {session[:100]!r}; make a new one")
         return note
 
-    async def _load(self, place: Place, found: Found, note: Note) -> Note:
+    async def _load(self, place: Place, found: AgentProcess, note: Note) -> Note:
         """Into a process that does not have it at hand. What it tells of the past is nobody's event."""
         if not note.spoken:
             inner = await self._begin(place, found)
@@ -189,7 +201,7 @@ class AcpAgent(Agent):
             await self._notes.keep(place, note)
             return note
         if self._preset.lists and not await self._is_listed(place, found, note.inner):
-            await self._lost(place, note)
+            await self._raise_lost(place, note)
         if self._preset.before_load is not None:
             await self._preset.before_load(place, (await self._setting(place)).home, note.inner)
         method = "session/resume" if self._preset.resumes else "session/load"
@@ -198,7 +210,7 @@ class AcpAgent(Agent):
             await self._ask(place, found, method, params)
         except AcpError as error:
             if self._is_missing(error):
-                await self._lost(place, note)
+                await self._raise_lost(place, note)
             raise AgentFailed(f"{self.name} cannot go on with its session: {error}") from error
         await self._choose_mode(place, found, note.inner)
         note = replace(note, process_id=found.view.process_id, model="")
@@ -212,7 +224,7 @@ class AcpAgent(Agent):
         missing = self._preset.missing
         return missing is not None and missing.search(json.dumps(error.error)) is not None
 
-    async def _is_listed(self, place: Place, found: Found, session: str) -> bool:
+    async def _is_listed(self, place: Place, found: AgentProcess, session: str) -> bool:
         """Some load what is not there and say that all is well; others fail in words that could mean anything."""
         params: dict[str, object] = {"cwd": place.brief.workdir}
         for _ in range(_MOST_PAGES):
@@ -230,7 +242,7 @@ class AcpAgent(Agent):
             params["cursor"] = following
         return True  # too many to know
 
-    async def _lost(self, place: Place, note: Note) -> NoReturn:
+    async def _raise_lost(self, place: Place, note: Note) -> NoReturn:
         await self._notes.forget(place, note.session)
         raise AgentSessionMissing(f"{self.name} has lost the session {note.session}; make a new one")
 
@@ -265,7 +277,9 @@ class AcpAgent(Agent):
         if history:
             await self._notes.keep(place, replace(note, untold=False))
 
-    async def _choose_model(self, place: Place, found: Found, note: Note, setting: Setting, model: Model) -> Note:
+    async def _choose_model(
+        self, place: Place, found: AgentProcess, note: Note, setting: AcpSetting, model: Model
+    ) -> Note:
         if self._preset.model_option is None:
             if model != setting.model:
                 raise AgentFailed(
@@ -291,28 +305,28 @@ class AcpAgent(Agent):
 
     async def events(
         self, place: Place, session: AgentSessionId, prompt_id: str, after: Cursor
-    ) -> AsyncGenerator[Told, None]:
+    ) -> AsyncGenerator[AgentEvent, None]:
         turn = await self._turn(place, session, prompt_id)
         if turn is None:
             raise AgentFailed(f"{self.name} has had no prompt {prompt_id[:100]}")
 
         async def alive() -> None:
             view = await turn.process()
-            await self._ping(place, Found(view, turn.delivery.generation, ""), self._supervisor.patience.hung)
+            await self._ping(place, AgentProcess(view, turn.delivery.generation, ""), self._supervisor.timeouts.hung)
 
-        reader = Reader(turn, after, self._supervisor.patience.quiet, alive)
+        reader = Reader(turn, after, self._supervisor.timeouts.quiet, alive)
         async with contextlib.aclosing(reader.read()) as events:
             async for told in events:
                 yield told
 
-    async def _turn(self, place: Place, session: str, prompt_id: str) -> Turn | None:
+    async def _turn(self, place: Place, session: str, prompt_id: str) -> AcpTurn | None:
         delivery = await self._prompts.arrived(place, session, prompt_id)
         if delivery is None:
             return None
         return self._turn_of(place, self._prompts.name(session, prompt_id), delivery)
 
-    def _turn_of(self, place: Place, name: str, delivery: Delivery) -> Turn:
-        return Turn(self._supervisor, place, delivery.note.get("inner", ""), name, delivery, self._preset.quirks)
+    def _turn_of(self, place: Place, name: str, delivery: Delivery) -> AcpTurn:
+        return AcpTurn(self._supervisor, place, delivery.note.get("inner", ""), name, delivery, self._preset.quirks)
 
     async def abort(self, place: Place, session: AgentSessionId, prompt_id: str) -> None:
         turn = await self._turn(place, session, prompt_id)
@@ -335,25 +349,25 @@ class AcpAgent(Agent):
                 return
         raise AgentFailed(f"{self.name} has not asked {question_id[:100]!r}")
 
-    async def commands(self, place: Place, session: AgentSessionId) -> Sequence[Command]:
+    async def commands(self, place: Place, session: AgentSessionId) -> Sequence[SlashCommand]:
         """As it told them last."""
         found = await self._running(place)
         note = await self._known(place, session, found)
         for line in reversed(await self._supervisor.read(place, found.view.process_id, 0)):
-            match update_of(line.told, note.inner):
+            match update_of(line.message, note.inner):
                 case {"sessionUpdate": "available_commands_update", "availableCommands": list(commands)}:
-                    return [Command(str(one["name"]), str(one["description"])) for one in commands_of(commands)]
+                    return [SlashCommand(str(one["name"]), str(one["description"])) for one in commands_of(commands)]
         return ()
 
 
-def _blocks(prompt: Prompt, history: str, shown: Sequence[Image]) -> list[Json]:
+def _blocks(prompt: Prompt, history: str, shown: Sequence[Image]) -> list[JsonObject]:
     """Paths are told in words: of a link, some agents make something that their model cannot find the file by."""
-    text = (f"{history}\n\n{prompt.text}" if history else prompt.text) + paths_told(prompt)
-    blocks: list[Json] = [{"type": "image", "mimeType": image.mime, "data": image.data} for image in shown]
+    text = (f"{history}\n\n{prompt.text}" if history else prompt.text) + attachment_text(prompt)
+    blocks: list[JsonObject] = [{"type": "image", "mimeType": image.mime, "data": image.data} for image in shown]
     return [{"type": "text", "text": text}, *blocks]
 
 
-def _model(agent: str, setting: Setting, wanted: str) -> Model:
+def _model(agent: str, setting: AcpSetting, wanted: str) -> Model:
     for model in setting.models:
         if model.id == wanted:
             return model

@@ -6,7 +6,7 @@ The only way to a model is the broker's, and what stands in for a key is worth n
 import json
 from collections.abc import Mapping
 
-from holdfast.agents.acp.setting import Setting
+from holdfast.agents.acp.setting import AcpSetting
 from holdfast.agents.opencode.settings import modalities
 from holdfast.agents.opencode.tools import permissions
 from holdfast.agents.pi.config import RETRY
@@ -19,7 +19,7 @@ Files = Mapping[str, bytes]
 # -- opencode ----------------------------------------------------------------------------------------------------------
 
 
-def opencode_environment(setting: Setting) -> Environment:
+def opencode_environment(setting: AcpSetting) -> Environment:
     return {
         "OPENCODE_CONFIG_CONTENT": json.dumps(_opencode(setting)),
         "OPENCODE_DISABLE_AUTOUPDATE": "1",
@@ -33,12 +33,12 @@ def opencode_environment(setting: Setting) -> Environment:
     }
 
 
-def _only_ours(setting: Setting) -> Environment:
+def _only_ours(setting: AcpSetting) -> Environment:
     """With rules, what a repository says in a configuration of its own must not count: it could allow everything."""
     return {"OPENCODE_DISABLE_PROJECT_CONFIG": "1"} if setting.asks else {}
 
 
-def opencode_files(setting: Setting) -> Files:
+def opencode_files(setting: AcpSetting) -> Files:
     return _rules(setting, "RULES.md")
 
 
@@ -50,7 +50,7 @@ _OPENCODE_PACKAGES = {
 }
 
 
-def _opencode(setting: Setting) -> Mapping[str, object]:
+def _opencode(setting: AcpSetting) -> Mapping[str, object]:
     return {
         "model": setting.model.id,
         "small_model": setting.model.id,
@@ -66,7 +66,7 @@ def _opencode(setting: Setting) -> Mapping[str, object]:
     }
 
 
-def _opencode_provider(setting: Setting, name: str, models: list[Model]) -> Mapping[str, object]:
+def _opencode_provider(setting: AcpSetting, name: str, models: list[Model]) -> Mapping[str, object]:
     wire = next(wire for wire in _OPENCODE_PACKAGES if wire in models[0].wires)
     version = "v1beta" if wire is Wire.GEMINI else "v1"
     return {
@@ -88,11 +88,11 @@ def _opencode_provider(setting: Setting, name: str, models: list[Model]) -> Mapp
 # -- codex -------------------------------------------------------------------------------------------------------------
 
 
-def codex_environment(setting: Setting) -> Environment:
+def codex_environment(setting: AcpSetting) -> Environment:
     return {"CODEX_HOME": setting.home, "HOLDFAST_MODEL_KEY": setting.key, "RUST_LOG": "error"}
 
 
-def codex_files(setting: Setting) -> Files:
+def codex_files(setting: AcpSetting) -> Files:
     """Its own sandbox is off: it cannot be had inside ours, and is not needed there."""
     provider = setting.model.provider
     lines = [
@@ -127,7 +127,7 @@ _PI_APIS = {
 }
 
 
-def pi_environment(setting: Setting) -> Environment:
+def pi_environment(setting: AcpSetting) -> Environment:
     """``pi-acp`` keeps a list of its sessions in the user's home, which may be where the user's files are."""
     return {
         "HOME": setting.home,
@@ -138,7 +138,7 @@ def pi_environment(setting: Setting) -> Environment:
     }
 
 
-def pi_files(setting: Setting) -> Files:
+def pi_files(setting: AcpSetting) -> Files:
     providers = {name: _pi_provider(setting, name, models) for name, models in setting.providers.items()}
     settings = {
         "defaultProvider": setting.model.provider,
@@ -153,7 +153,7 @@ def pi_files(setting: Setting) -> Files:
     }
 
 
-def _pi_provider(setting: Setting, name: str, models: list[Model]) -> Mapping[str, object]:
+def _pi_provider(setting: AcpSetting, name: str, models: list[Model]) -> Mapping[str, object]:
     wire = next(wire for wire in _PI_APIS if wire in models[0].wires)
     version = {Wire.MESSAGES: "", Wire.GEMINI: "/v1beta"}.get(wire, "/v1")
     return {
@@ -176,7 +176,7 @@ def _pi_provider(setting: Setting, name: str, models: list[Model]) -> Mapping[st
 # -- claude ------------------------------------------------------------------------------------------------------------
 
 
-def claude_environment(setting: Setting) -> Environment:
+def claude_environment(setting: AcpSetting) -> Environment:
     return {
         "ANTHROPIC_BASE_URL": setting.url,
         "ANTHROPIC_API_KEY": setting.key,
@@ -190,7 +190,7 @@ def claude_environment(setting: Setting) -> Environment:
     }
 
 
-def claude_files(setting: Setting) -> Files:
+def claude_files(setting: AcpSetting) -> Files:
     """By itself it lets some commands pass; so that rules count for all, it asks for all."""
     tools = ["Bash", "Read", "Edit", "Write", "NotebookEdit", "Glob", "Grep", "WebFetch", "WebSearch", "Task", "Skill"]
     settings = {"permissions": {"ask": tools}} if setting.asks else {}
@@ -200,7 +200,7 @@ def claude_files(setting: Setting) -> Files:
 # -- gemini ------------------------------------------------------------------------------------------------------------
 
 
-def gemini_environment(setting: Setting) -> Environment:
+def gemini_environment(setting: AcpSetting) -> Environment:
     return {
         "GEMINI_API_KEY": setting.key,
         "GEMINI_MODEL": setting.model.name,
@@ -211,7 +211,7 @@ def gemini_environment(setting: Setting) -> Environment:
     }
 
 
-def gemini_files(setting: Setting) -> Files:
+def gemini_files(setting: AcpSetting) -> Files:
     settings = {
         "security": {"auth": {"selectedType": "gemini-api-key"}},
         "general": {"disableAutoUpdate": True, "disableUpdateNag": True},
@@ -221,7 +221,7 @@ def gemini_files(setting: Setting) -> Files:
     return {".gemini/settings.json": json.dumps(settings).encode(), **_rules(setting, ".gemini/GEMINI.md")}
 
 
-def _rules(setting: Setting, name: str) -> Files:
+def _rules(setting: AcpSetting, name: str) -> Files:
     """The rules of the house, where the agent looks for its user's own."""
     text = setting.brief.system_prompt
     return {name: text.encode()} if text else {}

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from holdfast.agents.acp.messages import Id, canceled_request, explain, is_answer, request_of, update_of
 from holdfast.agents.acp.permission import Asked, options_of
 from holdfast.agents.acp.tool import Tool, shown
-from holdfast.agents.acp.words import Id, canceled_request, explain, is_answer, request_of, update_of
-from holdfast.agents.supervisor.lines import BROKE, CUT, WENT_ON, Json
+from holdfast.agents.supervisor.lines import BROKE, CUT, WENT_ON, JsonObject
 from holdfast.agents.supervisor.offers import offer_events
 from holdfast.vocabulary.turn_events import AgentStatus, Kind, StopReason, ToolState, TurnEvent
 
@@ -65,7 +65,7 @@ Step = TurnEvent | Asked | Refuse | Withdrawn | Ended
 
 
 @dataclass(slots=True)
-class Mapper:
+class AcpMapper:
     """One turn. ``session`` and ``request_id`` are those that the prompt was sent with."""
 
     session: str
@@ -100,7 +100,7 @@ class Mapper:
             *self._now(AgentStatus.THINKING),
         ]
 
-    def feed(self, told: Json) -> list[Step]:
+    def feed(self, told: JsonObject) -> list[Step]:
         """What a line of the agent means for this turn; often nothing."""
         if told in (BROKE, CUT, WENT_ON):
             self._broke = told == BROKE
@@ -131,7 +131,7 @@ class Mapper:
 
     # -- the answer ----------------------------------------------------------------------------------------------------
 
-    def _ended(self, told: Json) -> Iterator[Step]:
+    def _ended(self, told: JsonObject) -> Iterator[Step]:
         match told:
             case {"error": error}:
                 yield Ended(StopReason.ERROR, explain(error))
@@ -159,7 +159,7 @@ class Mapper:
 
     # -- requests of the agent -----------------------------------------------------------------------------------------
 
-    def _request(self, id: Id, method: str, params: Json) -> Iterator[Step]:
+    def _request(self, id: Id, method: str, params: JsonObject) -> Iterator[Step]:
         if params.get("sessionId", self.session) != self.session:
             return
         self._requests += 1
@@ -176,7 +176,7 @@ class Mapper:
 
     # -- what it tells -------------------------------------------------------------------------------------------------
 
-    def _update(self, update: Json) -> Iterator[Step]:
+    def _update(self, update: JsonObject) -> Iterator[Step]:
         self._look_for_trouble(update)
         match update:
             case {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": str(text)}}:
@@ -199,7 +199,7 @@ class Mapper:
                 self._title = title
                 yield TurnEvent(Kind.TITLE, {"title": title[:200]})
 
-    def _look_for_trouble(self, update: Json) -> None:
+    def _look_for_trouble(self, update: JsonObject) -> None:
         """Codex tells of an error beside its words, and then ends the turn as if it were well."""
         match update.get("_meta"):
             case {"codex": {"threadStatus": {"type": "systemError"}}}:
@@ -250,7 +250,7 @@ class Mapper:
 
     # -- tools ---------------------------------------------------------------------------------------------------------
 
-    def _tool(self, update: Json) -> Tool:
+    def _tool(self, update: JsonObject) -> Tool:
         name = str(update.get("toolCallId"))
         return self._tools.setdefault(name, Tool(name))
 
@@ -311,8 +311,8 @@ class Mapper:
         return [TurnEvent(Kind.STATUS, {"status": status.value})]
 
 
-def commands_of(commands: list[object]) -> list[Json]:
-    found: list[Json] = []
+def commands_of(commands: list[object]) -> list[JsonObject]:
+    found: list[JsonObject] = []
     for command in commands[:_MOST_COMMANDS]:
         match command:
             case {"name": str(name), **more}:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.agents.acp.words import Id
-from holdfast.agents.supervisor.lines import Json
+from holdfast.agents.acp.messages import Id
+from holdfast.agents.supervisor.lines import JsonObject
 
 ALLOW: Final = "allow"
 ALLOW_ALWAYS: Final = "allow_always"
@@ -33,10 +33,10 @@ class Asked:
     withdrawn: bool = False
     """The agent does not wait for an answer any more."""
 
-    def event_options(self) -> list[Json]:
+    def event_options(self) -> list[JsonObject]:
         return [{"id": name, "label": label} for name, label in _LABELS.items()]
 
-    def outcome(self, answer: str) -> Json:
+    def outcome(self, answer: str) -> JsonObject:
         """What the agent is told. Only a clear yes is one."""
         if answer == CANCELED:
             return {"outcome": {"outcome": "cancelled"}}
@@ -47,7 +47,7 @@ class Asked:
         return {"outcome": {"outcome": "cancelled"}}
 
 
-def options_of(params: Json) -> list[tuple[str, str]]:
+def options_of(params: JsonObject) -> list[tuple[str, str]]:
     options = params.get("options")
     found = []
     for option in options if isinstance(options, list) else []:

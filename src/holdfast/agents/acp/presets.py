@@ -7,7 +7,7 @@ from typing import Final
 
 from holdfast.agents.acp import configs, gemini_chats
 from holdfast.agents.acp.mapper import Quirks
-from holdfast.agents.acp.setting import Setting
+from holdfast.agents.acp.setting import AcpSetting
 from holdfast.agents.base import Place
 from holdfast.agents.permissions import KINDS
 from holdfast.vocabulary.models import Model, Wire
@@ -15,13 +15,13 @@ from holdfast.vocabulary.models import Model, Wire
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """One row. ``environment`` and ``files`` (below the agent's home) are made from a ``Setting``."""
+    """One row. ``environment`` and ``files`` (below the agent's home) are made from a ``AcpSetting``."""
 
     argv: Sequence[str]
     wires: Sequence[Wire]
     """Which it speaks, the best first."""
-    environment: Callable[[Setting], Mapping[str, str]]
-    files: Callable[[Setting], Mapping[str, bytes]]
+    environment: Callable[[AcpSetting], Mapping[str, str]]
+    files: Callable[[AcpSetting], Mapping[str, bytes]]
     quirks: Quirks = field(default_factory=Quirks)
     asks_for: Sequence[str] = KINDS
     """Of ``permissions.KINDS``, those that it asks for before it uses them, where it is told to."""

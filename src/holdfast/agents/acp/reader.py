@@ -8,14 +8,14 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 
-from holdfast.agents.acp.mapper import Ended, Mapper, Refuse, Step, Withdrawn
+from holdfast.agents.acp.mapper import AcpMapper, Ended, Refuse, Step, Withdrawn
 from holdfast.agents.acp.permission import ALLOW, CANCELED, DENY, Asked
 from holdfast.agents.acp.position import BEGINNING, END, Position, position_of
-from holdfast.agents.acp.turn import Turn
-from holdfast.agents.base import Cursor, Told
+from holdfast.agents.acp.turn import AcpTurn
+from holdfast.agents.base import AgentEvent, Cursor
 from holdfast.agents.permissions import Action, decide, shown
 from holdfast.agents.supervisor.lines import Line
-from holdfast.agents.supervisor.output import Said, let_go
+from holdfast.agents.supervisor.output import OutputItem, let_go
 from holdfast.agents.supervisor.record import Recording
 from holdfast.concurrency import seen
 from holdfast.errors import AgentDown, HoldfastError
@@ -38,11 +38,11 @@ _OPTIONS = {Action.ALLOW: ALLOW, Action.DENY: DENY}
 class Reader:
     """One reader of one turn. ``alive`` raises ``AgentDown`` if the turn's process does not answer."""
 
-    def __init__(self, turn: Turn, after: Cursor, quiet: float, alive: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, turn: AcpTurn, after: Cursor, quiet: float, alive: Callable[[], Awaitable[None]]) -> None:
         self._turn = turn
         self._quiet = quiet
         self._alive = alive
-        self._mapper: Mapper = turn.mapper()
+        self._mapper: AcpMapper = turn.mapper()
         self._position = position_of(after)
         self._open: dict[int, Asked] = {}
         self._withdrawn: set[int] = set()
@@ -50,9 +50,9 @@ class Reader:
         self._all = Recording()  # also what is left out here, since it was told to another reader
         self.ended = False
 
-    async def read(self) -> AsyncGenerator[Told, None]:
+    async def read(self) -> AsyncGenerator[AgentEvent, None]:
         """To the end of the turn. ``AgentDown`` if the process ends, or stops answering, before that."""
-        for told in self._tell(BEGINNING, self._mapper.begin()):
+        for told in self._number(BEGINNING, self._mapper.begin()):
             yield told
         delivery = self._turn.delivery
         place = self._turn.place
@@ -80,11 +80,11 @@ class Reader:
                                 yield told
                         if self.ended:
                             return
-        async with contextlib.aclosing(self._died(last)) as events:
+        async with contextlib.aclosing(self._end_after_death(last)) as events:
             async for told in events:
                 yield told
 
-    async def _or_answer(self, items: AsyncGenerator[Said, None]) -> AsyncGenerator[Said | Answered, None]:
+    async def _or_answer(self, items: AsyncGenerator[OutputItem, None]) -> AsyncGenerator[OutputItem | Answered, None]:
         """The same, and ``Answered`` while questions are open: the agent itself may say nothing to it for long."""
         known = self._answers.count
         async with contextlib.aclosing(items):
@@ -101,11 +101,11 @@ class Reader:
                     return
                 yield item
 
-    async def _is_answered(self, coming: "asyncio.Future[Said | _NoMore]", known: int) -> bool:
+    async def _is_answered(self, coming: "asyncio.Future[OutputItem | _NoMore]", known: int) -> bool:
         """Whether that comes first."""
         given = seen(asyncio.ensure_future(self._answers.news(known)))
         try:
-            waited: list[asyncio.Future[Said | _NoMore] | asyncio.Future[None]] = [coming, given]
+            waited: list[asyncio.Future[OutputItem | _NoMore] | asyncio.Future[None]] = [coming, given]
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         finally:
             given.cancel()
@@ -113,8 +113,8 @@ class Reader:
 
     # -- a line --------------------------------------------------------------------------------------------------------
 
-    async def _line(self, line: Line) -> AsyncGenerator[Told, None]:
-        steps = self._mapper.feed(line.told)
+    async def _line(self, line: Line) -> AsyncGenerator[AgentEvent, None]:
+        steps = self._mapper.feed(line.message)
         if not steps:
             return
         async with contextlib.aclosing(self._closings(line.start, final=False)) as closings:
@@ -126,14 +126,14 @@ class Reader:
                 async with contextlib.aclosing(self._closings(line.start, final=True)) as closings:
                     async for told in closings:
                         yield told
-                events += self._mapper.finish(await self._how(step, line.start))
+                events += self._mapper.finish(await self._outcome(step, line.start))
                 self.ended = True
-                await self._put_down(step.error)
+                await self._stop_if_broken(step.error)
             else:
                 events += await self._take(step, line.start)
-        news = list(self._tell(line.start, events))
+        news = list(self._number(line.start, events))
         if self.ended and self._all.whole:
-            await self._turn.keep(self._all.told)
+            await self._turn.save_record(self._all.told)
         for told in news:
             yield told
         if self._withdrawn & self._open.keys():
@@ -146,24 +146,24 @@ class Reader:
             case TurnEvent():
                 return [step]
             case Refuse():
-                if await self._turn.answered(step.number) is None:
+                if await self._turn.find_answer(step.number) is None:
                     with contextlib.suppress(AgentDown):
                         await self._turn.refuse(step)
             case Asked():
-                return await self._asked(step, line)
+                return await self._decide(step, line)
             case Withdrawn() if step.number in self._open:
                 self._withdrawn.add(step.number)
         return []
 
-    async def _asked(self, asked: Asked, line: int) -> list[TurnEvent]:
+    async def _decide(self, asked: Asked, line: int) -> list[TurnEvent]:
         action = decide(self._turn.place.brief.permissions, asked.tool, asked.argument)
         if action is Action.ASK and await self._turn.is_allowed_always(asked, line):
             action = Action.ALLOW
         if action is Action.ASK:
             self._open[asked.number] = asked
-        if await self._turn.answered(asked.number) is None:
+        if await self._turn.find_answer(asked.number) is None:
             with contextlib.suppress(AgentDown):  # it has died: that is told in its place
-                if await self._turn.aborted() is not None:
+                if await self._turn.find_abort() is not None:
                     await self._turn.answer(asked, CANCELED)
                 elif action in _OPTIONS:
                     await self._turn.answer(asked, _OPTIONS[action])
@@ -178,10 +178,10 @@ class Reader:
         }
         return [TurnEvent(Kind.QUESTION, data)]
 
-    async def _closings(self, line: int, *, final: bool) -> AsyncGenerator[Told, None]:
+    async def _closings(self, line: int, *, final: bool) -> AsyncGenerator[AgentEvent, None]:
         """Questions that were answered meanwhile; at the turn's end, all."""
         for number in list(self._open):
-            answer = await self._turn.answered(number)
+            answer = await self._turn.find_answer(number)
             if answer is None and not final and number not in self._withdrawn:
                 continue
             del self._open[number]
@@ -192,27 +192,27 @@ class Reader:
             events = before.events if before.line == line else 0
             self._position = Position(max(line, before.line), events, before.closed | {number})
             data = {"question_id": self._turn.question_id(number), "answer": answer or CANCELED}
-            told = Told(self._position.cursor, TurnEvent(Kind.QUESTION_CLOSED, data))
+            told = AgentEvent(self._position.cursor, TurnEvent(Kind.QUESTION_CLOSED, data))
             self._all.add(told)
             yield told
 
-    async def _put_down(self, error: str) -> None:
+    async def _stop_if_broken(self, error: str) -> None:
         """A process that can only fail from now on is ended, so that the next turn finds a new one."""
         broken = self._mapper.quirks.broken
         if broken is not None and broken.search(error):
             with contextlib.suppress(HoldfastError):
                 await self._turn.supervisor.stop(self._turn.place)
 
-    async def _how(self, ended: Ended, line: int) -> Ended:
+    async def _outcome(self, ended: Ended, line: int) -> Ended:
         """Some answer a cancel as if they had come to their end, or with an error."""
-        aborted = await self._turn.aborted()
+        aborted = await self._turn.find_abort()
         if aborted is not None and line >= aborted.output:
             return Ended(StopReason.CANCELED)
         return ended
 
-    def _tell(self, line: int, events: Iterable[TurnEvent]) -> Iterator[Told]:
+    def _number(self, line: int, events: Iterable[TurnEvent]) -> Iterator[AgentEvent]:
         for number, event in enumerate(events):
-            told = Told(Position(line, number + 1, self._position.closed).cursor, event)
+            told = AgentEvent(Position(line, number + 1, self._position.closed).cursor, event)
             self._all.add(told)
             if not self._position.has(line, number):
                 self._position = Position(line, number + 1, self._position.closed)
@@ -220,20 +220,20 @@ class Reader:
 
     # -- no line -------------------------------------------------------------------------------------------------------
 
-    def _gap(self, line: int) -> Told:
+    def _gap(self, line: int) -> AgentEvent:
         self._all.lose()
         self._position = Position(line, 0, self._position.closed)
         message = "a part of what the agent said in this turn is lost: nobody read it in time"
-        return Told(self._position.cursor, TurnEvent(Kind.ERROR, {"code": "agent_failed", "message": message}))
+        return AgentEvent(self._position.cursor, TurnEvent(Kind.ERROR, {"code": "agent_failed", "message": message}))
 
     async def _silence(self) -> None:
         await self._alive()
-        if await self._turn.aborted() is not None:  # perhaps it came before the agent had begun
+        if await self._turn.find_abort() is not None:  # perhaps it came before the agent had begun
             with contextlib.suppress(AgentDown):
                 view = await self._turn.process()
                 await self._turn.supervisor.write_to(self._turn.place, view.process_id, self._turn.cancel_line())
 
-    def _rest_of(self, kept: Sequence[Told]) -> Sequence[Told]:
+    def _rest_of(self, kept: Sequence[AgentEvent]) -> Sequence[AgentEvent]:
         """What comes after our place. Whoever had another order of closings than the record has only lines to go by."""
         cursors = [told.cursor for told in kept]
         here = self._position
@@ -246,9 +246,9 @@ class Reader:
             if told.event.kind is not Kind.QUESTION_CLOSED and not here.has(place.line, place.events - 1)
         ]
 
-    async def _died(self, line: int) -> AsyncGenerator[Told, None]:
+    async def _end_after_death(self, line: int) -> AsyncGenerator[AgentEvent, None]:
         """The process ended before the turn did. When another one has taken its place, that is how the turn ended."""
-        for told in self._rest_of(await self._turn.kept()) if line == END else ():
+        for told in self._rest_of(await self._turn.load_record()) if line == END else ():
             self.ended = self.ended or told.event.kind is Kind.FINALIZE
             yield told
         if self.ended:
@@ -259,8 +259,8 @@ class Reader:
         async with contextlib.aclosing(self._closings(line, final=True)) as closings:
             async for told in closings:
                 yield told
-        reason = StopReason.ERROR if await self._turn.aborted() is None else StopReason.CANCELED
+        reason = StopReason.ERROR if await self._turn.find_abort() is None else StopReason.CANCELED
         ended = Ended(reason, "the agent's process ended in the middle of the turn; what it said until then is kept")
-        for told in self._tell(line, self._mapper.finish(ended)):
+        for told in self._number(line, self._mapper.finish(ended)):
             yield told
         self.ended = True

@@ -10,7 +10,7 @@ from holdfast.vocabulary.models import Model, Wire, placeholder, url_of
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class AcpSetting:
     """``home`` is a directory of the agent's own in the sandbox."""
 
     home: str
@@ -47,7 +47,7 @@ class Setting:
         return found
 
 
-def choose(agent: str, home: str, tag: str, brief: Brief, wires: Sequence[Wire], *, several: bool) -> Setting:
+def choose(agent: str, home: str, tag: str, brief: Brief, wires: Sequence[Wire], *, several: bool) -> AcpSetting:
     """The first model that speaks a dialect of the agent's; ``several``: it can have more, of any provider.
 
     If none does, the first of all: the broker translates. One that needs no translation is better, wherever it stands.
@@ -66,4 +66,4 @@ def choose(agent: str, home: str, tag: str, brief: Brief, wires: Sequence[Wire],
         fitting = [model for model in usable if model.provider == first.provider]
     elif not several:
         fitting = [model for model in fitting if model.provider == first.provider and wire in model.wires]
-    return Setting(home, brief, tag, wire, first, fitting)
+    return AcpSetting(home, brief, tag, wire, first, fitting)

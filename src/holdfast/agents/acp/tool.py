@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from holdfast.agents.supervisor.lines import Json
+from holdfast.agents.supervisor.lines import JsonObject
 from holdfast.vocabulary.turn_events import ToolState
 
 MOST_OUTPUT: Final = 64 << 10
@@ -42,7 +42,7 @@ class Tool:
     """In our own words (``permissions.KINDS``)."""
     title: str = ""
     state: ToolState = ToolState.PENDING
-    input: Json = field(default_factory=dict)
+    input: JsonObject = field(default_factory=dict)
     output: str = ""
     exit_code: int | None = None
     path: str = ""
@@ -64,7 +64,7 @@ class Tool:
             return _first(self.input, ("pattern", "query")) or self.title
         return self.title
 
-    def take(self, update: Json) -> None:
+    def take(self, update: JsonObject) -> None:
         """A ``tool_call``, a ``tool_call_update``, or the tool that a permission is asked for."""
         if isinstance(kind := update.get("kind"), str):
             self.kind = _KINDS.get(kind, "other")
@@ -85,7 +85,7 @@ class Tool:
             case [{"path": str(path)}, *_]:
                 self.path = path
 
-    def _take_output(self, update: Json) -> None:
+    def _take_output(self, update: JsonObject) -> None:
         meta = update.get("_meta")
         content = _text_of(update.get("content"))
         raw, exit_code = _raw(update.get("rawOutput"))
@@ -101,7 +101,7 @@ class Tool:
             self.exit_code = int(found[1] or found[2])
         self.output = self.output[-MOST_OUTPUT:]
 
-    def _take_terminal(self, meta: Json) -> None:
+    def _take_terminal(self, meta: JsonObject) -> None:
         """How agents tell of a terminal that they have themselves."""
         for name in ("terminal_output", "terminal_output_delta"):
             match meta.get(name):
@@ -148,7 +148,7 @@ def _unfenced(text: str) -> str:
     return found[1] if found else text
 
 
-def _command(given: Json) -> str:
+def _command(given: JsonObject) -> str:
     match given.get("command"):
         case str(line):
             return line
@@ -159,11 +159,11 @@ def _command(given: Json) -> str:
     return ""
 
 
-def _first(given: Json, names: tuple[str, ...]) -> str:
+def _first(given: JsonObject, names: tuple[str, ...]) -> str:
     return next((value for name in names if isinstance(value := given.get(name), str)), "")
 
 
-def shown(given: Json, most: int = 32 << 10) -> Json:
+def shown(given: JsonObject, most: int = 32 << 10) -> JsonObject:
     """A tool's input as an event has it: nothing longer than that."""
     if len(json.dumps(given)) <= most:
         return given

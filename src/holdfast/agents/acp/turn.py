@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.agents.acp.always import Always
-from holdfast.agents.acp.mapper import Ended, Mapper, Quirks, Refuse, Withdrawn
+from holdfast.agents.acp.mapper import AcpMapper, Ended, Quirks, Refuse, Withdrawn
+from holdfast.agents.acp.messages import notification, refusal, result
 from holdfast.agents.acp.permission import ALLOW_ALWAYS, CANCELED, Asked
-from holdfast.agents.acp.words import notification, refusal, result
-from holdfast.agents.base import Place, Told
+from holdfast.agents.base import AgentEvent, Place
 from holdfast.agents.supervisor import record
 from holdfast.agents.supervisor.journal import Delivery
 from holdfast.agents.supervisor.supervisor import Supervisor
@@ -21,7 +21,7 @@ def request_id(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class AcpTurn:
     """``name`` is that of the prompt's note in the journal; ``delivery`` is the note."""
 
     supervisor: Supervisor
@@ -31,20 +31,20 @@ class Turn:
     delivery: Delivery
     quirks: Quirks
 
-    def mapper(self) -> Mapper:
+    def mapper(self) -> AcpMapper:
         offer = self.delivery.note.get("models", "")
-        return Mapper(self.session, request_id(self.name), f"msg_{self.name[:24]}", self.quirks, offer)
+        return AcpMapper(self.session, request_id(self.name), f"msg_{self.name[:24]}", self.quirks, offer)
 
     def question_id(self, number: int) -> str:
         return f"{self.name}.{number}"
 
     # -- when it is over -----------------------------------------------------------------------------------------------
 
-    async def keep(self, told: Sequence[Told]) -> None:
+    async def save_record(self, told: Sequence[AgentEvent]) -> None:
         """For those who ask again when the process is forgotten, with all that it said: after a sleep, say."""
         await record.save(self.place, await self.supervisor.directory(self.place), self.name, told)
 
-    async def kept(self) -> Sequence[Told]:
+    async def load_record(self) -> Sequence[AgentEvent]:
         return await record.load(self.place, await self.supervisor.directory(self.place), self.name) or ()
 
     # -- as it stands now ----------------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ class Turn:
             return [], True
         mapper, asked, over = self.mapper(), list[Asked](), False
         for line in lines:
-            for step in mapper.feed(line.told):
+            for step in mapper.feed(line.message):
                 if isinstance(step, Asked):
                     asked.append(step)
                 elif isinstance(step, Withdrawn):
@@ -76,7 +76,7 @@ class Turn:
 
     # -- answers -------------------------------------------------------------------------------------------------------
 
-    async def answered(self, number: int) -> str | None:
+    async def find_answer(self, number: int) -> str | None:
         """What was answered to this request; None if nothing yet."""
         given = await self.supervisor.journal("answers").arrived(self.place, self.name, str(number))
         return None if given is None else given.note.get("answer", "")
@@ -105,7 +105,7 @@ class Turn:
 
     # -- abort ---------------------------------------------------------------------------------------------------------
 
-    async def aborted(self) -> Delivery | None:
+    async def find_abort(self) -> Delivery | None:
         return await self.supervisor.journal("aborts").arrived(self.place, self.name)
 
     async def abort(self) -> None:
@@ -118,7 +118,7 @@ class Turn:
             self.place, view, self.delivery.generation, self.cancel_line(), self.name
         )
         for one in asked:
-            if not one.withdrawn and await self.answered(one.number) is None:
+            if not one.withdrawn and await self.find_answer(one.number) is None:
                 await self.answer(one, CANCELED)
 
     def cancel_line(self) -> bytes:

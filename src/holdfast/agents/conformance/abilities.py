@@ -5,7 +5,7 @@ import struct
 import zlib
 from collections.abc import Mapping, Sequence
 
-from holdfast.agents.base import Prompt, Told
+from holdfast.agents.base import AgentEvent, Prompt
 from holdfast.agents.conformance.harness import Harness, need, raises, reason_of, script, talk, text_of
 from holdfast.errors import AgentFailed, AgentUnsupported
 from holdfast.vocabulary.turn_events import Kind, StopReason
@@ -127,5 +127,5 @@ class AbilityConformance:
                 await raises(AgentUnsupported, one.agent.revert(one.place, one.session, prompt.id))
 
 
-def _offers(turn: Sequence[Told]) -> list[Mapping[str, object]]:
+def _offers(turn: Sequence[AgentEvent]) -> list[Mapping[str, object]]:
     return [told.event.data for told in turn if told.event.kind is Kind.MODELS]

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from unittest import SkipTest
 
-from holdfast.agents.base import START, Agent, AgentSessionId, Cursor, Place, Prompt, Told
+from holdfast.agents.base import START, Agent, AgentEvent, AgentSessionId, Cursor, Place, Prompt
 from holdfast.errors import AgentSessionMissing, HoldfastError
 from holdfast.vocabulary.turn_events import Kind, StopReason
 
@@ -157,16 +157,16 @@ class Talk:
         await self.agent.prompt(self.place, self.session, Prompt(prompt_id, script(*lines)))
         return prompt_id
 
-    async def read(self, prompt_id: str, after: Cursor = START) -> list[Told]:
+    async def read(self, prompt_id: str, after: Cursor = START) -> list[AgentEvent]:
         """The rest of its turn, to the end."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             return [told async for told in self.agent.events(self.place, self.session, prompt_id, after)]
 
-    async def turn(self, *lines: str | None) -> list[Told]:
+    async def turn(self, *lines: str | None) -> list[AgentEvent]:
         """A whole turn."""
         return await self.read(await self.prompt(*lines))
 
-    async def read_until(self, prompt_id: str, kind: Kind) -> Told:
+    async def read_until(self, prompt_id: str, kind: Kind) -> AgentEvent:
         """The first event of this kind; then the reader goes away."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             async with contextlib.aclosing(self.agent.events(self.place, self.session, prompt_id, START)) as events:
@@ -212,9 +212,9 @@ class Talk:
             reading.cancel()
             await asyncio.wait([reading])
 
-    async def breaks(self, prompt_id: str) -> tuple[list[Told], HoldfastError]:
+    async def breaks(self, prompt_id: str) -> tuple[list[AgentEvent], HoldfastError]:
         """What is told up to the error that ends the stream."""
-        seen: list[Told] = []
+        seen: list[AgentEvent] = []
         async with asyncio.timeout(PATIENCE_SECONDS):
             try:
                 async for told in self.agent.events(self.place, self.session, prompt_id, START):
@@ -260,13 +260,13 @@ def script(*lines: str | None) -> str:
     return "\n".join(line for line in lines if line is not None)
 
 
-def text_of(turn: Sequence[Told]) -> str:
+def text_of(turn: Sequence[AgentEvent]) -> str:
     """The answer: all deltas that are no thoughts."""
     deltas = [told.event.data for told in turn if told.event.kind is Kind.TEXT_DELTA]
     return "".join(str(data["text"]) for data in deltas if not data.get("thought"))
 
 
-def reason_of(turn: Sequence[Told]) -> StopReason:
+def reason_of(turn: Sequence[AgentEvent]) -> StopReason:
     """How it ended; and that it says so once, and at last."""
     ends = [told.event for told in turn if told.event.kind is Kind.FINALIZE]
     assert len(ends) == 1, f"a turn ends once, not {len(ends)} times"

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast.agents.base import AgentSessionId, Prompt, Said
+from holdfast.agents.base import AgentSessionId, PastMessage, Prompt
 from holdfast.agents.conformance.harness import Harness, eventually, need, raises, reason_of, script, talk, text_of
 from holdfast.errors import AgentDown, AgentSessionMissing
 from holdfast.vocabulary.turn_events import Kind, StopReason
@@ -108,7 +108,7 @@ class RecoveryConformance:
             await raises(AgentSessionMissing, one.agent.resume_session(one.place, one.session))
             await raises(AgentSessionMissing, one.agent.prompt(one.place, one.session, Prompt("p", "say hello")))
             await raises(AgentSessionMissing, one.agent.accepted(one.place, one.session, "p"))
-            history = [Said("user", "remember 4711"), Said("agent", "the number is 4711")]
+            history = [PastMessage("user", "remember 4711"), PastMessage("agent", "the number is 4711")]
             one.session = await one.agent.create_session(one.place, history)
             assert "yes" in text_of(await one.turn(harness.wishes.recall("remember 4711")))
             assert "yes" in text_of(await one.turn(harness.wishes.recall("the number is 4711")))

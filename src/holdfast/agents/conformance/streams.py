@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 
-from holdfast.agents.base import START, Told
+from holdfast.agents.base import START, AgentEvent
 from holdfast.agents.conformance.harness import PATIENCE_SECONDS, Harness, reason_of, talk, text_of
 from holdfast.vocabulary.turn_events import StopReason
 
@@ -27,7 +27,7 @@ class StreamConformance:
             prompt_id = await one.prompt(
                 harness.wishes.say("one two three four"), harness.wishes.run("echo five; sleep 0.05; echo six")
             )
-            seen: list[Told] = []
+            seen: list[AgentEvent] = []
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while not seen or seen[-1].event.kind != "message.finalize":
                     after = seen[-1].cursor if seen else START
@@ -45,7 +45,7 @@ class StreamConformance:
                 harness.wishes.wait_for(one.path("go")),
                 harness.wishes.say("four five"),
             )
-            seen: list[Told] = []
+            seen: list[AgentEvent] = []
             async with asyncio.timeout(PATIENCE_SECONDS):
                 async with contextlib.aclosing(one.agent.events(one.place, one.session, prompt_id, START)) as events:
                     while not text_of(seen):

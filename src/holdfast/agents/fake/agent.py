@@ -12,7 +12,17 @@ import contextlib
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
-from holdfast.agents.base import Abilities, Agent, AgentSessionId, Command, Cursor, Place, Prompt, Said, Told
+from holdfast.agents.base import (
+    Abilities,
+    Agent,
+    AgentEvent,
+    AgentSessionId,
+    Cursor,
+    PastMessage,
+    Place,
+    Prompt,
+    SlashCommand,
+)
 from holdfast.agents.fake.world import FakeAgentSession, FakeAgentWorld, FakeHome, FakeTurn
 from holdfast.drivers.fake.faults import Faulty
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing
@@ -36,7 +46,7 @@ class FakeAgent(Faulty, Agent):
     ) -> None:
         super().__init__(_METHODS)
         self.world = world
-        self.slash: Sequence[Command] = ()
+        self.slash: Sequence[SlashCommand] = ()
         """Its slash commands; it echoes them, as any text that is no script."""
         self.restarts_for_a_new_brief = False
         """Whether it must be started again to take in another brief, as most real agents."""
@@ -59,7 +69,7 @@ class FakeAgent(Faulty, Agent):
             await self._answering(home)
             self._check_brief(place, home)
 
-    async def create_session(self, place: Place, history: Sequence[Said] = ()) -> AgentSessionId:
+    async def create_session(self, place: Place, history: Sequence[PastMessage] = ()) -> AgentSessionId:
         async with self._call("create_session", place) as home:
             await self._answering(home)
             session = AgentSessionId(f"fake_{secrets.token_hex(8)}")
@@ -89,7 +99,7 @@ class FakeAgent(Faulty, Agent):
 
     async def events(
         self, place: Place, session: AgentSessionId, prompt_id: str, after: Cursor
-    ) -> AsyncGenerator[Told, None]:
+    ) -> AsyncGenerator[AgentEvent, None]:
         await self._strike("events", "before", place.session_id)
         home = await self._home(place)
         turn, position = _turn(home, session, prompt_id), int(after or "0")
@@ -98,7 +108,7 @@ class FakeAgent(Faulty, Agent):
             for event in turn.log[position:]:
                 await self._strike("events", "middle", place.session_id, at=seen)
                 position, seen = position + 1, seen + 1
-                yield Told(Cursor(str(position)), event)
+                yield AgentEvent(Cursor(str(position)), event)
                 if event.kind is Kind.FINALIZE:
                     await self._strike("events", "after", place.session_id)
                     return
@@ -157,7 +167,7 @@ class FakeAgent(Faulty, Agent):
         async with self._call("diff", place) as home:
             return f"--- a\n+++ b\n+{_turn(home, session, prompt_id).prompt.text}\n"
 
-    async def commands(self, place: Place, session: AgentSessionId) -> Sequence[Command]:
+    async def commands(self, place: Place, session: AgentSessionId) -> Sequence[SlashCommand]:
         async with self._call("commands", place) as home:
             await self._answering(home)
             return self.slash

@@ -1,4 +1,4 @@
-"""One request per connection, and its answer."""
+"""A small HTTP client: one request per connection."""
 
 import asyncio
 import contextlib
@@ -23,29 +23,32 @@ Document = Mapping[str, object] | Sequence[object] | str | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where it is, in the sandbox, and what lets us in."""
+    """The address of an agent's server in the sandbox, and the header that authorizes us."""
 
     port: int
     authorization: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class HttpReply:
     status: int
     content: Document
 
     @property
     def fields(self) -> Mapping[str, object]:
-        """Of an object; nothing of anything else."""
+        """The fields of a JSON object; empty for any other content."""
         return self.content if isinstance(self.content, Mapping) else {}
 
 
 async def ask(
     place: Place, server: Server, method: str, path: str, content: Document = None, *, seconds: float
-) -> Reply:
-    """``AgentDown`` if there is no answer in time: nobody knows then what became of the request."""
+) -> HttpReply:
+    """Send a request and return the answer.
+
+    Raises ``AgentDown`` if there is none in time; then it is unknown whether the request was carried out.
+    """
     try:
-        async with asyncio.timeout(seconds), connected(place, server, method, path, content) as connection:
+        async with asyncio.timeout(seconds), connect(place, server, method, path, content) as connection:
             return await connection.reply()
     except TimeoutError:
         raise AgentDown(
@@ -54,17 +57,20 @@ async def ask(
 
 
 @contextlib.asynccontextmanager
-async def sent(
-    place: Place, server: Server, path: str, content: Document, check: Callable[[Reply], None]
+async def hold_post(
+    place: Place, server: Server, path: str, content: Document, check: Callable[[HttpReply], None]
 ) -> AsyncGenerator["asyncio.Future[None]", None]:
-    """A POST that takes long. The connection is held as long as the block lasts; what is yielded is done when there is
-    an answer, and fails as ``check`` does. The caller has the deadline."""
-    async with connected(place, server, "POST", path, content) as connection:
+    """Send a POST that takes long, and hold its connection as long as the block lasts.
 
-        async def replied() -> None:
+    The future that it yields is done when the answer has come, and fails if ``check`` does. The caller has to set a
+    deadline.
+    """
+    async with connect(place, server, "POST", path, content) as connection:
+
+        async def check_answer() -> None:
             check(await connection.reply())
 
-        answer = asyncio.ensure_future(replied())
+        answer = asyncio.ensure_future(check_answer())
         try:
             yield answer
         finally:
@@ -73,13 +79,13 @@ async def sent(
 
 
 @contextlib.asynccontextmanager
-async def connected(
+async def connect(
     place: Place, server: Server, method: str, path: str, content: Document = None, **headers: str
-) -> AsyncGenerator["Connection", None]:
-    """With the request sent; its answer may be waited for, or left alone. The caller has the deadline."""
+) -> AsyncGenerator["HttpConnection", None]:
+    """Open a connection and send the request; the answer may be read or ignored. The caller has to set a deadline."""
     try:
         async with place.sandbox.ports.dial(place.session_id, server.port) as stream:
-            connection = Connection(stream)
+            connection = HttpConnection(stream)
             await connection.send(server, method, path, content, headers)
             yield connection
     except NothingListens as error:
@@ -88,8 +94,8 @@ async def connected(
         raise AgentDown(f"the connection to the agent broke: {error}; the next message starts it again") from error
 
 
-class Connection:
-    """Of one request."""
+class HttpConnection:
+    """The connection of one request."""
 
     def __init__(self, stream: Stream) -> None:
         self._reader, self._writer = stream
@@ -116,7 +122,7 @@ class Connection:
                 return event
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """The body, to its end. ``AgentDown`` where the agent hangs up before."""
+        """Yield the body to its end. Raises ``AgentDown`` if the agent hangs up before."""
         while True:
             event = await self._next()
             if isinstance(event, h11.EndOfMessage):
@@ -124,14 +130,14 @@ class Connection:
             if isinstance(event, h11.Data):
                 yield bytes(event.data)
 
-    async def reply(self) -> Reply:
+    async def reply(self) -> HttpReply:
         head = await self.head()
         body = bytearray()
         async for piece in self.pieces():
             body += piece
             if len(body) > _MOST_BODY:
                 raise AgentFailed(f"the agent's answer is longer than {_MOST_BODY >> 20} MB")
-        return Reply(head.status_code, _document(bytes(body), dict(head.headers).get(b"content-type", b"")))
+        return HttpReply(head.status_code, _document(bytes(body), dict(head.headers).get(b"content-type", b"")))
 
     async def _next(self) -> h11.Event:
         while True:
@@ -145,7 +151,7 @@ class Connection:
 
 
 def _document(body: bytes, kind: bytes) -> Document:
-    """What no route knows is answered with a page for people: that is no answer."""
+    """Parse the body. An HTML page, which is what a server sends for an unknown path, is an error."""
     if not body.strip():
         return None
     if b"json" not in kind:

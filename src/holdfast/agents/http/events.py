@@ -1,11 +1,11 @@
-"""Server-sent events of an agent's server, as they come."""
+"""Reads server-sent events of an agent's server."""
 
 import contextlib
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from holdfast.agents.base import Place
-from holdfast.agents.http.client import Server, connected
+from holdfast.agents.http.client import Server, connect
 from holdfast.errors import AgentFailed
 
 _MOST = 16 << 20
@@ -13,15 +13,15 @@ _OK = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """``id`` is empty where it has none."""
+class ServerSentEvent:
+    """One event; ``id`` is empty if it has none."""
 
     id: str
     data: str
 
 
 class Parser:
-    """Bytes in, events out. What is longer than any event should be is skipped."""
+    """Turns bytes into events. An event that is longer than the limit is skipped."""
 
     def __init__(self, most: int = _MOST) -> None:
         self._most = most
@@ -30,7 +30,7 @@ class Parser:
         self._data: list[str] = []
         self._size = 0
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[ServerSentEvent]:
         first, *others = data.split(b"\n")
         self._rest += first
         if not others:
@@ -45,9 +45,11 @@ class Parser:
                 found.append(event)
         return found
 
-    def _line(self, line: bytes) -> Event | None:
+    def _line(self, line: bytes) -> ServerSentEvent | None:
         if not line:
-            event = Event(self._id, "\n".join(self._data)) if self._data and self._size <= self._most else None
+            event = (
+                ServerSentEvent(self._id, "\n".join(self._data)) if self._data and self._size <= self._most else None
+            )
             self._data, self._size = [], 0
             return event
         name, _, value = line.partition(b":")
@@ -61,10 +63,15 @@ class Parser:
         return None
 
 
-async def events(place: Place, server: Server, path: str, after: str = "") -> AsyncGenerator[Event | None, None]:
-    """None first, as soon as the stream stands; then events after the one with that id. ``AgentDown`` at its end."""
+async def events(
+    place: Place, server: Server, path: str, after: str = ""
+) -> AsyncGenerator[ServerSentEvent | None, None]:
+    """Yield None as soon as the stream is open, then the events after the one with that id.
+
+    It ends with the stream, and raises ``AgentDown`` if the connection breaks.
+    """
     headers = {"accept": "text/event-stream"} | ({"last_event_id": after} if after else {})
-    async with connected(place, server, "GET", path, None, **headers) as connection:
+    async with connect(place, server, "GET", path, None, **headers) as connection:
         head = await connection.head()
         if head.status_code != _OK:
             raise AgentFailed(f"the agent answered {head.status_code} to GET {path}")

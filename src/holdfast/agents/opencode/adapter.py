@@ -7,21 +7,32 @@ server itself. So readers may come and go, and a turn can be read again after th
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from holdfast.agents.base import START, Abilities, Agent, AgentSessionId, Command, Cursor, Place, Prompt, Said, Told
+from holdfast.agents.base import (
+    START,
+    Abilities,
+    Agent,
+    AgentEvent,
+    AgentSessionId,
+    Cursor,
+    PastMessage,
+    Place,
+    Prompt,
+    SlashCommand,
+)
 from holdfast.agents.opencode import prompting, settings, workspace
 from holdfast.agents.opencode.answers import Answers
-from holdfast.agents.opencode.history import told_before
-from holdfast.agents.opencode.mapper import Mapper
+from holdfast.agents.opencode.mapper import OpenCodeMapper
 from holdfast.agents.opencode.server import Servers, check_session
 from holdfast.agents.opencode.turn_log import TurnLog
 from holdfast.agents.permissions import KINDS
-from holdfast.agents.supervisor import Found, Line, Patience, Supervisor, follow_lines
+from holdfast.agents.supervisor import AgentProcess, Line, Supervisor, Timeouts, follow_lines
 from holdfast.agents.supervisor.home import write_file
 from holdfast.agents.supervisor.offers import Offers
+from holdfast.agents.supervisor.preamble import END, preamble
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, AgentUnsupported, FileMissing
 from holdfast.sessions.use.processes import ProcessView
 
@@ -35,14 +46,14 @@ class OpenCodeAgent(Agent):
 
     name = settings.NAME
 
-    usual: ClassVar[Patience] = Patience(start=START_SECONDS)
+    usual: ClassVar[Timeouts] = Timeouts(start=START_SECONDS)
 
-    def __init__(self, patience: Patience | None = None) -> None:
-        self._patience = patience or self.usual
+    def __init__(self, timeouts: Timeouts | None = None) -> None:
+        self._timeouts = timeouts or self.usual
         # A server in its first turn may stand still for seconds on a busy machine. Before a turn it counts as down
         # then; but it is not ended, with all that it does, before it was silent for longer.
-        longer = max(self._patience.health, self._patience.quiet)
-        self._supervisor = Supervisor(self.name, replace(self._patience, health=longer))
+        longer = max(self._timeouts.health, self._timeouts.quiet)
+        self._supervisor = Supervisor(self.name, replace(self._timeouts, health=longer))
         self._servers = Servers(self._supervisor)
         self._answers = Answers(self._servers)
         self._offers = Offers(self._supervisor.directory)
@@ -54,10 +65,10 @@ class OpenCodeAgent(Agent):
     # -- the process ---------------------------------------------------------------------------------------------------
 
     async def start(self, place: Place) -> None:
-        async def ready(found: Found) -> None:
+        async def ready(found: AgentProcess) -> None:
             await self._servers.ready(place, found)
 
-        async def alive(found: Found) -> None:
+        async def alive(found: AgentProcess) -> None:
             await self._servers.alive(place, found)
 
         launch = settings.launch(place, await self._supervisor.directory(place))
@@ -71,7 +82,7 @@ class OpenCodeAgent(Agent):
 
     async def _ask_soon(self, place: Place, path: str) -> None:
         """What is asked before every turn: a runner that does not answer must not take longer than an agent."""
-        seconds = self._patience.health
+        seconds = self._timeouts.health
         try:
             async with asyncio.timeout(seconds):
                 launch = settings.launch(place, await self._supervisor.directory(place))
@@ -84,7 +95,7 @@ class OpenCodeAgent(Agent):
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 
-    async def create_session(self, place: Place, history: Sequence[Said] = ()) -> AgentSessionId:
+    async def create_session(self, place: Place, history: Sequence[PastMessage] = ()) -> AgentSessionId:
         found = await self._supervisor.running(place)
         told = (await self._servers.ask(place, found, "POST", "/session", {})).fields.get("id")
         if not isinstance(told, str):
@@ -92,7 +103,7 @@ class OpenCodeAgent(Agent):
         session = AgentSessionId(told)
         check_session(session)
         if history:
-            await self._servers.ask(place, found, "POST", f"/session/{session}/message", told_before(history))
+            await self._servers.ask(place, found, "POST", f"/session/{session}/message", _history_message(history))
         folder = f"{await self._supervisor.directory(place)}/turns/{session}"
         await place.sandbox.files.mkdir(place.session_id, folder, parents=True, mode=0o700)
         return session
@@ -105,7 +116,7 @@ class OpenCodeAgent(Agent):
             raise
         await self._ask_soon(place, f"/session/{session}")
 
-    async def commands(self, place: Place, session: AgentSessionId) -> Sequence[Command]:
+    async def commands(self, place: Place, session: AgentSessionId) -> Sequence[SlashCommand]:
         check_session(session)
         return await prompting.commands(self._servers, place, await self._supervisor.running(place))
 
@@ -120,11 +131,11 @@ class OpenCodeAgent(Agent):
         )
         wanted = await prompting.request(self._servers, place, found, session, prompt, name_of(prompt.id), offer)
         try:
-            seconds = self._patience.request
+            seconds = self._timeouts.request
             async with asyncio.timeout(seconds):
                 key = f"{session}/{name_of(prompt.id)}"
                 await prompting.deliver(self._servers, place, found, key, wanted, seconds)
-            if wanted.is_told(offer):
+            if wanted.contains(offer):
                 await self._offers.keep(place, session, offer)
         except (TimeoutError, AgentDown) as error:
             await self.stop(place)  # so that nobody is left who could still take it up
@@ -152,16 +163,16 @@ class OpenCodeAgent(Agent):
 
     async def _log(
         self, place: Place, session: AgentSessionId, prompt_id: str, after: Cursor = START
-    ) -> tuple[TurnLog, Mapper]:
+    ) -> tuple[TurnLog, OpenCodeMapper]:
         if not await self.accepted(place, session, prompt_id):
             raise AgentFailed(f"the agent has had no prompt {prompt_id[:100]}")
-        mapper = Mapper(f"oc_{name_of(prompt_id)[:24]}", place.brief.permissions)
+        mapper = OpenCodeMapper(f"oc_{name_of(prompt_id)[:24]}", place.brief.permissions)
         key = f"{session}/{name_of(prompt_id)}"
         return TurnLog(place, await self._path(place, session, prompt_id), key, mapper, after), mapper
 
     async def events(
         self, place: Place, session: AgentSessionId, prompt_id: str, after: Cursor
-    ) -> AsyncGenerator[Told, None]:
+    ) -> AsyncGenerator[AgentEvent, None]:
         log, mapper = await self._log(place, session, prompt_id, after)
         while True:
             found = await self._supervisor.find(place)
@@ -177,10 +188,12 @@ class OpenCodeAgent(Agent):
             if log.ended:
                 return
 
-    async def _follow(self, place: Place, found: Found, log: TurnLog, mapper: Mapper) -> AsyncGenerator[Told, None]:
+    async def _follow(
+        self, place: Place, found: AgentProcess, log: TurnLog, mapper: OpenCodeMapper
+    ) -> AsyncGenerator[AgentEvent, None]:
         """What the recorder tells of the turn, to its end or the process's."""
         view = found.view
-        output = follow_lines(place, view.process_id, view.written, self._patience.quiet)
+        output = follow_lines(place, view.process_id, view.written, self._timeouts.quiet)
         async with contextlib.aclosing(output):
             async for item in output:
                 if isinstance(item, ProcessView):
@@ -188,7 +201,7 @@ class OpenCodeAgent(Agent):
                 if item is None:
                     await self._servers.alive(place, found)
                 # after Attached nothing escapes us; before, and where something was lost, the file has it
-                news = await log.take(item.told) if isinstance(item, Line) else await log.rest()
+                news = await log.take(item.message) if isinstance(item, Line) else await log.rest()
                 await self._answers.give(place, found, mapper)
                 for told in news:
                     yield told
@@ -202,7 +215,7 @@ class OpenCodeAgent(Agent):
         log, _ = await self._log(place, session, prompt_id)
         path = await self._path(place, session, prompt_id)
         try:
-            async with asyncio.timeout(self._patience.request):
+            async with asyncio.timeout(self._timeouts.request):
                 while True:
                     found = await self._supervisor.find(place)
                     await log.rest()
@@ -214,14 +227,14 @@ class OpenCodeAgent(Agent):
         except TimeoutError:
             raise AgentDown("the agent did not end the turn; the next message starts it again") from None
 
-    async def _wait_for_end(self, place: Place, found: Found, log: TurnLog) -> None:
+    async def _wait_for_end(self, place: Place, found: AgentProcess, log: TurnLog) -> None:
         """For a while: what was aborted in the moment when it began may need to be told again."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ABORT_AGAIN_SECONDS):
                 output = follow_lines(place, found.view.process_id, found.view.written, _ABORT_AGAIN_SECONDS)
                 async with contextlib.aclosing(output):
                     async for item in output:
-                        await (log.take(item.told) if isinstance(item, Line) else log.rest())
+                        await (log.take(item.message) if isinstance(item, Line) else log.rest())
                         if log.ended or isinstance(item, ProcessView):
                             return
 
@@ -233,17 +246,17 @@ class OpenCodeAgent(Agent):
     # -- what was done -------------------------------------------------------------------------------------------------
 
     async def revert(self, place: Place, session: AgentSessionId, prompt_id: str) -> None:
-        turn = await self._ended(place, session, prompt_id)
+        turn = await self._read_finished_turn(place, session, prompt_id)
         found = await self._supervisor.running(place)
         await workspace.revert(self._servers, place, found, session, turn.prompt_message)
 
     async def diff(self, place: Place, session: AgentSessionId, prompt_id: str) -> str:
-        turn = await self._ended(place, session, prompt_id)
+        turn = await self._read_finished_turn(place, session, prompt_id)
         found = await self._supervisor.running(place)
         message, changed = turn.prompt_message, turn.has_changes
         return await workspace.diff(self._servers, place, found, session, message, changed=changed)
 
-    async def _ended(self, place: Place, session: AgentSessionId, prompt_id: str) -> Mapper:
+    async def _read_finished_turn(self, place: Place, session: AgentSessionId, prompt_id: str) -> OpenCodeMapper:
         """What is known of a turn that is over."""
         log, mapper = await self._log(place, session, prompt_id)
         await log.rest()
@@ -252,6 +265,11 @@ class OpenCodeAgent(Agent):
         if not mapper.has_snapshots:
             raise AgentUnsupported("OpenCode made no snapshots in that turn: it needs git, which the image must have")
         return mapper
+
+
+def _history_message(history: Sequence[PastMessage]) -> Mapping[str, object]:
+    """The request body of one message that contains a lost conversation and wants no answer."""
+    return {"noReply": True, "parts": [{"type": "text", "text": preamble(history, END)}]}
 
 
 def name_of(prompt_id: str) -> str:

@@ -4,10 +4,10 @@ import contextlib
 import json
 
 from holdfast.agents.base import AgentSessionId, Place
-from holdfast.agents.opencode.mapper import ALLOW_ALWAYS, REPLIES, Mapper, wanted_by, wishes
+from holdfast.agents.opencode.mapper import ALLOW_ALWAYS, REPLIES, OpenCodeMapper, grants, wanted_by
 from holdfast.agents.opencode.server import Servers
 from holdfast.agents.permissions import Action
-from holdfast.agents.supervisor import Found, parse
+from holdfast.agents.supervisor import AgentProcess, parse
 from holdfast.agents.supervisor.home import find_file, write_file
 from holdfast.errors import AgentFailed, FileMissing
 
@@ -23,7 +23,7 @@ class Answers:
         self._servers = servers
         self._given: set[str] = set()
 
-    async def give(self, place: Place, found: Found, mapper: Mapper) -> None:
+    async def give(self, place: Place, found: AgentProcess, mapper: OpenCodeMapper) -> None:
         """What the rules say about what it has asked meanwhile. Given twice, by two readers, the first counts."""
         for request, action in list(mapper.decided.items()):
             if request in self._given:
@@ -37,7 +37,7 @@ class Answers:
             self._given.add(request)
 
     async def answer(
-        self, place: Place, found: Found, directory: str, session: AgentSessionId, question: str, answer: str
+        self, place: Place, found: AgentProcess, directory: str, session: AgentSessionId, question: str, answer: str
     ) -> None:
         if not question.isascii() or not question.replace("_", "").isalnum():
             raise AgentFailed(f"the agent has not asked {question[:100]!r}")
@@ -56,13 +56,13 @@ class Answers:
         data = await find_file(place, f"{path}.asked") if answer == ALLOW_ALWAYS else None
         asked = None if data is None else parse(data)
         if asked is not None:
-            lasting = sorted(wishes(place.brief.permissions, *wanted_by(asked)))
+            lasting = sorted(grants(place.brief.permissions, *wanted_by(asked)))
             await write_file(place, f"{path}.always", json.dumps(lasting).encode())
         else:
             with contextlib.suppress(FileMissing):  # of one who could not give his answer
                 await place.sandbox.files.remove(place.session_id, f"{path}.always", recursive=False)
 
-    async def _send(self, place: Place, found: Found, question: str, answer: str) -> None:
+    async def _send(self, place: Place, found: AgentProcess, question: str, answer: str) -> None:
         if question.startswith(_PERMISSION):
             reply = REPLIES.get(answer)
             content = {"reply": "reject", "message": answer} if reply is None else {"reply": reply}

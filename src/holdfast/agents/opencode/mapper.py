@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 
 from holdfast.agents.opencode.tools import kind_of
 from holdfast.agents.permissions import Action, Rule, decide, find, shown
+from holdfast.agents.supervisor.lines import JsonObject
 from holdfast.agents.supervisor.offers import offer_events
 from holdfast.vocabulary.turn_events import AgentStatus, Kind, StopReason, ToolState, TurnEvent
-
-Json = Mapping[str, object]
 
 ALLOW, ALLOW_ALWAYS, DENY = "allow", "allow_always", "deny"
 REPLIES: Mapping[str, str] = {ALLOW: "once", ALLOW_ALWAYS: "once", DENY: "reject"}
@@ -25,12 +24,12 @@ _WHOLE = ("stop", "length", "content-filter")
 _STRICTNESS = (Action.DENY, Action.ASK, Action.ALLOW)
 _STATES = {state.value: state for state in ToolState}
 
-Wish = tuple[str, str]
+Grant = tuple[str, str]
 """A rule that says ask, and a kind of tool: ``ask *`` is about many."""
 
 
 @dataclass(slots=True)
-class Mapper:
+class OpenCodeMapper:
     """Of one turn."""
 
     message_id: str
@@ -43,24 +42,24 @@ class Mapper:
     has_changes: bool = False
     decided: dict[str, Action] = field(default_factory=dict)
     """Permission requests that wait for an answer which no person need give."""
-    asked: dict[str, Json] = field(default_factory=dict)
+    asked: dict[str, JsonObject] = field(default_factory=dict)
     """Questions that wait for a person, by id."""
-    _always: set[Wish] = field(default_factory=set)
+    _always: set[Grant] = field(default_factory=set)
     _status: AgentStatus | None = None
-    _error: Json | None = None
+    _error: JsonObject | None = None
     _finished: bool = False
-    _tools: dict[str, Json] = field(default_factory=dict)
+    _tools: dict[str, JsonObject] = field(default_factory=dict)
     _run: list[str] = field(default_factory=list)
     """Parts of the answer that one call to the model has said: those since the last step began, or was tried again."""
 
-    def feed(self, record: Json) -> list[TurnEvent]:
+    def feed(self, record: JsonObject) -> list[TurnEvent]:
         """What a line says. Nothing, if it is unknown, makes no sense, or comes after the end."""
         if self.ended:
             return []
         match record:
             case {"type": "prompt", "message": str(message)}:
                 self.prompt_message = message
-                self._always |= wishes_of(record.get("always"))
+                self._always |= grants_of(record.get("always"))
                 create = TurnEvent(Kind.MESSAGE_CREATE, {"message_id": self.message_id, "role": "agent"})
                 return [create, *offer_events(record.get("models")), *self._now(AgentStatus.THINKING)]
             case {"type": "delta", "part": str(part), "text": str(text)}:
@@ -71,7 +70,7 @@ class Mapper:
                 return self._permission(request, record)
             case {"type": "replied", "id": str(request), "reply": str(reply)}:
                 self.decided.pop(request, None)
-                lasting = wishes_of(record.get("always"))
+                lasting = grants_of(record.get("always"))
                 self._always |= lasting
                 return self._closed(request, ALLOW_ALWAYS if lasting else _ANSWERS.get(reply, reply))
             case {"type": "question", "id": str(request), "questions": list(questions)}:
@@ -82,7 +81,7 @@ class Mapper:
                 return self._settled(record)
         return self._aside(record)
 
-    def _aside(self, record: Json) -> list[TurnEvent]:
+    def _aside(self, record: JsonObject) -> list[TurnEvent]:
         """What is told on the way."""
         match record:
             case {"type": "ended"}:
@@ -118,7 +117,7 @@ class Mapper:
         before = self._now(AgentStatus.THINKING if thought else AgentStatus.STREAMING)
         return [*before, TurnEvent(Kind.TEXT_DELTA, {**data, "thought": True} if thought else data)]
 
-    def _tool(self, tool: str, name: str, state: ToolState, record: Json) -> list[TurnEvent]:
+    def _tool(self, tool: str, name: str, state: ToolState, record: JsonObject) -> list[TurnEvent]:
         exit_code = record.get("exit")
         failed = isinstance(exit_code, int) and exit_code != 0
         if state is ToolState.COMPLETED and failed:
@@ -138,10 +137,10 @@ class Mapper:
         over = state in (ToolState.COMPLETED, ToolState.ERROR)
         return [*([] if over else self._now(AgentStatus.TOOL_CALLING)), TurnEvent(Kind.TOOL_UPDATE, data)]
 
-    def _permission(self, request: str, record: Json) -> list[TurnEvent]:
+    def _permission(self, request: str, record: JsonObject) -> list[TurnEvent]:
         permission, arguments = wanted_by(record)
         action = decision(self.rules, permission, arguments)
-        if action is Action.ASK and wishes(self.rules, permission, arguments) <= self._always:
+        if action is Action.ASK and grants(self.rules, permission, arguments) <= self._always:
             action = Action.ALLOW
         if action is not Action.ASK:
             self.decided[request] = action
@@ -152,7 +151,7 @@ class Mapper:
         self.asked[request] = {**asked, "permission": True}
         return [TurnEvent(Kind.QUESTION, asked)]
 
-    def _question(self, request: str, questions: Sequence[Json]) -> list[TurnEvent]:
+    def _question(self, request: str, questions: Sequence[JsonObject]) -> list[TurnEvent]:
         """Several at once are one text, and one answer, in words."""
         texts = [str(one.get("question", "")) for one in questions]
         asked: dict[str, object] = {"question_id": request, "text": "\n".join(texts)}
@@ -168,7 +167,7 @@ class Mapper:
             return []
         return [TurnEvent(Kind.QUESTION_CLOSED, {"question_id": request, "answer": answer})]
 
-    def _retry(self, attempt: int, record: Json) -> TurnEvent:
+    def _retry(self, attempt: int, record: JsonObject) -> TurnEvent:
         error = _object(record.get("error")) or {}
         told = record.get("message") or error.get("message") or "the model did not answer"
         data: dict[str, object] = {"code": "model_retried", "message": str(told), "attempt": attempt}
@@ -178,7 +177,7 @@ class Mapper:
         after = record.get("next")
         return TurnEvent(Kind.ERROR, {**data, "retry_at": after / 1000} if isinstance(after, int) else data)
 
-    def _settled(self, record: Json) -> list[TurnEvent]:
+    def _settled(self, record: JsonObject) -> list[TurnEvent]:
         self.ended = True
         closed = [event for request in list(self.asked) for event in self._closed(request, "")]
         self.decided.clear()
@@ -206,14 +205,14 @@ def decision(rules: Sequence[Rule], permission: str, arguments: Sequence[str]) -
     return next(action for action in _STRICTNESS if action in found)
 
 
-def wishes(rules: Sequence[Rule], permission: str, arguments: Sequence[str]) -> set[Wish]:
+def grants(rules: Sequence[Rule], permission: str, arguments: Sequence[str]) -> set[Grant]:
     """What an answer for good is about: each rule by which it had to be asked for."""
     kind = kind_of(permission)
     found = [find(rules, kind, argument) for argument in _looked_at(permission, arguments)]
     return {(str(rule), kind) for rule in found if rule is not None and rule.action is Action.ASK}
 
 
-def wishes_of(told: object) -> set[Wish]:
+def grants_of(told: object) -> set[Grant]:
     """As the recorder tells them."""
     found = set()
     for one in told if isinstance(told, list) else []:
@@ -227,24 +226,24 @@ def _looked_at(permission: str, arguments: Sequence[str]) -> Sequence[str]:
     return [permission] if kind_of(permission) == "other" else arguments or [""]
 
 
-def wanted_by(record: Json) -> tuple[str, list[str]]:
+def wanted_by(record: JsonObject) -> tuple[str, list[str]]:
     """What a request for permission is about: OpenCode's name for it, and its arguments."""
     return str(record.get("permission")), _arguments(record)
 
 
-def _arguments(record: Json) -> list[str]:
+def _arguments(record: JsonObject) -> list[str]:
     patterns = record.get("patterns")
     listed = [one for one in patterns if isinstance(one, str)] if isinstance(patterns, list) else []
     return list(dict.fromkeys([*_named(record), *listed]))
 
 
-def _named(record: Json) -> list[str]:
+def _named(record: JsonObject) -> list[str]:
     """All of it in one; ``patterns`` has the parts, each command of a line, say."""
     metadata = _object(record.get("metadata")) or {}
     return [value for value in (metadata.get(key) for key in ("command", "filepath", "url")) if isinstance(value, str)]
 
 
-def _failure(error: Json) -> dict[str, object]:
+def _failure(error: JsonObject) -> dict[str, object]:
     status = error.get("status")
     message = str(error.get("message") or error.get("name") or "the agent failed and did not say why")
     if not isinstance(status, int):
@@ -269,10 +268,10 @@ def _label(option: object) -> str:
     return str(option.get("label", "")) if isinstance(option, Mapping) else str(option)
 
 
-def _object(value: object) -> Json | None:
+def _object(value: object) -> JsonObject | None:
     return value if isinstance(value, Mapping) else None
 
 
-def _mapping(value: object) -> Json:
+def _mapping(value: object) -> JsonObject:
     assert isinstance(value, Mapping)
     return value

@@ -5,12 +5,12 @@ import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.agents.attachments import images, paths_told
-from holdfast.agents.base import AgentSessionId, Command, Place, Prompt
-from holdfast.agents.http import sent
+from holdfast.agents.attachments import attachment_text, images
+from holdfast.agents.base import AgentSessionId, Place, Prompt, SlashCommand
+from holdfast.agents.http import hold_post
 from holdfast.agents.opencode.server import Servers, check
 from holdfast.agents.opencode.settings import model_fields, model_of, name_of
-from holdfast.agents.supervisor import Found, Line, follow_lines
+from holdfast.agents.supervisor import AgentProcess, Line, follow_lines
 from holdfast.errors import AgentDown, AgentFailed
 from holdfast.sessions.use.follow import Attached
 from holdfast.sessions.use.processes import ProcessView
@@ -28,27 +28,33 @@ class Request:
     path: str
     content: Mapping[str, object]
 
-    def is_told(self, offer: str) -> bool:
+    def contains(self, offer: str) -> bool:
         """Whether that is in it: a command has no place for it, so the next prompt tells it."""
         return bool(offer) and "parts" in self.content
 
 
 async def request(
-    servers: Servers, place: Place, found: Found, session: AgentSessionId, prompt: Prompt, name: str, offer: str = ""
+    servers: Servers,
+    place: Place,
+    found: AgentProcess,
+    session: AgentSessionId,
+    prompt: Prompt,
+    name: str,
+    offer: str = "",
 ) -> Request:
     """What to send for this prompt. ``name`` is what the recorder knows it by; ``offer``, of models, it hands on."""
     typed = _COMMAND.fullmatch(prompt.text.strip())
     if typed and typed[1] in {command.name for command in await commands(servers, place, found)}:
         content = {
             "command": typed[1],
-            "arguments": (typed[2] or "") + paths_told(prompt),
+            "arguments": (typed[2] or "") + attachment_text(prompt),
             "model": name_of(model_of(place.brief, prompt.model)),
             "messageID": await _message_id(servers, place, found, session, name),
         }
         return Request(f"/session/{session}/command", content)
     metadata = {"holdfast": name, **({"models": offer} if offer else {})}
     parts: list[dict[str, object]] = [{"type": "text", "text": prompt.text, "metadata": metadata}]
-    if paths := paths_told(prompt):
+    if paths := attachment_text(prompt):
         parts.append({"type": "text", "text": paths.strip()})
     for image in await images(place, prompt, model_of(place.brief, prompt.model)):
         url = f"data:{image.mime};base64,{image.data}"
@@ -58,7 +64,7 @@ async def request(
     )
 
 
-async def _message_id(servers: Servers, place: Place, found: Found, session: AgentSessionId, name: str) -> str:
+async def _message_id(servers: Servers, place: Place, found: AgentProcess, session: AgentSessionId, name: str) -> str:
     """An id that carries the name, and sorts right after the last message: OpenCode goes by that order, and our clock
     need not be the sandbox's. In an empty session it is the session's own time, which is told upside down."""
     listed = (await servers.ask(place, found, "GET", f"/session/{session}/message?limit=1")).content
@@ -72,32 +78,34 @@ async def _message_id(servers: Servers, place: Place, found: Found, session: Age
     return f"msg_{(time + 1) & _TIME_MASK:012x}hf{name}"
 
 
-async def commands(servers: Servers, place: Place, found: Found) -> Sequence[Command]:
+async def commands(servers: Servers, place: Place, found: AgentProcess) -> Sequence[SlashCommand]:
     listed = (await servers.ask(place, found, "GET", "/command")).content
     if not isinstance(listed, list):
         raise AgentFailed("the agent's list of commands is none")
     return [
-        Command(one["name"], str(one.get("description") or ""))
+        SlashCommand(one["name"], str(one.get("description") or ""))
         for one in listed
         if isinstance(one, dict) and isinstance(one.get("name"), str)
     ]
 
 
-async def deliver(servers: Servers, place: Place, found: Found, key: str, wanted: Request, quiet: float) -> None:
+async def deliver(servers: Servers, place: Place, found: AgentProcess, key: str, wanted: Request, quiet: float) -> None:
     """Send it, and return when the recorder has taken note of it. The deadline is the caller's."""
     server = await servers.server(place, found)
     output = follow_lines(place, found.view.process_id, found.view.written, quiet)
     try:
         if not isinstance(await anext(output, None), Attached):
             raise AgentDown("the agent's process has ended; the next message starts it again")
-        async with sent(place, server, wanted.path, wanted.content, lambda reply: check(reply, wanted.path)) as answer:
-            await _taken(output, answer, key)
+        async with hold_post(
+            place, server, wanted.path, wanted.content, lambda reply: check(reply, wanted.path)
+        ) as answer:
+            await _wait_until_taken(output, answer, key)
     finally:
         await output.aclose()
 
 
-async def _taken(output: Output, answer: "asyncio.Future[None]", key: str) -> None:
-    noted = asyncio.ensure_future(_noted(output, key))
+async def _wait_until_taken(output: Output, answer: "asyncio.Future[None]", key: str) -> None:
+    noted = asyncio.ensure_future(_wait_for_note(output, key))
     try:
         await asyncio.wait([noted, answer], return_when=asyncio.FIRST_COMPLETED)
         if answer.done() and not noted.done():
@@ -108,16 +116,16 @@ async def _taken(output: Output, answer: "asyncio.Future[None]", key: str) -> No
         await asyncio.gather(noted, return_exceptions=True)
 
 
-async def _noted(output: Output, key: str) -> None:
+async def _wait_for_note(output: Output, key: str) -> None:
     async for item in output:
         if isinstance(item, ProcessView):
             break
         if not isinstance(item, Line):
             continue
-        if item.told.get("turn") == key:
+        if item.message.get("turn") == key:
             return
-        if item.told.get("refused") == key:
-            if _TAKEN in str(item.told.get("why")):
+        if item.message.get("refused") == key:
+            if _TAKEN in str(item.message.get("why")):
                 return
-            raise AgentFailed(f"the agent does not take the prompt: {item.told.get('why')}")
+            raise AgentFailed(f"the agent does not take the prompt: {item.message.get('why')}")
     raise AgentDown("the agent's process has ended; the next message starts it again")

@@ -5,9 +5,9 @@ import contextlib
 import re
 
 from holdfast.agents.base import AgentSessionId, Place
-from holdfast.agents.http import Document, Reply, Server, ask
+from holdfast.agents.http import Document, HttpReply, Server, ask
 from holdfast.agents.opencode.settings import PASSWORD_FILE, READY, USER
-from holdfast.agents.supervisor import Found, Supervisor
+from holdfast.agents.supervisor import AgentProcess, Supervisor
 from holdfast.agents.supervisor.home import find_file, read_file, write_file
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, FileMissing, ProcessNotFound
 from holdfast.protocol.messages import STDOUT
@@ -27,28 +27,35 @@ class Servers:
         self._supervisor = supervisor
         self._known: dict[str, Server] = {}
 
-    async def ready(self, place: Place, found: Found) -> None:
+    async def ready(self, place: Place, found: AgentProcess) -> None:
         """Returns when it takes requests and its recorder writes; until it says so itself, none is answered."""
-        await self._said(place, found, _PORT)
-        await self.ask(place, found, "GET", "/session/status", seconds=self._supervisor.patience.start)
-        await self._said(place, found, re.compile(re.escape(_RECORDING)))
+        await self._wait_for_output(place, found, _PORT)
+        await self.ask(place, found, "GET", "/session/status", seconds=self._supervisor.timeouts.start)
+        await self._wait_for_output(place, found, re.compile(re.escape(_RECORDING)))
         port = (await self.server(place, found)).port
         await write_file(place, await self._port_file(place), f"{found.view.process_id} {port}".encode())
 
-    async def alive(self, place: Place, found: Found) -> None:
-        await self.ask(place, found, "GET", "/session/status", seconds=self._supervisor.patience.health)
+    async def alive(self, place: Place, found: AgentProcess) -> None:
+        await self.ask(place, found, "GET", "/session/status", seconds=self._supervisor.timeouts.health)
 
     async def ask(
-        self, place: Place, found: Found, method: str, path: str, content: Document = None, *, seconds: float = 0.0
-    ) -> Reply:
+        self,
+        place: Place,
+        found: AgentProcess,
+        method: str,
+        path: str,
+        content: Document = None,
+        *,
+        seconds: float = 0.0,
+    ) -> HttpReply:
         """``AgentSessionMissing`` for a session that it does not know, ``AgentFailed`` for any other refusal."""
         server = await self.server(place, found)
-        seconds = seconds or self._supervisor.patience.request
+        seconds = seconds or self._supervisor.timeouts.request
         reply = await ask(place, server, method, path, content, seconds=seconds)
         check(reply, path)
         return reply
 
-    async def server(self, place: Place, found: Found) -> Server:
+    async def server(self, place: Place, found: AgentProcess) -> Server:
         key = f"{place.session_id}/{found.view.process_id}"
         known = self._known.get(key)
         if known is None:
@@ -57,7 +64,7 @@ class Servers:
             known = self._known[key] = await self._find(place, found)
         return known
 
-    async def _find(self, place: Place, found: Found) -> Server:
+    async def _find(self, place: Place, found: AgentProcess) -> Server:
         port = await self._port(place, found)
         try:
             password = await read_file(place, f"{await self._supervisor.directory(place)}/{PASSWORD_FILE}")
@@ -65,7 +72,7 @@ class Servers:
             raise AgentDown("the agent's password is gone; the next message starts it again") from None
         return Server(port, basic(password.decode(errors="replace").strip()))
 
-    async def _port(self, place: Place, found: Found) -> int:
+    async def _port(self, place: Place, found: AgentProcess) -> int:
         """As it was noted when it got ready: what it said then is not kept for ever. Before, it is still there."""
         data = await find_file(place, await self._port_file(place)) or b""
         noted, _, port = data.decode(errors="replace").partition(" ")
@@ -79,7 +86,7 @@ class Servers:
     async def _port_file(self, place: Place) -> str:
         return f"{await self._supervisor.directory(place)}/port"
 
-    async def _head(self, place: Place, found: Found) -> bytes:
+    async def _head(self, place: Place, found: AgentProcess) -> bytes:
         """The first that it said."""
         try:
             chunks, _ = await place.sandbox.processes.read(
@@ -89,7 +96,7 @@ class Servers:
             raise AgentDown("the agent's process is not there; the next message starts it") from None
         return b"".join(chunk.data for chunk in chunks if chunk.stream == STDOUT)
 
-    async def _said(self, place: Place, found: Found, what: re.Pattern[bytes]) -> None:
+    async def _wait_for_output(self, place: Place, found: AgentProcess, what: re.Pattern[bytes]) -> None:
         """Returns when its output has it. The deadline is the caller's."""
         said = b""
         output = place.sandbox.processes.follow(place.session_id, found.view.process_id, offset=0)
@@ -106,7 +113,7 @@ def basic(password: str) -> str:
     return "Basic " + base64.b64encode(f"{USER}:{password}".encode()).decode()
 
 
-def check(reply: Reply, path: str) -> None:
+def check(reply: HttpReply, path: str) -> None:
     """Raises unless it is a success."""
     if 200 <= reply.status < 300:
         return

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Sequence
 
-from holdfast.agents.base import Cursor, Place, Told
-from holdfast.agents.opencode.mapper import Mapper
-from holdfast.agents.supervisor import Json, parse
+from holdfast.agents.base import AgentEvent, Cursor, Place
+from holdfast.agents.opencode.mapper import OpenCodeMapper
+from holdfast.agents.supervisor import JsonObject, parse
 from holdfast.agents.supervisor.home import read_file
 from holdfast.errors import AgentFailed, FileMissing
 from holdfast.vocabulary.turn_events import check
@@ -16,7 +16,7 @@ _CURSOR = re.compile(r"([0-9]{1,15})\.([0-9]{1,6})")
 class TurnLog:
     """A reader's view. A cursor is where a line begins, and how many of its events were told."""
 
-    def __init__(self, place: Place, path: str, key: str, mapper: Mapper, after: Cursor) -> None:
+    def __init__(self, place: Place, path: str, key: str, mapper: OpenCodeMapper, after: Cursor) -> None:
         self._place = place
         self._path = path
         self._key = key
@@ -28,18 +28,18 @@ class TurnLog:
     def ended(self) -> bool:
         return self._mapper.ended
 
-    async def rest(self) -> Sequence[Told]:
+    async def rest(self) -> Sequence[AgentEvent]:
         """All that is in the file from here on. A line that is being written is left for later."""
         try:
             data = await read_file(self._place, self._path, self._read)
         except FileMissing:
             raise AgentFailed("the record of the turn is gone; send the message again") from None
-        found: list[Told] = []
+        found: list[AgentEvent] = []
         for line in data[: data.rfind(b"\n") + 1].splitlines(keepends=True):
             found += self._line(parse(line), len(line))
         return found
 
-    async def take(self, note: Json) -> Sequence[Told]:
+    async def take(self, note: JsonObject) -> Sequence[AgentEvent]:
         """What the recorder tells on stdout: the next line itself, or that there is something to read."""
         start, end, record = note.get("start"), note.get("end"), note.get("record")
         if note.get("turn") != self._key or not isinstance(end, int) or end <= self._read:
@@ -48,12 +48,12 @@ class TurnLog:
             return await self.rest()
         return self._line(record, end - self._read)
 
-    def _line(self, record: Json | None, size: int) -> Sequence[Told]:
+    def _line(self, record: JsonObject | None, size: int) -> Sequence[AgentEvent]:
         start = self._read
         self._read += size
         events = [] if record is None else self._mapper.feed(record)
         return [
-            Told(Cursor(f"{start}.{count}"), check(event))
+            AgentEvent(Cursor(f"{start}.{count}"), check(event))
             for count, event in enumerate(events, 1)
             if (start, count) > self._after
         ]

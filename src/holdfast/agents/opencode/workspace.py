@@ -6,30 +6,30 @@ from urllib.parse import quote
 
 from holdfast.agents.base import AgentSessionId, Place
 from holdfast.agents.opencode.server import Servers
-from holdfast.agents.supervisor import Found
+from holdfast.agents.supervisor import AgentProcess
 from holdfast.errors import AgentFailed
 
 _PAUSES: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 
 
-async def revert(servers: Servers, place: Place, found: Found, session: AgentSessionId, message: str) -> None:
+async def revert(servers: Servers, place: Place, found: AgentProcess, session: AgentSessionId, message: str) -> None:
     await servers.ask(place, found, "POST", f"/session/{session}/revert", {"messageID": message})
 
 
 async def diff(
-    servers: Servers, place: Place, found: Found, session: AgentSessionId, message: str, *, changed: bool
+    servers: Servers, place: Place, found: AgentProcess, session: AgentSessionId, message: str, *, changed: bool
 ) -> str:
     """``changed``: something has changed in that turn. OpenCode works out what, a moment after the turn's end."""
     path = f"/session/{session}/diff?messageID={quote(message)}"
     for pause in _PAUSES if changed else ():
-        listed = await _listed(servers, place, found, path)
+        listed = await _list_changes(servers, place, found, path)
         if listed:
             return listed
         await asyncio.sleep(pause)
-    return await _listed(servers, place, found, path)
+    return await _list_changes(servers, place, found, path)
 
 
-async def _listed(servers: Servers, place: Place, found: Found, path: str) -> str:
+async def _list_changes(servers: Servers, place: Place, found: AgentProcess, path: str) -> str:
     listed = (await servers.ask(place, found, "GET", path)).content
     if not isinstance(listed, list):
         raise AgentFailed("the agent's list of changes is none")

@@ -14,15 +14,25 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import ClassVar
 from weakref import WeakValueDictionary
 
-from holdfast.agents.attachments import images, paths_told
-from holdfast.agents.base import Abilities, Agent, AgentSessionId, Command, Cursor, Place, Prompt, Said, Told
+from holdfast.agents.attachments import attachment_text, images
+from holdfast.agents.base import (
+    Abilities,
+    Agent,
+    AgentEvent,
+    AgentSessionId,
+    Cursor,
+    PastMessage,
+    Place,
+    Prompt,
+    SlashCommand,
+)
 from holdfast.agents.permissions import KINDS
 from holdfast.agents.pi import session_file
 from holdfast.agents.pi.config import SESSIONS, config, spoken
 from holdfast.agents.pi.mapper import ABORT
-from holdfast.agents.pi.rpc import Rpc, State, line
-from holdfast.agents.pi.turn import Turn
-from holdfast.agents.supervisor import Delivery, Found, Launch, Patience, Supervisor, record
+from holdfast.agents.pi.rpc import PiState, Rpc, line
+from holdfast.agents.pi.turn import PiTurn
+from holdfast.agents.supervisor import AgentProcess, Delivery, Launch, Supervisor, Timeouts, record
 from holdfast.agents.supervisor.home import write_file
 from holdfast.agents.supervisor.offers import Offers
 from holdfast.errors import AgentFailed, AgentSessionMissing, FileMissing
@@ -43,10 +53,10 @@ class PiAgent(Agent):
     name = "pi"
     starts_ahead = True
 
-    usual: ClassVar[Patience] = Patience()
+    usual: ClassVar[Timeouts] = Timeouts()
 
-    def __init__(self, patience: Patience | None = None) -> None:
-        self._supervisor = Supervisor(self.name, patience)
+    def __init__(self, timeouts: Timeouts | None = None) -> None:
+        self._supervisor = Supervisor(self.name, timeouts)
         self._prompts = self._supervisor.journal("prompts")
         self._steers = self._supervisor.journal("steers")
         self._offers = Offers(self._supervisor.directory)
@@ -58,8 +68,8 @@ class PiAgent(Agent):
     # -- the process ---------------------------------------------------------------------------------------------------
 
     async def start(self, place: Place) -> None:
-        async def answers(found: Found) -> None:
-            await Rpc(self._supervisor, place, found).state(self._supervisor.patience.start)
+        async def answers(found: AgentProcess) -> None:
+            await Rpc(self._supervisor, place, found).state(self._supervisor.timeouts.start)
 
         await self._supervisor.start(place, await self._launch(place), answers, answers)
         await record.prune(place, await self._supervisor.directory(place))
@@ -70,7 +80,7 @@ class PiAgent(Agent):
         rehearsal = await self.create_session(place)
         path = await self._path(place, rehearsal)
         rpc = await self._rpc(place)
-        await self._at_hand(rpc, path, await rpc.state())
+        await self._open(rpc, path, await rpc.state())
         await rpc.ask("new_session")
         await place.sandbox.files.remove(place.session_id, path, recursive=False)
 
@@ -96,7 +106,7 @@ class PiAgent(Agent):
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 
-    async def create_session(self, place: Place, history: Sequence[Said] = ()) -> AgentSessionId:
+    async def create_session(self, place: Place, history: Sequence[PastMessage] = ()) -> AgentSessionId:
         await self._supervisor.running(place)
         name = uuid.uuid4()
         session = AgentSessionId(f"pi_{name.hex}")
@@ -108,10 +118,10 @@ class PiAgent(Agent):
     async def resume_session(self, place: Place, session: AgentSessionId) -> None:
         async with self._supervisor.soon():
             rpc = await self._rpc(place, current=True)
-            path = await self._known(place, session)
-            await self._at_hand(rpc, path, await rpc.state())
+            path = await self._find_file(place, session)
+            await self._open(rpc, path, await rpc.state())
 
-    async def _at_hand(self, rpc: Rpc, path: str, state: State) -> State:
+    async def _open(self, rpc: Rpc, path: str, state: PiState) -> PiState:
         """Pi has this conversation open. It must not be at work on another one."""
         if state.session_file == path:
             return state
@@ -126,7 +136,7 @@ class PiAgent(Agent):
             raise AgentSessionMissing(f"{session[:100]!r} is no session of pi; make a new one")
         return f"{await self._home(place)}/{SESSIONS}/{found[1]}.jsonl"
 
-    async def _known(self, place: Place, session: AgentSessionId) -> str:
+    async def _find_file(self, place: Place, session: AgentSessionId) -> str:
         """Its file. Pi would make a new one without a word, so we look ourselves."""
         path = await self._path(place, session)
         try:
@@ -138,13 +148,13 @@ class PiAgent(Agent):
     # -- turns ---------------------------------------------------------------------------------------------------------
 
     async def prompt(self, place: Place, session: AgentSessionId, prompt: Prompt) -> None:
-        path = await self._known(place, session)
+        path = await self._find_file(place, session)
         turn = _name("p", session, prompt.id)
         async with _TURNS.setdefault((place.session_id, place.channel), asyncio.Lock()):
             if await self._prompts.arrived(place, turn) is not None:
                 return
             rpc = await self._rpc(place)
-            state = await self._at_hand(rpc, path, await rpc.state())
+            state = await self._open(rpc, path, await rpc.state())
             if state.busy:
                 raise AgentFailed("pi is at work on another prompt; wait for its end, steer it, or abort it")
             model = _model(place, prompt.model)
@@ -173,28 +183,28 @@ class PiAgent(Agent):
             for one in listed if isinstance(listed, list) else []:
                 if isinstance(one, dict) and one.get("source") == "extension" and [one.get("name")] == named:
                     text = f" {text}"
-        return text + paths_told(prompt)
+        return text + attachment_text(prompt)
 
     async def accepted(self, place: Place, session: AgentSessionId, prompt_id: str) -> bool:
-        await self._known(place, session)
+        await self._find_file(place, session)
         if await self._prompts.arrived(place, _name("p", session, prompt_id)) is not None:
             return True
         return await self._steers.arrived(place, _name("s", session, prompt_id)) is not None
 
     async def events(
         self, place: Place, session: AgentSessionId, prompt_id: str, after: Cursor
-    ) -> AsyncGenerator[Told, None]:
+    ) -> AsyncGenerator[AgentEvent, None]:
         turn = await self._turn(place, _name("p", session, prompt_id))
         if turn is None:
-            await self._known(place, session)
+            await self._find_file(place, session)
             raise AgentFailed(f"pi has had no prompt {prompt_id[:100]}")
         async with contextlib.aclosing(turn.events(after)) as events:
             async for told in events:
                 yield told
 
-    async def _turn(self, place: Place, name: str) -> Turn | None:
+    async def _turn(self, place: Place, name: str) -> PiTurn | None:
         delivery = await self._prompts.arrived(place, name)
-        return None if delivery is None else Turn(self._supervisor, place, name, delivery)
+        return None if delivery is None else PiTurn(self._supervisor, place, name, delivery)
 
     async def abort(self, place: Place, session: AgentSessionId, prompt_id: str) -> None:
         name = _name("p", session, prompt_id)
@@ -204,7 +214,7 @@ class PiAgent(Agent):
         mapper, view = await turn.so_far()
         if mapper.ended or view is None or not view.running:
             return
-        seconds = self._supervisor.patience.request
+        seconds = self._supervisor.timeouts.request
         if (await turn.wait_until(lambda mapper: mapper.begun, seconds)).ended:  # before, pi would not hear it
             return
         rpc = await self._rpc(place)
@@ -226,16 +236,16 @@ class PiAgent(Agent):
         reply = {"type": "extension_ui_response", "id": dialog, "value": answer}
         rpc = await self._rpc(place)
         await self._supervisor.write(place, rpc.found, json.dumps(reply).encode() + b"\n")
-        await turn.wait_until(lambda mapper: mapper.has_closed(question_id), self._supervisor.patience.request)
+        await turn.wait_until(lambda mapper: mapper.has_closed(question_id), self._supervisor.timeouts.request)
 
-    async def _check_asked(self, turn: Turn, question_id: str, *, known: bool) -> None:
-        for told in await turn.recorded() or () if not known else ():
+    async def _check_asked(self, turn: PiTurn, question_id: str, *, known: bool) -> None:
+        for told in await turn.load_record() or () if not known else ():
             known = known or (told.event.kind is Kind.QUESTION and told.event.data["question_id"] == question_id)
         if not known:
             raise AgentFailed(f"pi has not asked {question_id[:100]!r}")
 
     async def steer(self, place: Place, session: AgentSessionId, prompt: Prompt) -> None:
-        path = await self._known(place, session)
+        path = await self._find_file(place, session)
         name = _name("s", session, prompt.id)
         if await self._steers.arrived(place, name) is not None:
             return
@@ -246,13 +256,13 @@ class PiAgent(Agent):
         told = line("steer", name, **await self._message(place, rpc, prompt, _model(place, prompt.model)))
         await self._steers.deliver(place, rpc.found.view, rpc.found.generation, told, name)
 
-    async def commands(self, place: Place, session: AgentSessionId) -> Sequence[Command]:
-        path = await self._known(place, session)
+    async def commands(self, place: Place, session: AgentSessionId) -> Sequence[SlashCommand]:
+        path = await self._find_file(place, session)
         rpc = await self._rpc(place)
-        await self._at_hand(rpc, path, await rpc.state())
+        await self._open(rpc, path, await rpc.state())
         listed = (await rpc.ask("get_commands")).get("commands")
         return [
-            Command(str(one.get("name")), str(one.get("description") or ""))
+            SlashCommand(str(one.get("name")), str(one.get("description") or ""))
             for one in (listed if isinstance(listed, list) else [])
             if isinstance(one, dict) and one.get("source") != "extension"
         ]

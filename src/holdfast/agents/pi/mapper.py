@@ -8,10 +8,9 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
+from holdfast.agents.supervisor.lines import JsonObject
 from holdfast.agents.supervisor.offers import offer_events
 from holdfast.vocabulary.turn_events import AgentStatus, Kind, StopReason, ToolState, TurnEvent
-
-Json = Mapping[str, object]
 
 OUTPUT_CHARACTERS = 1 << 14
 """How much of a tool's output is told: the newest."""
@@ -45,7 +44,7 @@ class PiMapper:
         """Of this answer of the model."""
         self._status: AgentStatus | None = None
         self._outputs: dict[str, str] = {}
-        self._inputs: dict[str, Json] = {}
+        self._inputs: dict[str, JsonObject] = {}
         self._open: dict[str, str] = {}
         self.asked: set[str] = set()
         """All questions, by our ids."""
@@ -73,7 +72,7 @@ class PiMapper:
     def has_closed(self, question: str) -> bool:
         return question in self.asked and question not in self._open
 
-    def take(self, record: Json) -> list[TurnEvent]:
+    def take(self, record: JsonObject) -> list[TurnEvent]:
         """What one line says. Nothing before pi has answered to the prompt counts, and nothing after the end."""
         if self.ended:
             return []
@@ -125,7 +124,7 @@ class PiMapper:
         self._status = status
         return [TurnEvent(Kind.STATUS, {"status": status.value})]
 
-    def _response(self, name: str, record: Json) -> list[TurnEvent]:
+    def _response(self, name: str, record: JsonObject) -> list[TurnEvent]:
         if name == f"{ABORT}{self._turn}":
             self._aborted = True
         if name != self._turn:
@@ -136,7 +135,7 @@ class PiMapper:
         self._stop, self._error = "error", str(record.get("error") or "pi refused the prompt")
         return [*self._begin(), *self._end()]
 
-    def _update(self, update: Json) -> list[TurnEvent]:
+    def _update(self, update: JsonObject) -> list[TurnEvent]:
         match update:
             case {"type": "text_delta" | "thinking_delta" as kind, "contentIndex": int(index), "delta": str(delta)}:
                 if not delta:
@@ -160,7 +159,7 @@ class PiMapper:
 
     # -- tools ---------------------------------------------------------------------------------------------------------
 
-    def _tool(self, record: Json, tool: str, state: ToolState, **more: object) -> TurnEvent:
+    def _tool(self, record: JsonObject, tool: str, state: ToolState, **more: object) -> TurnEvent:
         data = {**self._message, "tool_id": tool, "name": str(record.get("toolName") or "tool"), "state": state.value}
         title = _title(self._inputs.get(tool, {}))
         return TurnEvent(
@@ -168,13 +167,13 @@ class PiMapper:
             {**data, "input": self._inputs.get(tool, {}), **({"title": title} if title else {}), **more},
         )
 
-    def _output(self, record: Json, tool: str, text: str) -> list[TurnEvent]:
+    def _output(self, record: JsonObject, tool: str, text: str) -> list[TurnEvent]:
         if not text or self._outputs.get(tool) == text:
             return []
         self._outputs[tool] = text
         return [self._tool(record, tool, ToolState.RUNNING, output=text)]
 
-    def _tool_end(self, record: Json, tool: str, text: str) -> TurnEvent:
+    def _tool_end(self, record: JsonObject, tool: str, text: str) -> TurnEvent:
         failed = record.get("isError") is True
         more: dict[str, object] = {"output": text}
         if record.get("toolName") == "bash":
@@ -185,7 +184,7 @@ class PiMapper:
 
     # -- questions -----------------------------------------------------------------------------------------------------
 
-    def _extension(self, dialog: str, record: Json) -> list[TurnEvent]:
+    def _extension(self, dialog: str, record: JsonObject) -> list[TurnEvent]:
         match record:
             case {"method": "select", "title": str(title)} if title.startswith(ASKED):
                 about = _parse(title.removeprefix(ASKED))
@@ -212,7 +211,7 @@ class PiMapper:
         idle = self._now(AgentStatus.ERROR if error else AgentStatus.IDLE)
         return [*closing, *idle, TurnEvent(Kind.FINALIZE, end)]
 
-    def _reason(self, code: str) -> tuple[StopReason, Json | None]:
+    def _reason(self, code: str) -> tuple[StopReason, JsonObject | None]:
         if self._stop == "aborted" or (self._aborted and self._stop != "stop"):
             return StopReason.CANCELED, None
         if self._stop == "error":
@@ -224,14 +223,14 @@ def _closed(question: str, answer: str) -> TurnEvent:
     return TurnEvent(Kind.QUESTION_CLOSED, {"question_id": question, "answer": answer})
 
 
-def _text(result: Json) -> str:
+def _text(result: JsonObject) -> str:
     content = result.get("content")
     parts = content if isinstance(content, list) else []
     texts = [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
     return "\n".join(texts)[-OUTPUT_CHARACTERS:]
 
 
-def _short(args: Json) -> Json:
+def _short(args: JsonObject) -> JsonObject:
     """What a tool is called with; a whole file's content is not for an event."""
     return {
         key: f"{value[:_LONG]}…" if isinstance(value, str) and len(value) > _LONG else value
@@ -239,7 +238,7 @@ def _short(args: Json) -> Json:
     }
 
 
-def _title(args: Json) -> str | None:
+def _title(args: JsonObject) -> str | None:
     for key in ("command", "path", "pattern"):
         value = args.get(key)
         if isinstance(value, str) and value:
@@ -247,7 +246,7 @@ def _title(args: Json) -> str | None:
     return None
 
 
-def _parse(text: str) -> Json:
+def _parse(text: str) -> JsonObject:
     try:
         told = json.loads(text)
     except (ValueError, RecursionError):

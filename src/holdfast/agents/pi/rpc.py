@@ -5,7 +5,7 @@ import secrets
 from dataclasses import dataclass
 
 from holdfast.agents.base import Place
-from holdfast.agents.supervisor import Found, Json, Supervisor
+from holdfast.agents.supervisor import AgentProcess, JsonObject, Supervisor
 from holdfast.errors import AgentFailed
 
 
@@ -15,7 +15,7 @@ def line(kind: str, name: str, **fields: object) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class PiState:
     """What pi is at. ``model`` is None where none is chosen."""
 
     session_file: str | None
@@ -26,12 +26,12 @@ class State:
 class Rpc:
     """To one process."""
 
-    def __init__(self, supervisor: Supervisor, place: Place, found: Found) -> None:
+    def __init__(self, supervisor: Supervisor, place: Place, found: AgentProcess) -> None:
         self._supervisor = supervisor
         self._place = place
         self.found = found
 
-    async def ask(self, kind: str, *, seconds: float | None = None, **fields: object) -> Json:
+    async def ask(self, kind: str, *, seconds: float | None = None, **fields: object) -> JsonObject:
         """The answer's ``data``. ``AgentDown`` if there is none in time, ``AgentFailed`` where pi refuses."""
         name = f"r-{secrets.token_hex(8)}"
         answer = await self._supervisor.ask(
@@ -39,18 +39,18 @@ class Rpc:
             self.found,
             line(kind, name, **fields),
             lambda told: told.get("type") == "response" and told.get("id") == name,
-            seconds or self._supervisor.patience.request,
+            seconds or self._supervisor.timeouts.request,
         )
         if answer.get("success") is not True:
             raise AgentFailed(f"pi refused {kind}: {str(answer.get('error') or 'it does not say why')[:1000]}")
         data = answer.get("data")
         return data if isinstance(data, dict) else {}
 
-    async def state(self, seconds: float | None = None) -> State:
+    async def state(self, seconds: float | None = None) -> PiState:
         data = await self.ask("get_state", seconds=seconds)
         file = data.get("sessionFile")
         busy = data.get("isStreaming") is True or data.get("isCompacting") is True
         match data.get("model"):
             case {"provider": str(provider), "id": str(name)}:
-                return State(str(file) if file else None, busy, (provider, name))
-        return State(str(file) if file else None, busy, None)
+                return PiState(str(file) if file else None, busy, (provider, name))
+        return PiState(str(file) if file else None, busy, None)

@@ -9,13 +9,13 @@ import time
 import uuid
 from collections.abc import Sequence
 
-from holdfast.agents.base import Said
+from holdfast.agents.base import PastMessage
 
 _NOTHING = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0}
 _USAGE = {**_NOTHING, "totalTokens": 0, "cost": {**_NOTHING, "total": 0}}
 
 
-def new_file(session: uuid.UUID, workdir: str, history: Sequence[Said], provider: str, model: str) -> bytes:
+def new_file(session: uuid.UUID, workdir: str, history: Sequence[PastMessage], provider: str, model: str) -> bytes:
     """The whole file. What was said by the agent is told as said by ``model``."""
     now = time.time()
     at = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(now))
@@ -31,20 +31,20 @@ def new_file(session: uuid.UUID, workdir: str, history: Sequence[Said], provider
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
 
 
-def _joined(history: Sequence[Said]) -> list[Said]:
+def _joined(history: Sequence[PastMessage]) -> list[PastMessage]:
     """Roles in turn: most models refuse two messages of one role in a row, and empty ones."""
-    joined: list[Said] = []
+    joined: list[PastMessage] = []
     for said in history:
         if not said.text.strip():
             continue
         if joined and joined[-1].role == said.role:
-            joined[-1] = Said(said.role, f"{joined[-1].text}\n\n{said.text}")
+            joined[-1] = PastMessage(said.role, f"{joined[-1].text}\n\n{said.text}")
         else:
             joined.append(said)
     return joined
 
 
-def _message(said: Said, provider: str, model: str, at: int) -> dict[str, object]:
+def _message(said: PastMessage, provider: str, model: str, at: int) -> dict[str, object]:
     content = [{"type": "text", "text": said.text}]
     if said.role == "user":
         return {"role": "user", "content": content, "timestamp": at}

@@ -10,10 +10,10 @@ import contextlib
 import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 
-from holdfast.agents.base import Cursor, Place, Told
+from holdfast.agents.base import AgentEvent, Cursor, Place
 from holdfast.agents.pi.mapper import PiMapper
 from holdfast.agents.pi.rpc import Rpc
-from holdfast.agents.supervisor import Delivery, Found, Line, Supervisor, follow_lines, read_lines, record
+from holdfast.agents.supervisor import AgentProcess, Delivery, Line, Supervisor, follow_lines, read_lines, record
 from holdfast.errors import AgentDown, AgentFailed, ProcessNotFound
 from holdfast.sessions.use.processes import ProcessView
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
@@ -21,7 +21,7 @@ from holdfast.vocabulary.turn_events import Kind, TurnEvent
 _CURSOR = re.compile(r"([0-9]{1,12}):([0-9]{1,15})")
 
 
-class Turn:
+class PiTurn:
     """``name`` is the id that the prompt was given to pi with."""
 
     def __init__(self, supervisor: Supervisor, place: Place, name: str, delivery: Delivery) -> None:
@@ -30,13 +30,13 @@ class Turn:
         self._name = name
         self._delivery = delivery
 
-    async def events(self, after: Cursor) -> AsyncGenerator[Told, None]:
+    async def events(self, after: Cursor) -> AsyncGenerator[AgentEvent, None]:
         """From after that cursor to the end. ``AgentDown`` where pi dies before it."""
         reader = _Reader(PiMapper(self._name, self._delivery.note.get("models", "")), *_position(after))
         view = await self._process()
         start = self._delivery.output
         if view is None or view.kept_from > start:
-            known = await self.recorded()
+            known = await self.load_record()
             if known is not None:
                 for told in known[reader.skip :]:
                     yield told
@@ -48,9 +48,9 @@ class Turn:
             async for told in reading:
                 yield told
 
-    async def _read(self, reader: "_Reader", view: ProcessView | None, start: int) -> AsyncGenerator[Told, None]:
+    async def _read(self, reader: "_Reader", view: ProcessView | None, start: int) -> AsyncGenerator[AgentEvent, None]:
         if view is not None:
-            lines = follow_lines(self._place, view.process_id, start, self._supervisor.patience.quiet)
+            lines = follow_lines(self._place, view.process_id, start, self._supervisor.timeouts.quiet)
             async with contextlib.aclosing(lines) as items:
                 async for item in items:
                     if item is None:
@@ -74,7 +74,7 @@ class Turn:
         if view is not None:
             found, view = await read_lines(self._place, view.process_id, self._delivery.output)
             for one in found:
-                mapper.take(one.told)
+                mapper.take(one.message)
         return mapper, view
 
     async def wait_until(self, holds: Callable[[PiMapper], bool], seconds: float) -> PiMapper:
@@ -85,14 +85,14 @@ class Turn:
             async with asyncio.timeout(seconds), contextlib.aclosing(lines) as items:
                 async for item in items:
                     if isinstance(item, Line):
-                        mapper.take(item.told)
+                        mapper.take(item.message)
                         if mapper.ended or holds(mapper):
                             return mapper
         except TimeoutError:
             raise AgentDown(f"pi did not get on within {seconds:.0f} s; the next message starts it again") from None
         raise AgentDown("pi's process has ended; the next message starts it again")
 
-    async def recorded(self) -> list[Told] | None:
+    async def load_record(self) -> list[AgentEvent] | None:
         return await record.load(self._place, await self._supervisor.directory(self._place), self._name)
 
     async def _save(self, reader: "_Reader") -> None:
@@ -109,8 +109,8 @@ class Turn:
     async def _ask_whether_it_lives(self) -> None:
         view = await self._process()
         if view is not None and view.running:
-            rpc = Rpc(self._supervisor, self._place, Found(view, self._delivery.generation, ""))
-            await rpc.state(self._supervisor.patience.hung)
+            rpc = Rpc(self._supervisor, self._place, AgentProcess(view, self._delivery.generation, ""))
+            await rpc.state(self._supervisor.timeouts.hung)
 
     async def _check_replaced(self) -> None:
         """A turn whose process is gone is over as soon as there is another one; until then it may be that nobody has
@@ -130,26 +130,26 @@ class _Reader:
         self.offset = offset
         self._count = 0
 
-    def into_the_middle(self) -> list[Told]:
+    def into_the_middle(self) -> list[AgentEvent]:
         """Without the beginning, as far as it was not told."""
         self._count = self.skip
         self.recording.lose()
         return self._number(self.mapper.go_on(begun=self.skip > 0), self.offset)
 
-    def take(self, line: Line) -> list[Told]:
-        events = self.mapper.take(line.told)
+    def take(self, line: Line) -> list[AgentEvent]:
+        events = self.mapper.take(line.message)
         fresh = self._number(events[:-1], line.start) + self._number(events[-1:], line.end)
         self.offset = line.end
         return fresh
 
-    def died(self) -> list[Told]:
+    def died(self) -> list[AgentEvent]:
         return self._number(self.mapper.died(), self.offset)
 
-    def _number(self, events: Sequence[TurnEvent], offset: int) -> list[Told]:
+    def _number(self, events: Sequence[TurnEvent], offset: int) -> list[AgentEvent]:
         fresh = []
         for event in events:
             self._count += 1
-            one = Told(Cursor(f"{self._count}:{offset}"), event)
+            one = AgentEvent(Cursor(f"{self._count}:{offset}"), event)
             self.recording.add(one)
             if self._count > self.skip:
                 fresh.append(one)

@@ -11,14 +11,14 @@ from typing import ClassVar, Final
 
 from holdfast.agents.acp.adapter import AcpAgent
 from holdfast.agents.acp.conversations import Conversations
+from holdfast.agents.acp.messages import is_answer, update_of
 from holdfast.agents.acp.presets import PRESETS
-from holdfast.agents.acp.turn import Turn, request_id
-from holdfast.agents.acp.words import is_answer, update_of
-from holdfast.agents.base import START, AgentSessionId, Cursor, Place, Prompt, Told
+from holdfast.agents.acp.turn import AcpTurn, request_id
+from holdfast.agents.base import START, AgentEvent, AgentSessionId, Cursor, Place, Prompt
 from holdfast.agents.sandbox_agent import remains, server
 from holdfast.agents.sandbox_agent.scribe import Scribe
 from holdfast.agents.sandbox_agent.wire import SENT, HttpSupervisor
-from holdfast.agents.supervisor import Launch, Line, Patience, record
+from holdfast.agents.supervisor import Launch, Line, Timeouts, record
 from holdfast.agents.supervisor.offers import Offers
 from holdfast.errors import AgentDown, AgentFailed, ProcessNotFound
 from holdfast.sessions.use.processes import ProcessView
@@ -38,9 +38,9 @@ class SandboxAgent(AcpAgent):
     """As sandbox-agent calls it."""
     preset: ClassVar[str] = "opencode-acp"
 
-    def __init__(self, patience: Patience | None = None) -> None:
+    def __init__(self, timeouts: Timeouts | None = None) -> None:
         self._preset = PRESETS[self.preset]
-        self._http = HttpSupervisor(self.name, self.behind, patience)
+        self._http = HttpSupervisor(self.name, self.behind, timeouts)
         self._supervisor = self._http
         self._notes = Conversations(self._supervisor.directory)
         self._prompts = self._supervisor.journal("prompts")
@@ -74,7 +74,7 @@ class SandboxAgent(AcpAgent):
 
     async def events(
         self, place: Place, session: AgentSessionId, prompt_id: str, after: Cursor
-    ) -> AsyncGenerator[Told, None]:
+    ) -> AsyncGenerator[AgentEvent, None]:
         turn = await self._turn(place, session, prompt_id)
         if turn is None:
             raise AgentFailed(f"{self.name} has had no prompt {prompt_id[:100]}")
@@ -85,29 +85,29 @@ class SandboxAgent(AcpAgent):
                 yield told
 
     async def _source(
-        self, turn: Turn, session: AgentSessionId, prompt_id: str, after: Cursor
-    ) -> AsyncGenerator[Told, None]:
+        self, turn: AcpTurn, session: AgentSessionId, prompt_id: str, after: Cursor
+    ) -> AsyncGenerator[AgentEvent, None]:
         """Who reads along; or the record, once the turn is over or its server gone; or the server."""
         scribe = self._scribes.get(turn.name)
         if scribe is not None:
             return scribe.read(after)
         view = await _process(turn)
-        known = await self._recorded(turn)
+        known = await self._load_record(turn)
         is_gone = view is None or not view.running
         if known is not None and (is_gone or known[-1].event.kind is Kind.FINALIZE):
-            return _retold(known, after)
+            return _replay(known, after)
         if not is_gone:
             await self._make_sure(turn)
         return super().events(turn.place, session, prompt_id, after)
 
-    async def _wait_for_scribe(self, turn: Turn) -> None:
+    async def _wait_for_scribe(self, turn: AcpTurn) -> None:
         """So that nobody is left in the sandbox when the turn is over."""
         scribe = self._scribes.get(turn.name)
         if scribe is not None:
             await asyncio.wait([scribe.task], timeout=_RECORD_SECONDS)
         await self._http.let_go(turn.name)
 
-    async def _make_sure(self, turn: Turn) -> None:
+    async def _make_sure(self, turn: AcpTurn) -> None:
         """A daemon may have died while it sent the prompt. If it was not heard, nothing would ever come of it."""
         if SENT in turn.delivery.note or turn.name in self._scribes:
             return
@@ -117,7 +117,7 @@ class SandboxAgent(AcpAgent):
         async with contextlib.aclosing(following) as items:
             async for item in items:
                 if isinstance(item, Line | ProcessView):
-                    told = item.told if isinstance(item, Line) else {}
+                    told = item.message if isinstance(item, Line) else {}
                     if update_of(told, turn.session) is not None or is_answer(told, request_id(turn.name)) or not told:
                         return
                 if item is None:
@@ -129,7 +129,7 @@ class SandboxAgent(AcpAgent):
 
     # -- what is left of a turn ----------------------------------------------------------------------------------------
 
-    async def _recorded(self, turn: Turn) -> list[Told] | None:
+    async def _load_record(self, turn: AcpTurn) -> list[AgentEvent] | None:
         """Of a turn whose server is gone: as it was told, with its end."""
         directory = await self._supervisor.directory(turn.place)
         known = await record.load(turn.place, directory, turn.name)
@@ -140,7 +140,7 @@ class SandboxAgent(AcpAgent):
         now = await self._supervisor.find(turn.place)
         if now is None or not now.view.running or now.view.process_id == turn.delivery.process_id:
             return known
-        reason = StopReason.ERROR if await turn.aborted() is None else StopReason.CANCELED
+        reason = StopReason.ERROR if await turn.find_abort() is None else StopReason.CANCELED
         known += remains.ending(known, reason, turn.mapper().message_id)
         await record.save(turn.place, directory, turn.name, known)
         return known
@@ -154,14 +154,14 @@ class SandboxAgentPi(SandboxAgent):
     preset = "pi-acp"
 
 
-async def _retold(known: Sequence[Told], after: Cursor) -> AsyncGenerator[Told, None]:
+async def _replay(known: Sequence[AgentEvent], after: Cursor) -> AsyncGenerator[AgentEvent, None]:
     for told in remains.after(known, after):
         yield told
     if known[-1].event.kind is not Kind.FINALIZE:
         raise AgentDown("the agent died in the middle of the turn; the next message starts it")
 
 
-async def _process(turn: Turn) -> ProcessView | None:
+async def _process(turn: AcpTurn) -> ProcessView | None:
     try:
         return await turn.place.sandbox.processes.get(turn.place.session_id, turn.delivery.process_id)
     except ProcessNotFound:

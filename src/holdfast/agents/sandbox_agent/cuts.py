@@ -10,8 +10,8 @@ import contextlib
 
 from holdfast.agents.base import Place
 from holdfast.agents.http.events import Parser
-from holdfast.agents.sandbox_agent.tap import find_tap, number_of, output
-from holdfast.agents.supervisor.lines import Json, words_in
+from holdfast.agents.sandbox_agent.tap import find_tap, number_of, read_output
+from holdfast.agents.supervisor.lines import JsonObject, notices_in
 from holdfast.protocol.messages import STDERR
 from holdfast.sessions.use.follow import Chunk
 from holdfast.sessions.use.processes import ProcessView
@@ -29,29 +29,29 @@ class Cuts:
         self._offset = 0
         self._parser = Parser()
         self._newest = 0
-        self._found: list[tuple[int, Json]] = []
+        self._found: list[tuple[int, JsonObject]] = []
         """Each with the number of the event that it came after."""
 
-    async def before(self, number: int) -> list[Json]:
+    async def before(self, number: int) -> list[JsonObject]:
         """Those before this event, which the server has told; each once."""
         if self._newest < number:
             await self._read_on()
-        words = [word for after, word in self._found if self._since <= after < number]
+        notices = [notice for after, notice in self._found if self._since <= after < number]
         self._found = [found for found in self._found if found[0] >= number]
-        return words
+        return notices
 
     async def _read_on(self) -> None:
         if self._tap is None:
             self._tap = await find_tap(self._place, self._server)
         if self._tap is not None:
-            async with contextlib.aclosing(output(self._place, self._tap, self._offset)) as chunks:
+            async with contextlib.aclosing(read_output(self._place, self._tap, self._offset)) as chunks:
                 async for chunk in chunks:
                     self._offset = chunk.end
                     self._take(chunk)
 
     def _take(self, chunk: Chunk) -> None:
         if chunk.stream == STDERR:
-            self._found += [(self._newest, word) for word, _start, _end in words_in(chunk.data)]
+            self._found += [(self._newest, notice) for notice, _start, _end in notices_in(chunk.data)]
             return
         if chunk.dropped:
             self._parser = Parser()

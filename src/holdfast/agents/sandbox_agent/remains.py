@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from holdfast.agents.acp.permission import CANCELED
 from holdfast.agents.acp.position import Position, position_of
-from holdfast.agents.base import Cursor, Told
+from holdfast.agents.base import AgentEvent, Cursor
 from holdfast.agents.sandbox_agent.wire import LAST
 from holdfast.vocabulary.turn_events import Kind, StopReason, ToolState, TurnEvent
 
@@ -14,11 +14,11 @@ def _order(cursor: Cursor) -> tuple[int, int, int]:
     return at.line, at.events, len(at.closed)
 
 
-def after(known: Sequence[Told], cursor: Cursor) -> list[Told]:
+def after(known: Sequence[AgentEvent], cursor: Cursor) -> list[AgentEvent]:
     return [told for told in known if not cursor or _order(told.cursor) > _order(cursor)]
 
 
-def ending(known: Sequence[Told], reason: StopReason, message_id: str) -> list[Told]:
+def ending(known: Sequence[AgentEvent], reason: StopReason, message_id: str) -> list[AgentEvent]:
     """Of a turn whose server died: what was open is closed."""
     tools: dict[object, TurnEvent] = {}
     questions: dict[object, TurnEvent] = {}
@@ -43,6 +43,6 @@ def ending(known: Sequence[Told], reason: StopReason, message_id: str) -> list[T
         end["error"] = {"code": "agent_failed", "message": message}
     closed = position_of(known[-1].cursor).closed
     return [
-        Told(Position(LAST, number, closed).cursor, event)
+        AgentEvent(Position(LAST, number, closed).cursor, event)
         for number, event in enumerate([*events, TurnEvent(Kind.FINALIZE, end)], start=1)
     ]

@@ -5,7 +5,7 @@ import contextlib
 import contextvars
 from collections.abc import AsyncGenerator
 
-from holdfast.agents.base import Cursor, Place, Told
+from holdfast.agents.base import AgentEvent, Cursor, Place
 from holdfast.agents.sandbox_agent import remains
 from holdfast.agents.supervisor import record
 from holdfast.errors import AgentDown, HoldfastError
@@ -15,11 +15,11 @@ class Scribe:
     """``events`` is the turn from its beginning. What was told stays here until the turn is over, whatever becomes of
     the server."""
 
-    def __init__(self, place: Place, directory: str, name: str, events: AsyncGenerator[Told, None]) -> None:
+    def __init__(self, place: Place, directory: str, name: str, events: AsyncGenerator[AgentEvent, None]) -> None:
         self._place = place
         self._directory = directory
         self._name = name
-        self._told: list[Told] = []
+        self._told: list[AgentEvent] = []
         self._error: HoldfastError | None = None
         self._over = False
         self._changed = asyncio.Event()
@@ -27,7 +27,7 @@ class Scribe:
         self.task = asyncio.create_task(self._write_down(events), context=contextvars.Context())
         self.task.add_done_callback(lambda _task: self._end())
 
-    async def _write_down(self, events: AsyncGenerator[Told, None]) -> None:
+    async def _write_down(self, events: AsyncGenerator[AgentEvent, None]) -> None:
         try:
             async with contextlib.aclosing(events):
                 async for told in events:
@@ -50,7 +50,7 @@ class Scribe:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def read(self, after: Cursor) -> AsyncGenerator[Told, None]:
+    async def read(self, after: Cursor) -> AsyncGenerator[AgentEvent, None]:
         """From after that cursor on, as it comes. Raises what ended the turn before its end."""
         number = len(self._told) - len(remains.after(self._told, after)) if after else 0
         while True:

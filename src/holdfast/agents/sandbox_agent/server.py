@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.agents.base import Place
-from holdfast.agents.http import Event, Reply, Server, ask, events, sent
-from holdfast.agents.supervisor import Json
+from holdfast.agents.http import HttpReply, Server, ServerSentEvent, ask, events, hold_post
+from holdfast.agents.supervisor import JsonObject
 from holdfast.agents.supervisor.home import find_file
 from holdfast.errors import AgentDown, AgentError, AgentFailed
 from holdfast.sessions.use.processes import ProcessView
@@ -53,28 +53,28 @@ class AcpServer:
     server: Server
     agent: str
 
-    async def post(self, message: Json, seconds: float) -> None:
+    async def post(self, message: JsonObject, seconds: float) -> None:
         """Say something that is answered at once, if at all by events; the answer here is not looked at."""
         reply = await ask(self.place, self.server, "POST", self._path, message, seconds=seconds)
         check_reply(reply)
 
-    def posted(
-        self, message: Json, refused: Callable[[AgentError], None] = lambda _error: None
+    def hold_post(
+        self, message: JsonObject, refused: Callable[[AgentError], None] = lambda _error: None
     ) -> AbstractAsyncContextManager["asyncio.Future[None]"]:
         """Say something whose answer takes long. The server forgets what it was told by one who hangs up too soon, so
         the connection is held as long as the block lasts. ``refused`` is told of an error that the server answers with;
         a connection that breaks is none."""
 
-        def check(reply: Reply) -> None:
+        def check(reply: HttpReply) -> None:
             try:
                 check_reply(reply)
             except AgentError as error:
                 refused(error)
                 raise
 
-        return sent(self.place, self.server, self._path, message, check)
+        return hold_post(self.place, self.server, self._path, message, check)
 
-    def events(self, after: int) -> AsyncGenerator[Event | None, None]:
+    def events(self, after: int) -> AsyncGenerator[ServerSentEvent | None, None]:
         return events(self.place, self.server, self.path, str(after) if after > 0 else "")
 
     @property
@@ -87,7 +87,7 @@ class AcpServer:
         return f"/v1/acp/{_ID}?agent={self.agent}"
 
 
-def check_reply(reply: Reply) -> None:
+def check_reply(reply: HttpReply) -> None:
     status, told = reply.status, reply.fields
     if status in _TAKEN:
         return
@@ -110,6 +110,6 @@ async def locate(place: Place, view: ProcessView, directory: str) -> Server:
         await asyncio.sleep(_RETRY_SECONDS)
 
 
-def message_of(line: bytes) -> Json:
-    told: Json = json.loads(line)
+def message_of(line: bytes) -> JsonObject:
+    told: JsonObject = json.loads(line)
     return told

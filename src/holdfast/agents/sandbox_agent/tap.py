@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Final
 
 from holdfast.agents.base import Place
-from holdfast.agents.http.events import Event, Parser
+from holdfast.agents.http.events import Parser, ServerSentEvent
 from holdfast.agents.supervisor import Line, parse
 from holdfast.errors import ProcessNotFound
 from holdfast.protocol.messages import STDOUT
@@ -45,7 +45,7 @@ async def find_tap(place: Place, server_process_id: str) -> ProcessView | None:
     return None
 
 
-async def output(place: Place, tap: ProcessView, offset: int) -> AsyncGenerator[Chunk, None]:
+async def read_output(place: Place, tap: ProcessView, offset: int) -> AsyncGenerator[Chunk, None]:
     """From there on, all that is there now. Nothing of one that is forgotten."""
     while True:
         try:
@@ -61,14 +61,14 @@ async def output(place: Place, tap: ProcessView, offset: int) -> AsyncGenerator[
             return
 
 
-async def tapped(place: Place, server_process_id: str, after: int, before: int) -> Sequence[Line]:
+async def read_tapped(place: Place, server_process_id: str, after: int, before: int) -> Sequence[Line]:
     """Events of that server between these two, neither included, as far as they are kept."""
     tap = await find_tap(place, server_process_id)
     if tap is None:
         return []
     found: dict[int, Line] = {}
     parser = Parser()
-    async with contextlib.aclosing(output(place, tap, tap.kept_from)) as chunks:
+    async with contextlib.aclosing(read_output(place, tap, tap.kept_from)) as chunks:
         async for chunk in chunks:
             if chunk.stream != STDOUT:
                 continue
@@ -81,7 +81,7 @@ async def tapped(place: Place, server_process_id: str, after: int, before: int) 
     return [found[number] for number in sorted(found)]
 
 
-def number_of(event: Event) -> int:
+def number_of(event: ServerSentEvent) -> int:
     """They are counted from 1."""
     return int(event.id) if event.id.isascii() and event.id.isdigit() else 0
 

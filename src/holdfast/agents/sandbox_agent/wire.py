@@ -11,16 +11,16 @@ import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.agents.acp.words import is_answer, request
+from holdfast.agents.acp.messages import is_answer, request
 from holdfast.agents.base import Place
 from holdfast.agents.http import Server
 from holdfast.agents.sandbox_agent.cuts import Cuts
 from holdfast.agents.sandbox_agent.server import TOKEN_FILE, AcpServer, locate, message_of
-from holdfast.agents.sandbox_agent.tap import number_of, open_tap, tapped, with_gaps
-from holdfast.agents.supervisor import Delivery, Found, Journal, Json, Line, Patience, Supervisor, parse
+from holdfast.agents.sandbox_agent.tap import number_of, open_tap, read_tapped, with_gaps
+from holdfast.agents.supervisor import AgentProcess, Delivery, Journal, JsonObject, Line, Supervisor, Timeouts, parse
 from holdfast.agents.supervisor.home import write_file
 from holdfast.agents.supervisor.journal import stdin_lock
-from holdfast.agents.supervisor.output import Said, let_go
+from holdfast.agents.supervisor.output import OutputItem, let_go
 from holdfast.errors import AgentDown, AgentError, FileMissing, HoldfastError, ProcessNotFound
 from holdfast.sessions.use.follow import Attached
 from holdfast.sessions.use.processes import ProcessView
@@ -46,11 +46,11 @@ class Refusal:
     """A request that the server answered with an error of its own, so that the agent behind it never heard of it."""
 
     name: str
-    request: Json
+    request: JsonObject
     error: AgentError
 
     @property
-    def line(self) -> Json:
+    def line(self) -> JsonObject:
         """As the agent would have said it."""
         return {"jsonrpc": "2.0", "id": self.request.get("id"), "error": {"code": _REFUSED, "message": str(self.error)}}
 
@@ -84,8 +84,8 @@ class Refusals:
 class HttpSupervisor(Supervisor):
     """Starts and ends the server as any process; all else goes over HTTP."""
 
-    def __init__(self, agent: str, behind: str, patience: Patience | None = None) -> None:
-        super().__init__(agent, patience)
+    def __init__(self, agent: str, behind: str, timeouts: Timeouts | None = None) -> None:
+        super().__init__(agent, timeouts)
         self._behind = behind
         self._servers: dict[Key, Server] = {}
         self._seen: dict[Key, int] = {}
@@ -102,7 +102,9 @@ class HttpSupervisor(Supervisor):
 
     # -- what it says --------------------------------------------------------------------------------------------------
 
-    async def follow(self, place: Place, process_id: str, offset: int, quiet: float) -> AsyncGenerator[Said, None]:
+    async def follow(
+        self, place: Place, process_id: str, offset: int, quiet: float
+    ) -> AsyncGenerator[OutputItem, None]:
         """With ``CUT``, and what else the runner has told, before the line that came after it."""
         key, cuts = (place.session_id, process_id), Cuts(place, process_id, offset)
         told = place.sandbox.processes.told(place.session_id)
@@ -115,7 +117,9 @@ class HttpSupervisor(Supervisor):
                             yield Line(item.start, item.start, word)
                 yield item
 
-    async def _follow(self, place: Place, process_id: str, offset: int, quiet: float) -> AsyncGenerator[Said, None]:
+    async def _follow(
+        self, place: Place, process_id: str, offset: int, quiet: float
+    ) -> AsyncGenerator[OutputItem, None]:
         last, failures, told = offset, 0, set[Refusal]()
         yield Attached()
         while True:
@@ -123,14 +127,14 @@ class HttpSupervisor(Supervisor):
             if view is None:
                 return
             if not view.running:
-                rest = await tapped(place, process_id, last, LAST)
+                rest = await read_tapped(place, process_id, last, LAST)
                 for kept in with_gaps(rest, last, rest[-1].end if rest else last + 1):
-                    if isinstance(kept, int) or kept.told.get("method") != EXITED:
+                    if isinstance(kept, int) or kept.message.get("method") != EXITED:
                         yield kept
                 yield replace(view, written=LAST)
                 return
             try:
-                stream = _or_refusals(self._lines(place, view, last), self._refused(place, process_id), told)
+                stream = _or_refusals(self._lines(place, view, last), self._refusals_of(place, process_id), told)
                 async with contextlib.aclosing(_or_silence(stream, quiet)) as items:
                     async for item in items:
                         if isinstance(item, Refusal):
@@ -138,7 +142,7 @@ class HttpSupervisor(Supervisor):
                             continue
                         if isinstance(item, Line):
                             last, failures = item.start, 0
-                            if item.told.get("method") == EXITED:
+                            if item.message.get("method") == EXITED:
                                 yield replace(view, written=LAST)
                                 return
                         yield item
@@ -163,7 +167,7 @@ class HttpSupervisor(Supervisor):
                     if number > last + 1 and not fresh:
                         break  # the server has skipped one; it gives it to who asks again
                     if number > last + 1:
-                        for item in with_gaps(await tapped(place, view.process_id, last, number), last, number):
+                        for item in with_gaps(await read_tapped(place, view.process_id, last, number), last, number):
                             yield item
                     last, fresh = number, False
                     self._remember(place, view.process_id, number)
@@ -182,7 +186,7 @@ class HttpSupervisor(Supervisor):
         id = _new_id()
         async with contextlib.aclosing(self._exchange_lines(place, view, _ping(id), offset)) as lines:
             async for line in lines:
-                if is_answer(line.told, id):
+                if is_answer(line.message, id):
                     break
                 found.append(line)
         return found
@@ -190,21 +194,21 @@ class HttpSupervisor(Supervisor):
     # -- what it is told -----------------------------------------------------------------------------------------------
 
     async def write_to(self, place: Place, process_id: str, line: bytes) -> None:
-        view = await self.present(place, process_id)
+        view = await self.require_running(place, process_id)
         acp = await self._server(place, view)
-        await acp.post(message_of(line), self.patience.request)
+        await acp.post(message_of(line), self.timeouts.request)
 
     async def ask(
-        self, place: Place, found: Found, line: bytes, is_answer: Callable[[Json], bool], seconds: float
-    ) -> Json:
+        self, place: Place, found: AgentProcess, line: bytes, is_answer: Callable[[JsonObject], bool], seconds: float
+    ) -> JsonObject:
         try:
             async with asyncio.timeout(seconds):
                 after = self._seen.get((place.session_id, found.view.process_id), 0)
                 answers = self._exchange_lines(place, found.view, line, after)
                 async with contextlib.aclosing(answers) as lines:
                     async for said in lines:
-                        if is_answer(said.told):
-                            return said.told
+                        if is_answer(said.message):
+                            return said.message
         except TimeoutError:
             raise AgentDown(
                 f"{self.agent} did not answer within {seconds:.0f} s; the next message starts it again"
@@ -216,13 +220,13 @@ class HttpSupervisor(Supervisor):
     ) -> AsyncGenerator[Line, None]:
         """Events, while a request is told. The first request makes the server start its agent, and its events."""
         acp = await self._server(place, view)
-        async with acp.posted(message_of(line)) as replied:
+        async with acp.hold_post(message_of(line)) as replied:
             if after == 0:
                 await self._wait_for_events(acp, replied)
             async with contextlib.aclosing(_unless(self._lines(place, view, after), replied)) as items:
                 async for item in items:
                     if isinstance(item, Line):
-                        if item.told.get("method") == EXITED:
+                        if item.message.get("method") == EXITED:
                             raise AgentDown(
                                 f"the agent behind {self.agent} has ended; the next message starts it again"
                             )
@@ -243,10 +247,10 @@ class HttpSupervisor(Supervisor):
         id = _new_id()
         after = self._seen.get((place.session_id, view.process_id), 0)
         try:
-            async with asyncio.timeout(self.patience.request):
+            async with asyncio.timeout(self.timeouts.request):
                 async with contextlib.aclosing(self._exchange_lines(place, view, _ping(id), after)) as lines:
                     async for line in lines:
-                        if is_answer(line.told, id):
+                        if is_answer(line.message, id):
                             self._hear_from(place, view, line.start)
                             return line.start
         except TimeoutError:
@@ -261,11 +265,11 @@ class HttpSupervisor(Supervisor):
         as its answer."""
         acp = await self._server(place, view)
         sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        message, refusals = message_of(line), self._refused(place, view.process_id)
+        message, refusals = message_of(line), self._refusals_of(place, view.process_id)
 
         async def hold() -> None:
             try:
-                async with acp.posted(message, lambda error: refusals.add(Refusal(name, message, error))) as replied:
+                async with acp.hold_post(message, lambda error: refusals.add(Refusal(name, message, error))) as replied:
                     sent.set_result(None)
                     await asyncio.wait([replied], timeout=_HEARD_SECONDS)
                     if name not in refusals.names:
@@ -280,7 +284,7 @@ class HttpSupervisor(Supervisor):
         task.add_done_callback(lambda _task: self._held.pop(name, None))
         await sent
 
-    def _refused(self, place: Place, process_id: str) -> "Refusals":
+    def _refusals_of(self, place: Place, process_id: str) -> "Refusals":
         if len(self._refusals) >= _REMEMBERED:
             self._refusals.clear()
         return self._refusals.setdefault((place.session_id, process_id), Refusals())
@@ -294,7 +298,7 @@ class HttpSupervisor(Supervisor):
 
     # -- where it is ---------------------------------------------------------------------------------------------------
 
-    async def present(self, place: Place, process_id: str) -> ProcessView:
+    async def require_running(self, place: Place, process_id: str) -> ProcessView:
         view = await self._process(place, process_id)
         if view is None or not view.running:
             raise AgentDown(f"the process of {self.agent} is not there; the next message starts it")
@@ -311,7 +315,7 @@ class HttpSupervisor(Supervisor):
         server = self._servers.get(key)
         if server is None:
             try:
-                async with asyncio.timeout(self.patience.start):
+                async with asyncio.timeout(self.timeouts.start):
                     server = await locate(place, view, await self.directory(place))
             except TimeoutError:
                 raise AgentDown(f"{self.agent} listens nowhere; the next message starts it again") from None
@@ -362,7 +366,7 @@ class PostJournal(Journal):
             known = await self.arrived(place, *key)
             if known is not None:
                 return known
-            view = await self._supervisor.present(place, process.process_id)
+            view = await self._supervisor.require_running(place, process.process_id)
             await self._supervisor.read_along(place, view)
             at = await self._supervisor.position(place, view)
             delivery = Delivery(view.process_id, generation, 0, 0, at, dict(note or {}))

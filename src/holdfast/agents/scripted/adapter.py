@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 from weakref import WeakValueDictionary
 
-from holdfast.agents.base import Abilities, Agent, AgentSessionId, Cursor, Place, Prompt, Said, Told
+from holdfast.agents.base import Abilities, Agent, AgentEvent, AgentSessionId, Cursor, PastMessage, Place, Prompt
 from holdfast.agents.scripted import process
-from holdfast.agents.scripted.log import TurnLog
+from holdfast.agents.scripted.log import ScriptedLog
 from holdfast.agents.supervisor.home import read_file, root
-from holdfast.agents.supervisor.lines import Json, Lines, lines_of, parse
+from holdfast.agents.supervisor.lines import JsonObject, Lines, lines_of, parse
 from holdfast.agents.supervisor.output import complaint, or_silence
 from holdfast.agents.supervisor.supervisor import end
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, FileMissing
@@ -32,7 +32,7 @@ _REMEMBERED_ROOTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class ScriptedTimeouts:
     """How long the agent may take, in seconds."""
 
     start: float = process.START_SECONDS
@@ -48,10 +48,10 @@ class ScriptedAgent(Agent):
     name = "scripted"
     starts_ahead = True
 
-    usual: ClassVar[Patience] = Patience()
+    usual: ClassVar[ScriptedTimeouts] = ScriptedTimeouts()
 
-    def __init__(self, patience: Patience | None = None) -> None:
-        self._patience = patience or self.usual
+    def __init__(self, timeouts: ScriptedTimeouts | None = None) -> None:
+        self._timeouts = timeouts or self.usual
         self._roots: dict[str, str] = {}
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
@@ -66,7 +66,7 @@ class ScriptedAgent(Agent):
             view, generation = await process.find(place)
             if view is not None and view.running:
                 try:
-                    await process.ask(place, view, "ping", {}, self._patience.health)
+                    await process.ask(place, view, "ping", {}, self._timeouts.health)
                     return
                 except AgentDown:
                     await end(place, view)
@@ -86,14 +86,14 @@ class ScriptedAgent(Agent):
     async def health(self, place: Place) -> None:
         await self._ask_soon(place, "ping", {})
 
-    async def _ask_soon(self, place: Place, op: str, fields: Json) -> None:
+    async def _ask_soon(self, place: Place, op: str, fields: JsonObject) -> None:
         """What is asked before every turn: a runner that does not answer must not take longer than an agent."""
         try:
-            async with asyncio.timeout(self._patience.health):
-                await self._ask(place, op, fields, self._patience.health)
+            async with asyncio.timeout(self._timeouts.health):
+                await self._ask(place, op, fields, self._timeouts.health)
         except TimeoutError:
             raise AgentDown(
-                f"the agent did not answer within {self._patience.health:.0f} s; the next message starts it again"
+                f"the agent did not answer within {self._timeouts.health:.0f} s; the next message starts it again"
             ) from None
 
     async def stop(self, place: Place) -> None:
@@ -101,11 +101,11 @@ class ScriptedAgent(Agent):
         if view is not None and view.running:
             await end(place, view)
 
-    async def _ask(self, place: Place, op: str, fields: Json, seconds: float | None = None) -> None:
+    async def _ask(self, place: Place, op: str, fields: JsonObject, seconds: float | None = None) -> None:
         view, _ = await process.find(place)
         if view is None or not view.running:
             raise AgentDown("the agent's process is not there; the next message starts it")
-        await process.ask(place, view, op, fields, seconds or self._patience.request)
+        await process.ask(place, view, op, fields, seconds or self._timeouts.request)
 
     async def _root(self, place: Place) -> str:
         known = self._roots.get(place.session_id)
@@ -117,7 +117,7 @@ class ScriptedAgent(Agent):
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 
-    async def create_session(self, place: Place, history: Sequence[Said] = ()) -> AgentSessionId:
+    async def create_session(self, place: Place, history: Sequence[PastMessage] = ()) -> AgentSessionId:
         session = AgentSessionId(f"scr_{secrets.token_hex(16)}")
         said = [[one.role, one.text] for one in history]
         await self._ask(place, "create", {"session": session, "history": said})
@@ -164,11 +164,11 @@ class ScriptedAgent(Agent):
 
     async def events(
         self, place: Place, session: AgentSessionId, prompt_id: str, after: Cursor
-    ) -> AsyncGenerator[Told, None]:
+    ) -> AsyncGenerator[AgentEvent, None]:
         if not await self.accepted(place, session, prompt_id):
             raise AgentFailed(f"the agent has had no prompt {prompt_id}")
         key = f"{session}/{_name(prompt_id)}"
-        log = TurnLog(place, f"{await self._home(place)}/turns/{key}.log", key, after)
+        log = ScriptedLog(place, f"{await self._home(place)}/turns/{key}.log", key, after)
         while True:
             view, _ = await process.find(place)
             for told in await log.rest():
@@ -183,11 +183,11 @@ class ScriptedAgent(Agent):
             if log.ended:
                 return
 
-    async def _follow(self, place: Place, view: ProcessView, log: TurnLog) -> AsyncGenerator[Told, None]:
+    async def _follow(self, place: Place, view: ProcessView, log: ScriptedLog) -> AsyncGenerator[AgentEvent, None]:
         """What the process tells of the turn, to the turn's end or its own."""
         lines = Lines()
         output = place.sandbox.processes.follow(place.session_id, view.process_id, offset=view.written)
-        async with contextlib.aclosing(or_silence(output, self._patience.quiet)) as items:
+        async with contextlib.aclosing(or_silence(output, self._timeouts.quiet)) as items:
             async for item in items:
                 if isinstance(item, ProcessView):
                     return
@@ -198,7 +198,7 @@ class ScriptedAgent(Agent):
                         yield told
                 if isinstance(item, Chunk):
                     async for said in lines_of(lines, item):
-                        for told in await log.take(said.told):
+                        for told in await log.take(said.message):
                             yield told
                 if log.ended:
                     return

@@ -1,13 +1,13 @@
 """One turn's log of events in the sandbox, read from a place on: by its file, or as it is told while it grows."""
 
-from holdfast.agents.base import Cursor, Place, Told
+from holdfast.agents.base import AgentEvent, Cursor, Place
 from holdfast.agents.supervisor.home import read_file
-from holdfast.agents.supervisor.lines import Json, parse
+from holdfast.agents.supervisor.lines import JsonObject, parse
 from holdfast.errors import AgentFailed, FileMissing
 from holdfast.vocabulary.turn_events import Kind, TurnEvent, check
 
 
-class TurnLog:
+class ScriptedLog:
     """A reader's view. Its cursors are numbers of bytes in the file, each the end of a line."""
 
     def __init__(self, place: Place, path: str, key: str, after: Cursor) -> None:
@@ -19,7 +19,7 @@ class TurnLog:
         self._position = int(after or "0")
         self.ended = False
 
-    async def rest(self) -> list[Told]:
+    async def rest(self) -> list[AgentEvent]:
         """All that is in the file from here on. A line that is being written is left for later."""
         try:
             data = await read_file(self._place, self._path, self._position)
@@ -30,10 +30,10 @@ class TurnLog:
             self._position += len(line)
             event = _event(parse(line))
             if event is not None:
-                found.append(self._told(event))
+                found.append(self._with_cursor(event))
         return found
 
-    async def take(self, note: Json) -> list[Told]:
+    async def take(self, note: JsonObject) -> list[AgentEvent]:
         """What the agent has told on its output: the next event itself, or that there is something to read."""
         start, end = note.get("start"), note.get("end")
         if note.get("turn") != self._key or not isinstance(end, int) or end <= self._position:
@@ -43,14 +43,14 @@ class TurnLog:
         if start != self._position or event is None:
             return await self.rest()
         self._position = end
-        return [self._told(event)]
+        return [self._with_cursor(event)]
 
-    def _told(self, event: TurnEvent) -> Told:
+    def _with_cursor(self, event: TurnEvent) -> AgentEvent:
         self.ended = self.ended or event.kind is Kind.FINALIZE
-        return Told(Cursor(str(self._position)), event)
+        return AgentEvent(Cursor(str(self._position)), event)
 
 
-def _event(told: Json | None) -> TurnEvent | None:
+def _event(told: JsonObject | None) -> TurnEvent | None:
     """Checked: it comes from a sandbox. What is no event is nobody's business."""
     match told:
         case {"kind": str(kind), "data": dict(data)}:

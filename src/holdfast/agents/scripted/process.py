@@ -15,7 +15,7 @@ import secrets
 from holdfast.agents.base import Brief, Place
 from holdfast.agents.scripted import package
 from holdfast.agents.supervisor.home import write_file
-from holdfast.agents.supervisor.lines import Json, Lines, lines_of
+from holdfast.agents.supervisor.lines import JsonObject, Lines, lines_of
 from holdfast.errors import (
     AgentDown,
     AgentFailed,
@@ -46,7 +46,7 @@ async def find(place: Place) -> tuple[ProcessView | None, int]:
 async def launch(place: Place, where: str, generation: int) -> ProcessView:
     """The process of this generation; asked for twice, it is the same."""
     archive = f"{where}/{package.program_name()}"
-    await _put(place, archive)
+    await _upload_program(place, archive)
     mark = package.mark(place.channel, generation)
     home = f"{where}/scripted/{channel_tag(place.channel)}"
     line, brief = package.start_line(archive, home, mark), place.brief
@@ -58,7 +58,7 @@ async def launch(place: Place, where: str, generation: int) -> ProcessView:
         raise AgentFailed(f"the scripted agent needs bash to start: {error}") from error
 
 
-async def _put(place: Place, archive: str) -> None:
+async def _upload_program(place: Place, archive: str) -> None:
     files = place.sandbox.files
     try:
         await files.stat(place.session_id, archive, follow=False)
@@ -66,7 +66,7 @@ async def _put(place: Place, archive: str) -> None:
         await write_file(place, archive, package.program(), mode=0o644)
 
 
-async def ask(place: Place, view: ProcessView, op: str, fields: Json, seconds: float) -> None:
+async def ask(place: Place, view: ProcessView, op: str, fields: JsonObject, seconds: float) -> None:
     """A request, and its answer. ``AgentDown`` if there is none in time: then nobody knows whether it was taken up."""
     nonce = secrets.token_hex(8)
     line = json.dumps({**fields, "id": nonce, "op": op}).encode() + b"\n"
@@ -82,7 +82,7 @@ async def ask(place: Place, view: ProcessView, op: str, fields: Json, seconds: f
     _check(op, answer)
 
 
-async def _exchange(place: Place, view: ProcessView, nonce: str, line: bytes) -> Json:
+async def _exchange(place: Place, view: ProcessView, nonce: str, line: bytes) -> JsonObject:
     processes = place.sandbox.processes
     following = processes.follow(place.session_id, view.process_id, offset=view.written)
     lines = Lines()
@@ -92,12 +92,12 @@ async def _exchange(place: Place, view: ProcessView, nonce: str, line: bytes) ->
                 await processes.write(place.session_id, view.process_id, line, close=False)
             elif isinstance(item, Chunk):
                 async for said in lines_of(lines, item):
-                    if said.told.get("re") == nonce:
-                        return said.told
+                    if said.message.get("re") == nonce:
+                        return said.message
     raise AgentDown("the agent's process has ended; the next message starts it again")
 
 
-def _check(op: str, answer: Json) -> None:
+def _check(op: str, answer: JsonObject) -> None:
     match answer:
         case {"ok": _}:
             return

@@ -1,6 +1,6 @@
-"""How often an agent that does not come up, or dies, is started again: with growing pauses, and then not for a while.
+"""A circuit breaker for agents that do not come up, or die: restarts have growing pauses, and then stop for a while.
 
-A start that went well is no reason to forget what went wrong before: it may come up each time, and die in each turn.
+A successful start does not reset it, because an agent may come up each time and die in each turn.
 """
 
 from collections.abc import Callable
@@ -14,20 +14,21 @@ PAUSES = (0.0, 1.0, 4.0)
 
 @dataclass(slots=True)
 class Breaker:
-    """Of one agent in one channel."""
+    """The circuit breaker of one agent in one channel."""
 
     clock: Callable[[], float]
     _failures: list[float] = field(default_factory=list)
     why: str = ""
-    """What the last failure said."""
+    """The message of the last failure."""
 
-    def failed(self, why: str) -> None:
+    def record_failure(self, why: str) -> None:
+        """Count a failure."""
         self._failures.append(self.clock())
         self.why = why
 
     @property
     def closed_for(self) -> float:
-        """Seconds until the next start may be tried at all; 0: now."""
+        """Seconds until a start is allowed again; 0 means now."""
         recent = self._recent()
         return 0.0 if len(recent) < MOST_FAILURES else recent[-MOST_FAILURES] + WINDOW_SECONDS - self.clock()
 

@@ -1,4 +1,5 @@
-"""Where agents keep their things in a sandbox: not among the user's own files, and where they outlive a sleep."""
+"""The directory for agents' files in a sandbox: apart from the user's own files, and on the disk that survives a
+sleep."""
 
 import secrets
 from collections.abc import AsyncIterator
@@ -11,17 +12,17 @@ from holdfast.vocabulary.models import channel_tag
 PROBE_MS = 10_000
 PROBE = 'printf %s "$HOME"'
 MOST_LOG_BYTES = 256 << 20
-"""Of what an agent has written down of one turn."""
+"""For the log that an agent has written of one turn."""
 MOST_NOTE_BYTES = 64 << 20
 _WORKSPACE = "/workspace"
 
 
 async def root(place: Place) -> str:
-    """The directory of all agents in this sandbox."""
+    """Find the directory of all agents in this sandbox."""
     processes = place.sandbox.processes
-    view = await _probed(place, "holdfast-agents-home")
-    if view.exit_code != 0:  # killed, perhaps, with all that ran: only an answer counts, and the key has none any more
-        view = await _probed(place, f"holdfast-agents-home-{secrets.token_hex(8)}")
+    view = await _probe(place, "holdfast-agents-home")
+    if view.exit_code != 0:  # perhaps it was killed; its idempotency key would give the same result again
+        view = await _probe(place, f"holdfast-agents-home-{secrets.token_hex(8)}")
     if view.exit_code != 0:
         raise AgentDown(f"the sandbox does not tell where its home is (exit code {view.exit_code}); try again")
     chunks, _ = await processes.read(place.session_id, view.process_id, offset=0, limit=4096)
@@ -31,8 +32,8 @@ async def root(place: Place) -> str:
     return f"{home.rstrip('/')}/.holdfast-agents"
 
 
-async def _probed(place: Place, key: str) -> ProcessView:
-    """The process that tells it, ended. One that is still running has told nothing yet: that is no answer."""
+async def _probe(place: Place, key: str) -> ProcessView:
+    """Run the command that prints the home directory, and return its process when it has ended."""
     processes = place.sandbox.processes
     started = await processes.start(place.session_id, ProcessRequest(cmd=PROBE), idempotency_key=key)
     view = await processes.get(place.session_id, started.process_id, wait_ms=PROBE_MS)
@@ -42,13 +43,16 @@ async def _probed(place: Place, key: str) -> ProcessView:
 
 
 def agent_directory(root: str, agent: str, channel: str) -> str:
-    """Of one agent in one channel: its configuration, its sessions, our journal."""
+    """The directory of one agent in one channel: for its configuration, its conversations and our journal."""
     return f"{root}/{agent}/{channel_tag(channel)}"
 
 
 async def read_file(place: Place, path: str, start: int = 0, most: int = MOST_LOG_BYTES) -> bytes:
-    """From that place to the end as it is now. ``AgentFailed`` if that is more than can be: any program in there may
-    have put something else in its place, of any size, and it is read into the daemon's memory."""
+    """Read a file from ``start`` to its present end.
+
+    Raises ``AgentFailed`` if that is more than ``most``: any program in the sandbox may have replaced the file by one
+    of any size, and it is read into the daemon's memory.
+    """
     async with place.sandbox.files.download(place.session_id, path) as download:
         count = download.entry.size - start
         if count > most:
@@ -57,7 +61,7 @@ async def read_file(place: Place, path: str, start: int = 0, most: int = MOST_LO
 
 
 async def find_file(place: Place, path: str) -> bytes | None:
-    """A note of ours, all of it; None if there is none."""
+    """Read a whole file of ours; None if it is not there."""
     try:
         return await read_file(place, path, most=MOST_NOTE_BYTES)
     except FileMissing:
@@ -65,7 +69,7 @@ async def find_file(place: Place, path: str) -> bytes | None:
 
 
 async def write_file(place: Place, path: str, data: bytes, mode: int = 0o600) -> None:
-    """In one step: nobody ever sees half of it."""
+    """Write a file atomically, so that no reader sees a part of it."""
     await place.sandbox.files.upload(place.session_id, path, _pieces(data), mode=mode)
 
 

@@ -1,12 +1,12 @@
-"""What was given to an agent's stdin, whichever daemon gave it: so that nothing is ever given twice.
+"""A journal of what was written to an agent's stdin, by this daemon or another, so that nothing is ever written twice.
 
-Before a line is written, a note of it is put into the agent's own directory in the sandbox: to which process, and how
-many bytes that had been given until then. The runner counts them. So a daemon that finds the note of another, which
-may have died at any moment, can tell whether the line has arrived. Where the process is gone without a trace it counts
-as arrived: better not run than run twice.
+Before a line is written, a note of it is saved in the agent's own directory in the sandbox: which process it is for,
+and how many bytes that process had received until then. The runner counts these bytes. So a daemon that finds the note
+of another daemon, which may have died at any moment, can find out whether the line has arrived. If the process is gone
+without a trace, the line counts as arrived: it is better not to run a prompt than to run it twice.
 
-All that is written to one agent's stdin goes through here, one at a time, or the count would say nothing. Daemons take
-turns by the thread's lease; the tasks of one by a lock.
+Everything that is written to one agent's stdin goes through here, one line at a time, or the count would mean nothing.
+The thread's lease keeps other daemons away, and a lock orders the tasks of this one.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _LOCKS: WeakValueDictionary[tuple[str, str, str], asyncio.Lock] = WeakValueDicti
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One line for one process's stdin. ``output`` is where the process's output stood before."""
+    """One line for one process's stdin. ``output`` is the length of the process's output before it."""
 
     process_id: str
     generation: int
@@ -39,7 +39,7 @@ class Delivery:
     size: int
     output: int
     note: Mapping[str, str] = field(default_factory=dict)
-    """Whatever the adapter wants to find again."""
+    """Additional facts for the adapter."""
 
     def to_bytes(self) -> bytes:
         return json.dumps(
@@ -70,35 +70,35 @@ def _delivery(data: bytes) -> Delivery:
 
 
 class Journal:
-    """Notes of one agent, of one kind (``prompts``, ``answers``, …). ``directory`` tells its own directory."""
+    """The notes of one agent, of one kind (``prompts``, ``answers``, …). ``directory`` returns its own directory."""
 
     def __init__(self, agent: str, kind: str, directory: Callable[[Place], Awaitable[str]]) -> None:
         self._agent = agent
         self._kind = kind
         self._directory = directory
-        self._arrived: dict[tuple[str, str, str], Delivery] = {}  # what has arrived once has arrived
+        self._arrived: dict[tuple[str, str, str], Delivery] = {}  # this never changes again
         self.count = 0
-        """How often something new was learnt to have arrived."""
+        """How many deliveries this object has learnt to have arrived."""
         self._news = asyncio.Event()
 
     @staticmethod
     def name(*key: str) -> str:
-        """What a note is called: letters and digits, whatever the key is made of."""
+        """The file name of a note: only letters and digits, whatever the key contains."""
         return hashlib.sha256(json.dumps(key).encode()).hexdigest()[:40]
 
     async def find(self, place: Place, *key: str) -> Delivery | None:
-        """What was noted under this key, arrived or not."""
+        """Find the note with this key, whether its line has arrived or not."""
         return await self.find_named(place, self.name(*key))
 
     async def find_named(self, place: Place, name: str) -> Delivery | None:
-        """The same, for who has only the name. It may be anybody's word."""
+        """Like ``find``, by the name of the note. The name is untrusted input."""
         if not _NAME.fullmatch(name):
             return None
         data = await find_file(place, f"{await self._directory(place)}/{self._kind}/{name}")
         return None if data is None else _delivery(data)
 
     async def arrived(self, place: Place, *key: str) -> Delivery | None:
-        """The same, or None where it certainly has not arrived."""
+        """Find the note with this key; None if its line has certainly not arrived."""
         known = self._arrived.get((place.session_id, place.channel, self.name(*key)))
         if known is not None:
             return known
@@ -117,7 +117,7 @@ class Journal:
         return delivery
 
     async def news(self, since: int) -> None:
-        """Returns when ``count`` is more than that. What another daemon does is not noticed here."""
+        """Wait until ``count`` is more than ``since``. What another daemon does is not noticed here."""
         while self.count <= since:
             await self._news.wait()
 
@@ -130,15 +130,15 @@ class Journal:
         *key: str,
         note: Mapping[str, str] | None = None,
     ) -> Delivery:
-        """Give a running process a line, unless it, or another, was given the one of this key before.
+        """Write a line to a running process, unless the line with this key was written before, to any process.
 
-        ``AgentDown``: it was certainly not given. After any other error, ``arrived`` tells.
+        ``AgentDown`` means that it was certainly not written. After any other error, ``arrived`` gives the answer.
         """
         async with stdin_lock(self._agent, place):
             known = await self.arrived(place, *key)
             if known is not None:
                 return known
-            now = await _present(place, process.process_id)
+            now = await _require_running(place, process.process_id)
             delivery = Delivery(
                 now.process_id, generation, now.input_bytes or 0, len(line), now.written, dict(note or {})
             )
@@ -152,8 +152,8 @@ class Journal:
                     f"the agent takes no input: {error.message}; the next message starts it again"
                 ) from error
             except HoldfastError:
-                # It may wait in a pipe that nobody reads: whoever could still take it up is ended, so that the
-                # count says the last word.
+                # The line may still be in the pipe. The process is killed, so that it cannot read it later, and the
+                # count of bytes is final.
                 with contextlib.suppress(HoldfastError):
                     await place.sandbox.processes.signal(place.session_id, now.process_id, "KILL")
                 raise
@@ -164,7 +164,7 @@ class Journal:
 
 
 async def write_line(agent: str, place: Place, process_id: str, line: bytes) -> None:
-    """A line that may be given twice, or never."""
+    """Write a line whose repetition or loss does no harm."""
     async with stdin_lock(agent, place):
         try:
             await place.sandbox.processes.write(place.session_id, process_id, line, close=False)
@@ -173,11 +173,11 @@ async def write_line(agent: str, place: Place, process_id: str, line: bytes) -> 
 
 
 def stdin_lock(agent: str, place: Place) -> asyncio.Lock:
-    """For all adapters of this daemon, whoever made them."""
+    """The lock on one agent's stdin, shared by all adapters of this daemon."""
     return _LOCKS.setdefault((agent, place.session_id, place.channel), asyncio.Lock())
 
 
-async def _present(place: Place, process_id: str) -> ProcessView:
+async def _require_running(place: Place, process_id: str) -> ProcessView:
     try:
         view = await place.sandbox.processes.get(place.session_id, process_id)
     except ProcessNotFound as error:
@@ -191,5 +191,5 @@ async def _has_arrived(place: Place, delivery: Delivery) -> bool:
     try:
         view = await place.sandbox.processes.get(place.session_id, delivery.process_id)
     except ProcessNotFound:
-        return True  # nobody knows; so it must not be given again
+        return True  # it cannot be known, so it must not be written again
     return view.input_bytes is None or view.input_bytes >= delivery.input_before + delivery.size

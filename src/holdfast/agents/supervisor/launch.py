@@ -1,6 +1,6 @@
-"""What is needed to start an agent: a program, its surroundings, its configuration; and a digest of all that.
+"""Everything that is needed to start an agent: a program, its environment, its configuration; and a digest of all that.
 
-The process is found again by a mark in its command line, which carries the digest: a process with another one was
+The process is found again by a mark in its command line. The mark has the digest, so a process with another digest was
 started with another configuration.
 """
 
@@ -16,7 +16,7 @@ AGENT_BIN: Final = "/usr/local/lib/holdfast-agents/bin"
 """Where agents are in sandboxes that show the host's /usr; in the image ``agent`` they are on the normal PATH."""
 
 OUTPUT_BYTES: Final = 16 << 20
-"""How much of an agent's output the runner keeps: more than any turn says, so that a late reader misses nothing."""
+"""How much of an agent's output the runner keeps: more than one turn writes, so that a late reader misses nothing."""
 
 _MARK = re.compile(r"^: holdfast-agent:([a-z0-9-]{1,40}):([0-9a-f]{16}):([0-9]{1,9}):([0-9a-f]{16});")
 
@@ -35,17 +35,17 @@ class Launch:
     cwd: str = "/workspace"
     output_bytes: int = OUTPUT_BYTES
     told_of_cuts: bool = False
-    """What befalls its models comes as lines among what it says: ``lines.CUT`` and the others."""
+    """Whether its output also contains notices about its models: ``lines.CUT`` and the others."""
 
     @property
     def digest(self) -> str:
-        """Of all that the process can only take in by being started again."""
+        """A digest of all that the process only reads when it is started."""
         files = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(self.files.items())}
         told = [self.agent, list(self.argv), sorted(self.env.items()), sorted(files.items()), self.cwd]
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
 
     def command(self, tag: str, generation: int) -> str:
-        """For bash. The mark does nothing there: it is for whoever lists processes."""
+        """The command line for bash. The mark in it does nothing; it is for finding the process in a list."""
         return (
             f"{mark(self.agent, tag, generation, self.digest)} "
             f'export PATH={AGENT_BIN}:"$PATH"; exec {shlex.join(self.argv)}'
@@ -65,6 +65,6 @@ def mark(agent: str, tag: str, generation: int, digest: str) -> str:
 
 
 def mark_of(command: str) -> Mark | None:
-    """Who was started by this command line; None if it is no agent."""
+    """The mark in this command line; None if it did not start an agent."""
     found = _MARK.search(command)
     return Mark(found[1], found[2], int(found[3]), found[4]) if found else None

@@ -1,4 +1,4 @@
-"""JSON objects, one per line, out of a process's output, each with its place there."""
+"""Reads JSON objects, one per line, from a process's output, and keeps their offsets in it."""
 
 import asyncio
 import json
@@ -15,45 +15,47 @@ from holdfast.sessions.use.follow import Chunk
 MOST_LINE_BYTES: Final = 8 << 20
 _AT_ONCE: Final = 32 << 10
 
-Json = Mapping[str, object]
+JsonObject = Mapping[str, object]
 
-CUT: Final[Json] = {"holdfast": "cut"}
-"""Told by the runner, where it was asked to: what the agent's models were saying before this was cut off, and they were
-asked again."""
-BROKE: Final[Json] = {"holdfast": "broke"}
-"""An answer broke off. The agent does not know yet, and may have some of it still to say."""
-WENT_ON: Final[Json] = {"holdfast": "went on"}
-"""It asked something else then."""
+CUT: Final[JsonObject] = {"holdfast": "cut"}
+"""A notice of the runner, for processes that asked for it: the answer of the agent's model before this point was cut
+off, and the model was asked again."""
+BROKE: Final[JsonObject] = {"holdfast": "broke"}
+"""Another notice: a model's answer broke off. The agent does not know it yet, and may still print some of that
+answer."""
+WENT_ON: Final[JsonObject] = {"holdfast": "went on"}
+"""Another notice: after that, the agent asked the model something else."""
 
-_WORDS: Final = {messages.CUT: CUT, messages.BROKE: BROKE, messages.WENT_ON: WENT_ON}
-_WORD: Final = re.compile(b"|".join(re.escape(word) for word in _WORDS))
+_NOTICES: Final = {messages.CUT: CUT, messages.BROKE: BROKE, messages.WENT_ON: WENT_ON}
+_NOTICE: Final = re.compile(b"|".join(re.escape(notice) for notice in _NOTICES))
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """``start`` and ``end`` are offsets in the process's output: who reads on from ``end`` gets the next line."""
+    """One JSON object. ``start`` and ``end`` are offsets in the process's output; the next line begins at ``end``."""
 
     start: int
     end: int
-    told: Json
+    message: JsonObject
 
 
 class Lines:
-    """Feed it chunks. What is no JSON object, what went to stderr, and what is too long is skipped."""
+    """Splits chunks of output into lines. It skips lines that are no JSON object or too long, and stderr but for
+    notices."""
 
     def __init__(self, most: int = MOST_LINE_BYTES) -> None:
         self._most = most
         self._rest = bytearray()
         self._start = 0
         self._torn = False  # the beginning of the line that is coming is missing
-        self._words: list[Json] = []  # in the midst of the line that has begun: lines have an order
+        self._notices: list[JsonObject] = []  # that came inside an unfinished line: they follow that line
 
     def feed(self, chunk: Chunk) -> list[Line]:
         if chunk.dropped:
             self._rest.clear()
             self._torn = True
         if chunk.stream != STDOUT:
-            return self._words_in(chunk)
+            return self._take_notices(chunk)
         found = []
         at = 0
         while (newline := chunk.data.find(b"\n", at)) >= 0:
@@ -62,17 +64,17 @@ class Lines:
             if line is not None:
                 found.append(line)
             end = chunk.offset + at
-            found += [Line(end, end, word) for word in self._words]
-            self._words.clear()
+            found += [Line(end, end, notice) for notice in self._notices]
+            self._notices.clear()
         self._keep(chunk, at)
         return found
 
-    def _words_in(self, chunk: Chunk) -> list[Line]:
-        found = list(words_in(chunk.data))
+    def _take_notices(self, chunk: Chunk) -> list[Line]:
+        found = list(notices_in(chunk.data))
         if self._rest:
-            self._words += [word for word, _start, _end in found]
+            self._notices += [notice for notice, _start, _end in found]
             return []
-        return [Line(chunk.offset + start, chunk.offset + end, word) for word, start, end in found]
+        return [Line(chunk.offset + start, chunk.offset + end, notice) for notice, start, end in found]
 
     def _finish(self, chunk: Chunk, at: int, newline: int) -> Line | None:
         start = self._start if self._rest else chunk.offset + at
@@ -95,8 +97,8 @@ class Lines:
 
 
 async def lines_of(lines: Lines, chunk: Chunk) -> AsyncGenerator[Line]:
-    """As ``feed``, in short steps: a chunk may be a million empty lines."""
-    if chunk.stream != STDOUT:  # its words are not to be cut apart
+    """Do ``feed`` in short steps, because a chunk may be a million empty lines."""
+    if chunk.stream != STDOUT:  # a notice must not be cut into two
         for line in lines.feed(chunk):
             yield line
         return
@@ -108,14 +110,14 @@ async def lines_of(lines: Lines, chunk: Chunk) -> AsyncGenerator[Line]:
             yield line
 
 
-def words_in(stderr: bytes) -> Iterator[tuple[Json, int, int]]:
-    """What the runner has told there, and from where to where."""
-    for found in _WORD.finditer(stderr):
-        yield _WORDS[found.group()], found.start(), found.end()
+def notices_in(stderr: bytes) -> Iterator[tuple[JsonObject, int, int]]:
+    """The runner's notices in a piece of stderr, each with its start and end."""
+    for found in _NOTICE.finditer(stderr):
+        yield _NOTICES[found.group()], found.start(), found.end()
 
 
-def parse(line: bytes) -> Json | None:
-    """None for what is no JSON object, and for what would hold up everybody else while it is parsed."""
+def parse(line: bytes) -> JsonObject | None:
+    """Parse a line. None if it is no JSON object, or if parsing would block the daemon for too long."""
     if not is_light(line):
         return None
     try:

@@ -1,7 +1,7 @@
-"""Which models a conversation can use, and which one it uses: told in its first turn, and whenever that is another.
+"""Reports which models a conversation can use, and which one it uses: in its first turn, and after each change.
 
-What was told last is in the agent's own directory, so that the next daemon does not tell it again. What a turn tells
-is noted with its prompt: whoever reads the turn, and however often, is told the same.
+The last report is saved in the agent's own directory, so that the next daemon does not repeat it. The report of a turn
+is stored with its prompt, so everyone who reads the turn, however often, gets the same events.
 """
 
 import hashlib
@@ -18,14 +18,14 @@ _REMEMBERED = 10_000
 
 
 class Offers:
-    """Of one agent. ``directory`` tells its own directory."""
+    """The model offers of one agent. ``directory`` returns the agent's own directory."""
 
     def __init__(self, directory: Callable[[Place], Awaitable[str]]) -> None:
         self._directory = directory
         self._told: dict[tuple[str, str, str], str] = {}
 
     async def news(self, place: Place, session: str, models: Sequence[Model], current: Model) -> str:
-        """What is to be told with the next prompt; empty if it was told before."""
+        """Return the offer that the next prompt must report; empty if it was reported before."""
         offer = json.dumps({"models": [model.id for model in models], "current": current.id})
         key = (place.session_id, place.channel, session)
         if key not in self._told:
@@ -34,7 +34,7 @@ class Offers:
         return "" if self._told[key] == offer else offer
 
     async def keep(self, place: Place, session: str, offer: str) -> None:
-        """It is on its way."""
+        """Save an offer as reported, once its prompt was given to the agent."""
         if offer:
             await write_file(place, await self._path(place, session), offer.encode())
             self._remember((place.session_id, place.channel, session), offer)
@@ -50,7 +50,7 @@ class Offers:
 
 
 def offer_events(offer: object) -> list[TurnEvent]:
-    """Of what stands in a note; nothing where there is nothing, or nothing that makes sense."""
+    """The events of an offer in a note; none if the note has no valid offer."""
     told = parse(offer.encode()) if isinstance(offer, str) else None
     match told:
         case {"models": list(models), "current": str(current)}:

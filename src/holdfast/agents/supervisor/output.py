@@ -1,4 +1,4 @@
-"""What an agent says, line by line, as it says it: or that it is silent, or that it has ended."""
+"""Follows the output of an agent's process, line by line, and reports silence and the end of the process."""
 
 import asyncio
 import contextlib
@@ -17,17 +17,17 @@ _COMPLAINT_WINDOW = 64 << 10
 _COMPLAINT_BYTES = 2000
 
 Item = Attached | Chunk | ProcessView
-Said = Attached | Line | ProcessView | int | None
+OutputItem = Attached | Line | ProcessView | int | None
 """See ``follow_lines``."""
 
 
-async def follow_lines(place: Place, process_id: str, offset: int, quiet: float) -> AsyncGenerator[Said, None]:
-    """From ``offset`` on: lines, and
+async def follow_lines(place: Place, process_id: str, offset: int, quiet: float) -> AsyncGenerator[OutputItem, None]:
+    """Yield the lines from ``offset`` on, and besides
 
-    ``Attached`` first, after which nothing escapes us;
+    ``Attached`` first, after which no output is missed;
     ``None`` each time that nothing came for ``quiet`` seconds;
-    a number of bytes that are lost, since nobody read them in time;
-    the process as it ended, at last. One that is not known any more ends it without a word.
+    a number of bytes that are lost, because they were not read in time;
+    the process as it ended, as the last item. If the process is not known any more, the generator just ends.
     """
     lines = Lines()
     output = place.sandbox.processes.follow(place.session_id, process_id, offset=offset)
@@ -43,7 +43,7 @@ async def follow_lines(place: Place, process_id: str, offset: int, quiet: float)
 
 
 async def read_lines(place: Place, process_id: str, offset: int) -> tuple[list[Line], ProcessView]:
-    """All whole lines that are there now from ``offset`` on, and the process as it was before the last look."""
+    """Read all complete lines from ``offset`` on, and return them with the process as it was at the last read."""
     lines, found = Lines(), list[Line]()
     while True:
         chunks, view = await place.sandbox.processes.read(
@@ -57,7 +57,8 @@ async def read_lines(place: Place, process_id: str, offset: int) -> tuple[list[L
 
 
 async def complaint(place: Place, view: ProcessView) -> str:
-    """The last that a process has written to stderr, or at all: usually why it has ended."""
+    """Read the end of a process's stderr, or of its stdout if stderr is empty: usually it says why the process
+    ended."""
     try:
         chunks, _ = await place.sandbox.processes.read(
             place.session_id,
@@ -73,7 +74,10 @@ async def complaint(place: Place, view: ProcessView) -> str:
 
 
 async def or_silence(output: AsyncGenerator[Item, None], seconds: float) -> AsyncGenerator[Item | None, None]:
-    """The same, and None each time that nothing came for so long. Ends where the process is not known any more."""
+    """Yield the same items, and None each time that nothing came for ``seconds``.
+
+    It ends if the process is not known any more.
+    """
     async with contextlib.aclosing(output):
         while True:
             coming = asyncio.ensure_future(anext(output, None))
@@ -91,8 +95,10 @@ async def or_silence(output: AsyncGenerator[Item, None], seconds: float) -> Asyn
 
 
 async def let_go(coming: "asyncio.Future[Any]") -> None:
-    """Nobody waits for the next item any more. Two deadlines may come at once, and the second must not cut this short:
-    a generator that is still at work cannot be closed."""
+    """Cancel the wait for the next item, and wait until it has ended.
+
+    A second cancellation in the meantime must not cut this short, because a generator that still runs cannot be closed.
+    """
     coming.cancel()
     canceled = False
     while not coming.done():
@@ -101,6 +107,6 @@ async def let_go(coming: "asyncio.Future[Any]") -> None:
         except asyncio.CancelledError:
             canceled = True
     if not coming.cancelled():
-        coming.exception()  # be it just now: nobody is to hear of it
+        coming.exception()  # retrieve it, so that asyncio does not log it
     if canceled:
         raise asyncio.CancelledError

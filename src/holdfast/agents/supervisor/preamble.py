@@ -1,31 +1,31 @@
-"""A conversation that an agent has lost, or never had, as text: for agents that import none.
+"""Writes a conversation that an agent has lost, or never had, as text, for agents that cannot import one.
 
-It stands before the next prompt or, where an agent takes a message that wants no answer, alone.
+The text is put before the next prompt, or sent alone if the agent takes messages that want no answer.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
-from holdfast.agents.base import Said
+from holdfast.agents.base import PastMessage
 
 BEGIN: Final = "[Conversation so far, for your memory only; do not answer it]"
 END: Final = "[End of the conversation so far]"
 FOLLOWS: Final = "[End of the conversation so far; the next message follows]"
 MOST_CHARACTERS: Final = 200_000
-"""The newest count."""
+"""If the conversation is longer, the newest messages are taken."""
 
 _CUT = " […]"
 _WORTH_IT = 1000
-"""With less room, the message that does not fit is left out: of a longer one the beginning says what it was about."""
-_WHO = {"user": "User", "agent": "You"}
+"""With less room than this, the message that does not fit is left out; otherwise its beginning is included."""
+_SPEAKERS = {"user": "User", "agent": "You"}
 
 
-def preamble(history: Sequence[Said], end: str = FOLLOWS) -> str:
-    """Empty where nothing was said."""
+def preamble(history: Sequence[PastMessage], end: str = FOLLOWS) -> str:
+    """The text of ``history``; empty if there is none."""
     lines: list[str] = []
     room = MOST_CHARACTERS
-    for one in reversed(history):
-        line = f"{_WHO.get(one.role, one.role)}: {one.text.replace(end, '')}"
+    for message in reversed(history):
+        line = f"{_SPEAKERS.get(message.role, message.role)}: {message.text.replace(end, '')}"
         if len(line) > room:
             lines += [f"{line[: room - len(_CUT)]}{_CUT}"] if room >= _WORTH_IT else []
             break

@@ -1,4 +1,4 @@
-"""One agent's process per channel: found, started with a handshake, restarted with patience, ended."""
+"""The supervisor of an agent's processes, one per channel: it finds, starts, restarts and ends them."""
 
 import asyncio
 import contextlib
@@ -14,8 +14,8 @@ from holdfast.agents.supervisor import home, journal
 from holdfast.agents.supervisor.breaker import MOST_FAILURES, WINDOW_SECONDS, Breaker
 from holdfast.agents.supervisor.journal import Journal
 from holdfast.agents.supervisor.launch import Launch, mark_of
-from holdfast.agents.supervisor.lines import Json, Line
-from holdfast.agents.supervisor.output import Said, complaint, follow_lines, read_lines
+from holdfast.agents.supervisor.lines import JsonObject, Line
+from holdfast.agents.supervisor.output import OutputItem, complaint, follow_lines, read_lines
 from holdfast.errors import (
     AgentDown,
     AgentError,
@@ -39,7 +39,7 @@ _STARTS: WeakValueDictionary[tuple[str, str, str], asyncio.Lock] = WeakValueDict
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class Timeouts:
     """How long an agent may take, in seconds."""
 
     start: float = 60.0
@@ -48,41 +48,43 @@ class Patience:
     quiet: float = 15.0
     """How long a turn may be silent before the agent is asked whether it lives."""
     hung: float = 60.0
-    """How long it may then take to say so. Longer than ``health``: a turn is worth more, and a busy machine is slow."""
+    """How long it may then take to answer. This is longer than ``health``: ending a turn is expensive, and a busy
+    machine is slow."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """An agent's process, and what its mark says."""
+class AgentProcess:
+    """An agent's process, with the generation and the digest from its mark."""
 
     view: ProcessView
     generation: int
     digest: str
 
 
-Handshake = Callable[[Found], Awaitable[None]]
-"""Returns when the process has said that it is ready (or alive). Its deadline is the supervisor's."""
+Handshake = Callable[[AgentProcess], Awaitable[None]]
+"""It returns when the process has said that it is ready (or alive). The supervisor sets the deadline."""
 
 
 class Supervisor:
-    """Of one kind of agent, in all places. What it remembers it could find out again, but for its patience."""
+    """The supervisor of one kind of agent, in all places. It can lose all that it remembers, but for counted
+    failures."""
 
     def __init__(
-        self, agent: str, patience: Patience | None = None, clock: Callable[[], float] = time.monotonic
+        self, agent: str, timeouts: Timeouts | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.agent = agent
-        self.patience = patience or Patience()
+        self.timeouts = timeouts or Timeouts()
         self._clock = clock
         self._roots: dict[str, str] = {}
         self._breakers: dict[tuple[str, str], Breaker] = {}
-        self._up: dict[tuple[str, str], str] = {}  # by place, the process that was seen to run last
-        self._stopped: set[str] = set()  # processes that were ended from here, and have not failed
+        self._up: dict[tuple[str, str], str] = {}  # place -> the process that was last seen running
+        self._stopped: set[str] = set()  # processes that we have ended, so their end is no failure
         self._journals: dict[str, Journal] = {}
 
     # -- where ---------------------------------------------------------------------------------------------------------
 
     async def directory(self, place: Place) -> str:
-        """The agent's own, in this channel. Not there before the first start."""
+        """Return the agent's own directory in this channel. It is created by the first start."""
         known = self._roots.get(place.session_id)
         if known is None:
             if len(self._roots) >= _REMEMBERED:
@@ -91,36 +93,40 @@ class Supervisor:
         return home.agent_directory(known, self.agent, place.channel)
 
     def journal(self, kind: str) -> Journal:
-        """What is known by it is remembered here; it is always the same."""
+        """The journal of this kind; always the same object, because it has a memory."""
         if kind not in self._journals:
             self._journals[kind] = Journal(self.agent, kind, self.directory)
         return self._journals[kind]
 
-    async def find(self, place: Place) -> Found | None:
-        """The newest of this channel, running or not."""
-        newest: Found | None = None
+    async def find(self, place: Place) -> AgentProcess | None:
+        """Find the newest process of this channel, running or not."""
+        newest: AgentProcess | None = None
         for view in await place.sandbox.processes.list(place.session_id):
             mark = mark_of(view.cmd)
             if mark is None or mark.agent != self.agent or mark.tag != channel_tag(place.channel):
                 continue
             if newest is None or mark.generation > newest.generation:
-                newest = Found(view, mark.generation, mark.digest)
+                newest = AgentProcess(view, mark.generation, mark.digest)
         return newest
 
-    async def running(self, place: Place, launch: Launch | None = None) -> Found:
-        """The one that runs; with ``launch``, only if it was started so, or is in the middle of a turn."""
+    async def running(self, place: Place, launch: Launch | None = None) -> AgentProcess:
+        """Return the process that runs, or raise ``AgentDown``.
+
+        With ``launch``, it must also have been started so, unless it is in the middle of a turn.
+        """
         found = await self.find(place)
         if found is None or not found.view.running:
             raise AgentDown(f"the process of {self.agent} is not there; the next message starts it")
         if launch is not None and not _may_stay(found, place, launch):
             raise AgentDown(f"the configuration of {self.agent} has changed; the next message starts it again")
-        self._is_up(place, found)
+        self._note_running(place, found)
         return found
 
     @contextlib.asynccontextmanager
     async def soon(self) -> AsyncGenerator[None, None]:
-        """Around what is asked before every turn: a runner that does not answer must not take longer than an agent."""
-        seconds = self.patience.health
+        """Put the health deadline around the check before a turn, so that a silent runner costs no more than a silent
+        agent."""
+        seconds = self.timeouts.health
         try:
             async with asyncio.timeout(seconds):
                 yield
@@ -131,27 +137,29 @@ class Supervisor:
 
     # -- start and stop ------------------------------------------------------------------------------------------------
 
-    async def start(self, place: Place, launch: Launch, ready: Handshake, alive: Handshake) -> Found:
-        """The process that runs with this configuration and answers. ``ready`` is asked of a new one, ``alive`` of one
-        that was there; one that does not answer, or has another configuration and no turn, is ended first.
+    async def start(self, place: Place, launch: Launch, ready: Handshake, alive: Handshake) -> AgentProcess:
+        """Make sure that a process runs with this configuration and answers, and return it.
 
-        ``AgentDown``: it did not come up, and may be tried again. ``AgentFailed``: there is no sense in trying soon.
+        ``ready`` checks a new process, ``alive`` one that was there. A process that does not answer, or has another
+        configuration and no turn, is ended first. Raises ``AgentDown`` if it did not come up and may be tried again,
+        ``AgentFailed`` if it makes no sense to try again soon.
         """
         key = (self.agent, place.session_id, place.channel)
         async with _STARTS.setdefault(key, asyncio.Lock()):
             found = await self.find(place)
             if found is not None and found.view.running:
                 if _may_stay(found, place, launch) and await self._answers(place, found, alive):
-                    self._is_up(place, found)
+                    self._note_running(place, found)
                     return found
                 await self._end(place, found)
             elif found is not None:
                 await self._count_death(place, found)
-            return await self._started(place, launch, ready, 1 if found is None else found.generation + 1)
+            return await self._start_new(place, launch, ready, 1 if found is None else found.generation + 1)
 
-    async def _answers(self, place: Place, found: Found, alive: Handshake) -> bool:
-        """More patient than ``health``: who is only busy must not be ended for it, and least of all in a turn."""
-        seconds = self.patience.hung if place.in_turn else max(self.patience.health, self.patience.hung / 4)
+    async def _answers(self, place: Place, found: AgentProcess, alive: Handshake) -> bool:
+        """Whether the process answers. It gets more time than in ``health``, because a busy process must not be
+        ended."""
+        seconds = self.timeouts.hung if place.in_turn else max(self.timeouts.health, self.timeouts.hung / 4)
         try:
             async with asyncio.timeout(seconds):
                 await alive(found)
@@ -159,7 +167,7 @@ class Supervisor:
             return False
         return True
 
-    async def _started(self, place: Place, launch: Launch, ready: Handshake, generation: int) -> Found:
+    async def _start_new(self, place: Place, launch: Launch, ready: Handshake, generation: int) -> AgentProcess:
         breaker = self._breaker(place)
         if (seconds := breaker.closed_for) > 0:
             raise AgentFailed(
@@ -167,17 +175,17 @@ class Supervisor:
                 f"and is not started again for {seconds:.0f} s. The last time: {breaker.why}"
             )
         await asyncio.sleep(breaker.pause)
-        view = await self._launched(place, launch, generation)
-        found = Found(view, generation, launch.digest)
+        view = await self._launch(place, launch, generation)
+        found = AgentProcess(view, generation, launch.digest)
         try:
             await self._wait_ready(place, found, ready)
         except (AgentDown, AgentFailed) as error:
-            breaker.failed(error.message)
+            breaker.record_failure(error.message)
             raise
-        self._is_up(place, found)
+        self._note_running(place, found)
         return found
 
-    async def _launched(self, place: Place, launch: Launch, generation: int) -> ProcessView:
+    async def _launch(self, place: Place, launch: Launch, generation: int) -> ProcessView:
         where = await self.directory(place)
         files = place.sandbox.files
         for path in (where.rpartition("/")[0].rpartition("/")[0], where.rpartition("/")[0], where):
@@ -193,7 +201,7 @@ class Supervisor:
             output_bytes=launch.output_bytes,
             told_of_cuts=tag if launch.told_of_cuts else None,
         )
-        # Of this start alone: after a sleep generations begin anew, and the journal must not take one for another.
+        # Random, because generations begin anew after a sleep, and the journal must not mistake one for another.
         key = f"holdfast-agent:{self.agent}:{tag}:{generation}:{secrets.token_hex(8)}"
         try:
             return await place.sandbox.processes.start(place.session_id, request, idempotency_key=key)
@@ -202,16 +210,16 @@ class Supervisor:
         except BadInput as error:
             raise AgentFailed(f"{self.agent} cannot be started: {error.message}") from error
 
-    async def _wait_ready(self, place: Place, found: Found, ready: Handshake) -> None:
-        """Its handshake, or its end, whichever comes first."""
+    async def _wait_ready(self, place: Place, found: AgentProcess, ready: Handshake) -> None:
+        """Wait for the handshake or for the end of the process, whichever comes first."""
         processes = place.sandbox.processes
         handshake = asyncio.ensure_future(ready(found))
-        ended = asyncio.ensure_future(self._ended(place, found.view.process_id))
+        ended = asyncio.ensure_future(self._wait_for_end(place, found.view.process_id))
         try:
-            await asyncio.wait([handshake, ended], timeout=self.patience.start, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([handshake, ended], timeout=self.timeouts.start, return_when=asyncio.FIRST_COMPLETED)
             if handshake.done() and handshake.exception() is None:
                 return
-            # One that has broken off its input is most often about to end, and its exit code says why.
+            # A process that has closed its stdin is usually about to end, and its exit code says why.
             view = await processes.get(place.session_id, found.view.process_id, wait_ms=_LAST_MOMENT_MS)
             problem = handshake.exception() if handshake.done() else None
             if problem is not None and not isinstance(problem, HoldfastError):
@@ -229,7 +237,7 @@ class Supervisor:
             await end(place, view)
             if isinstance(problem, AgentFailed):
                 raise problem
-            waited = problem.message if problem is not None else f"not within {self.patience.start:.0f} s"
+            waited = problem.message if problem is not None else f"not within {self.timeouts.start:.0f} s"
             heard = f". It said: {said}" if said else "; it said nothing"
             raise AgentDown(f"{self.agent} was started and did not get ready: {waited}{heard}")
         finally:
@@ -237,37 +245,40 @@ class Supervisor:
                 task.cancel()
             await asyncio.gather(handshake, ended, return_exceptions=True)
 
-    async def _ended(self, place: Place, process_id: str) -> None:
-        view = await place.sandbox.processes.get(place.session_id, process_id, wait_ms=int(self.patience.start * 1000))
+    async def _wait_for_end(self, place: Place, process_id: str) -> None:
+        view = await place.sandbox.processes.get(place.session_id, process_id, wait_ms=int(self.timeouts.start * 1000))
         if view.running:
             await asyncio.get_running_loop().create_future()
 
     async def stop(self, place: Place) -> None:
-        """TERM, five seconds, KILL. One that is not there is success."""
+        """End the process: TERM, five seconds, KILL. No process is no error."""
         found = await self.find(place)
         if found is not None and found.view.running:
             await self._end(place, found)
 
-    async def _end(self, place: Place, found: Found) -> None:
+    async def _end(self, place: Place, found: AgentProcess) -> None:
         if len(self._stopped) >= _REMEMBERED:
             self._stopped.clear()
         self._stopped.add(found.view.process_id)
         await end(place, found.view)
 
-    def _is_up(self, place: Place, found: Found) -> None:
+    def _note_running(self, place: Place, found: AgentProcess) -> None:
         if len(self._up) >= _REMEMBERED:
             self._up.clear()
         self._up[place.session_id, place.channel] = found.view.process_id
 
-    async def _count_death(self, place: Place, found: Found) -> None:
-        """One that was up and has ended, and not by us, has failed. Of others nobody here knows why they ended: another
-        daemon may have stopped them. A sandbox that slept knows none of its processes."""
+    async def _count_death(self, place: Place, found: AgentProcess) -> None:
+        """Count a failure if the process was running and ended, and we did not end it.
+
+        We do not know why other processes ended: another daemon may have stopped them. After a sleep, a sandbox does
+        not know its earlier processes at all.
+        """
         process_id = found.view.process_id
         if self._up.get((place.session_id, place.channel)) != process_id or process_id in self._stopped:
             return
-        del self._up[place.session_id, place.channel]  # each dies once
+        del self._up[place.session_id, place.channel]  # so that its death is counted only once
         said = await complaint(place, found.view)
-        self._breaker(place).failed(f"it ended by itself, with {found.view.exit_code}: {said}")
+        self._breaker(place).record_failure(f"it ended by itself, with {found.view.exit_code}: {said}")
 
     def _breaker(self, place: Place) -> Breaker:
         if len(self._breakers) >= _REMEMBERED:
@@ -276,26 +287,26 @@ class Supervisor:
 
     # -- stdin and stdout ----------------------------------------------------------------------------------------------
 
-    def follow(self, place: Place, process_id: str, offset: int, quiet: float) -> AsyncGenerator[Said, None]:
-        """What it says from ``offset`` on, as it says it: see ``follow_lines``."""
+    def follow(self, place: Place, process_id: str, offset: int, quiet: float) -> AsyncGenerator[OutputItem, None]:
+        """Follow its output from ``offset`` on: see ``follow_lines``."""
         return follow_lines(place, process_id, offset, quiet)
 
     async def read(self, place: Place, process_id: str, offset: int) -> Sequence[Line]:
-        """What it has said from ``offset`` on until now. ``ProcessNotFound`` where nobody knows any more."""
+        """Read its output from ``offset`` on. Raises ``ProcessNotFound`` if the runner does not know it any more."""
         lines, _view = await read_lines(place, process_id, offset)
         return lines
 
-    async def write(self, place: Place, found: Found, line: bytes) -> None:
-        """A line whose loss, or repetition, does no harm. For others there is ``journal``."""
+    async def write(self, place: Place, found: AgentProcess, line: bytes) -> None:
+        """Write a line whose loss or repetition does no harm. Other lines go through ``journal``."""
         await self.write_to(place, found.view.process_id, line)
 
     async def write_to(self, place: Place, process_id: str, line: bytes) -> None:
         await journal.write_line(self.agent, place, process_id, line)
 
     async def ask(
-        self, place: Place, found: Found, line: bytes, is_answer: Callable[[Json], bool], seconds: float
-    ) -> Json:
-        """A request on stdin, and the line that is its answer. ``AgentDown`` if there is none in time."""
+        self, place: Place, found: AgentProcess, line: bytes, is_answer: Callable[[JsonObject], bool], seconds: float
+    ) -> JsonObject:
+        """Write a request to stdin and return the line that answers it. Raises ``AgentDown`` if none comes in time."""
         try:
             async with asyncio.timeout(seconds):
                 return await self._exchange(place, found, line, is_answer)
@@ -304,25 +315,27 @@ class Supervisor:
                 f"{self.agent} did not answer within {seconds:.0f} s; the next message starts it again"
             ) from None
 
-    async def _exchange(self, place: Place, found: Found, line: bytes, is_answer: Callable[[Json], bool]) -> Json:
+    async def _exchange(
+        self, place: Place, found: AgentProcess, line: bytes, is_answer: Callable[[JsonObject], bool]
+    ) -> JsonObject:
         view = found.view
-        following = follow_lines(place, view.process_id, view.written, self.patience.request)
+        following = follow_lines(place, view.process_id, view.written, self.timeouts.request)
         async with contextlib.aclosing(following):
             async for item in following:
                 if isinstance(item, Attached):
                     await self.write(place, found, line)
-                elif isinstance(item, Line) and is_answer(item.told):
-                    return item.told
+                elif isinstance(item, Line) and is_answer(item.message):
+                    return item.message
         raise AgentDown(f"the process of {self.agent} has ended; the next message starts it again")
 
 
-def _may_stay(found: Found, place: Place, launch: Launch) -> bool:
-    """What it was started with is what is wanted, or must do until its turn is over."""
+def _may_stay(found: AgentProcess, place: Place, launch: Launch) -> bool:
+    """Whether the process has the wanted configuration, or is in a turn, which must end first."""
     return place.in_turn or found.digest == launch.digest
 
 
 async def end(place: Place, view: ProcessView) -> None:
-    """TERM, five seconds, KILL. Returns when it has ended."""
+    """End a process: TERM, five seconds, KILL. Returns when it has ended."""
     processes = place.sandbox.processes
     with contextlib.suppress(ProcessNotFound):
         for name, wait_ms in (("TERM", TERM_MS), ("KILL", KILL_MS)):

@@ -1,7 +1,7 @@
-"""Large files and all other work on files, each on a connection of its own, by a forked child.
+"""Transfers of large files, and all other work on files: each is done by a forked child on a connection of its own.
 
-The child may block as it likes: back-pressure is the kernel's, the runner's loop goes on, and when the host hangs up
-the child simply ends.
+The child may block: the kernel does the back-pressure, the runner's loop goes on, and when the host hangs up the child
+just ends.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 
 from holdfast.protocol import frames
 from holdfast.runner import files
+from holdfast.runner.refused import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ MANY_DESCRIPTORS = 1 << 16
 
 
 class Bulk:
-    """Starts the children."""
+    """Starts the child processes that work on files."""
 
     def __init__(self, loop: Loop, dialer: Dialer) -> None:
         self._loop = loop
@@ -42,11 +43,11 @@ class Bulk:
             os.close(fd)
 
     def push(self, path: str, mode: int | None, size: int, stream: str) -> None:
-        """Take ``size`` bytes from the host into a file, then say in a frame how it went."""
+        """Write ``size`` bytes from the host into a file, then send the result in a frame."""
         self._fork(lambda: self._receive_file(path, mode, size, stream))
 
     def open(self, stream: str) -> None:
-        """Start a worker that does the one task which the host asks for on the connection. See ``runner.tasks``."""
+        """Start a worker for the one task that the host will ask for on the connection. See ``runner.tasks``."""
         self._fork(lambda: self._serve(stream))
 
     def _fork(self, work: Callable[[], None]) -> None:
@@ -63,7 +64,7 @@ class Bulk:
             os._exit(1)
 
     def _ended(self, _status: int) -> None:
-        """The host learns how it went from the stream itself."""
+        """Count a child that has ended. The host gets its result on the stream."""
         self.children -= 1
 
     def _serve(self, stream: str) -> None:
@@ -91,7 +92,7 @@ class Bulk:
                 if _copy(connection, replacement, size):
                     replacement.commit()
                     connection.sendall(frames.encode({}))
-        except files.FileError as error:
+        except Refused as error:
             connection.sendall(frames.encode({"error": {"code": error.code, "message": error.message}}))
             while connection.recv(CHUNK):
                 pass  # closing on unread bytes would reset the connection, and take our answer with it

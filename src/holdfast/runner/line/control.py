@@ -1,4 +1,4 @@
-"""The control connection: takes calls from the host, answers them, and dials again for ever when it is cut."""
+"""The control connection: it takes calls from the host, answers them, and dials again for ever when it is cut."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 RECEIVE = 1 << 18
 RETRY_SECONDS = (0.02, 0.05, 0.1, 0.25, 1.0)
-"""A local socket costs nothing to try; a daemon that comes back finds its sandboxes at once."""
+"""The pauses are short, because trying a local socket costs nothing and a daemon that comes back must not wait."""
 EAGER_ATTEMPTS = 100
-"""How often to dial at the shortest distance after a rest: most of it comes when the sandbox is awake again."""
+"""How often to dial with the shortest pause after a checkpoint; most attempts happen when the sandbox runs again."""
 
 
 class Control:
-    """One connection at a time. ``serve(header, body, reply)`` is called for each call that comes in."""
+    """Has one connection at a time. ``serve(header, body, reply)`` is called for each call that comes in."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Control:
             self._serve(header, body, self._replier(header["id"]))
 
     def _replier(self, call_id: object) -> Callable[..., None]:
-        """An answer goes back on the connection that asked, or nowhere: ids mean nothing on another one."""
+        """A function that answers a call, only on the connection that it came from: ids mean nothing on another one."""
         generation = self._generation
 
         def reply(header: frames.Header, body: bytes = b"") -> None:

@@ -1,4 +1,4 @@
-"""How the runner reaches the host: a Unix socket that is bind-mounted into the sandbox."""
+"""The runner's way to the host: a Unix socket that is bind-mounted into the sandbox."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Carrier(Protocol):
-        """What has a connection home and carries something over it."""
+        """An object that owns a connection to the host and transfers something over it."""
 
         @property
         def closed(self) -> bool: ...
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Dialer:
-    """Opens connections home and says who we are."""
+    """Opens connections to the host and sends the first frame, with our session id and token."""
 
     def __init__(self, path: str, session: str, token: str) -> None:
         self._path = path
@@ -31,24 +31,24 @@ class Dialer:
         self._carriers: list[Carrier] = []
 
     def become(self, session: str, token: str) -> None:
-        """We have come to life in a copy of the sandbox that we were in."""
+        """Take another identity, because this runner is now in a copy of its sandbox."""
         self._session = session
         self._token = token
 
     def entrust(self, carrier: Carrier) -> None:
-        """Somebody has taken over a connection of ours, to be closed before its time if need be."""
+        """Remember an object that owns one of our connections, so that ``hang_up`` can close it."""
         self._carriers = [one for one in self._carriers if not one.closed]
         self._carriers.append(carrier)
 
     def hang_up(self) -> None:
-        """End every stream. The control connection is another's, and so are those of forked children."""
+        """End every stream, but not the control connection and not the connections of forked children."""
         carriers, self._carriers = self._carriers, []
         for one in carriers:
             if not one.closed:
                 one.close()
 
     def connect_control(self, capabilities: list[str], running: list[str]) -> sockets.socket:
-        """The control connection, with our hello sent; the answer has not been read. Raises OSError."""
+        """Open the control connection and send our hello; the answer is not read here. Raises OSError."""
         about: dict[str, object] = {
             "capabilities": capabilities,
             "running": running,
@@ -57,11 +57,11 @@ class Dialer:
         return self._connect("hello", about)
 
     def connect_stream(self, stream: str) -> sockets.socket:
-        """A connection for one stream, announced by the id that the host chose."""
+        """Open a connection for one stream, with the id that the host has chosen."""
         return self._connect("stream", {"stream": stream})
 
     def connect_listened(self, name: str, stream: str) -> sockets.socket:
-        """A connection for a caller at the listener ``name``. Raises BlockingIOError rather than wait."""
+        """Open a connection for a caller at the listener ``name``. It raises BlockingIOError instead of waiting."""
         return self._connect("stream", {"listen": name, "stream": stream}, blocking=False)
 
     def _connect(self, op: str, fields: dict[str, object], *, blocking: bool = True) -> sockets.socket:

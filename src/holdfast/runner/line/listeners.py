@@ -1,8 +1,8 @@
-"""Ports inside the sandbox whose connections come out at the host: how a sandbox without a network reaches the broker.
+"""Ports inside the sandbox whose connections are passed on to the host, for sandboxes without a network of their own.
 
-Each connection to ``127.0.0.1:port`` gets a connection home of its own, announced by the listener's name. While the
-daemon is away, callers wait for as long as the listener has patience, and are then hung up on; the listener stays.
-Those that it was talking to when it died are reset, so that none takes half an answer for a whole one.
+Each connection to ``127.0.0.1:port`` gets its own connection to the host, with the listener's name in it. While the
+daemon is away, callers wait for the listener's ``patience`` and are then closed; the listener stays. Connections that
+were open when a daemon died are reset, so that no program mistakes a part of an answer for the whole.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 MAX_LISTENERS = 8
 MAX_CONNECTIONS = 128
-"""Per listener. The next ones wait in the kernel's queue."""
+"""Per listener. Further callers wait in the kernel's queue."""
 RETRY_SECONDS = 0.05
 ATTEMPTS = 100
-"""How often the host's queue may be found full before a caller is hung up on."""
+"""How often the host's queue may be full before a caller is closed."""
 AWAY_SECONDS = 0.25
-"""How often a daemon that is away is called."""
+"""The pause between attempts to reach a daemon that is away."""
 
 
 class Listeners:
-    """All of them, by name."""
+    """All listeners, by name."""
 
     def __init__(self, loop: Loop, dialer: Dialer, witness: Witness, on_return: Callable[[], None]) -> None:
-        """``on_return``: called when the first caller gets through to a daemon that has taken another one's place."""
+        """``on_return`` is called when the first caller reaches a new daemon, after the one before was lost."""
         self._loop = loop
         self._dialer = dialer
         self._witness = witness
@@ -48,7 +48,7 @@ class Listeners:
 
     @property
     def ports(self) -> set[int]:
-        """Of 127.0.0.1, all that are taken by us."""
+        """The ports of 127.0.0.1 that our listeners use."""
         return {listener.port for listener in self._by_name.values()}
 
     def _listen(self, header: Header, _body: bytes, reply: Callable[..., None]) -> None:
@@ -57,7 +57,7 @@ class Listeners:
         reply({})
 
     def open(self, name: str, port: int, patience: int = 0) -> None:
-        """Listen from now on; asking again for the same changes nothing. Raises OSError, or ValueError.
+        """Listen from now on; a repeated call changes nothing. Raises OSError or ValueError.
 
         ``patience``: for how many seconds callers wait for a daemon that is away.
         """
@@ -120,7 +120,7 @@ class _Listener:
         self._connect(sockets.socket(fileno=descriptor), ATTEMPTS, self._calls_away)
 
     def _connect(self, caller: sockets.socket, attempts: int, calls_away: int) -> None:
-        """Call home for ``caller``. Not even the host's queue may block us: when it is full we come back."""
+        """Connect ``caller`` to the host. This never blocks: if the host's queue is full, it tries again later."""
         try:
             home = self._dialer.connect_listened(self._name, os.urandom(8).hex())
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Ports inside the sandbox: who listens at which, and connections to them that come in from the host."""
+"""Ports inside the sandbox: a list of those that programs listen on, and connections from the host to them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import errno
 import os
 
 from holdfast.protocol import fields
-from holdfast.runner.files import FileError
 from holdfast.runner.lean import sockets
 from holdfast.runner.line.pump import Pump, close
 from holdfast.runner.loop import WRITE
+from holdfast.runner.refused import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,12 +44,12 @@ class Ports:
         reply({"ports": [one for one in listening() if one["address"] != "127.0.0.1" or one["port"] not in own]})
 
     def _dial(self, header: Header, _body: bytes, reply: Reply) -> None:
-        """Connect to a port of ours, then home; from there on bytes are carried both ways."""
+        """Connect to a port in the sandbox, then to the host; from then on bytes are copied both ways."""
         port, stream = fields.integer(header, "port"), fields.text(header, "stream")
         if not 0 < port < 65536:
             raise ValueError(f"{port} is no port")
         if self._count >= MAX_CONNECTIONS:
-            raise FileError("conflict", f"{MAX_CONNECTIONS} connections to ports of this sandbox are open already")
+            raise Refused("conflict", f"{MAX_CONNECTIONS} connections to ports of this sandbox are open already")
         self._count += 1
         _Attempt(self._loop, port, lambda found: self._connected(found, port, stream, reply))
 
@@ -73,7 +73,7 @@ class Ports:
 
 
 class _Attempt:
-    """A connection to one of our own addresses, without ever waiting for it."""
+    """A connection attempt to one of the sandbox's own addresses, without blocking."""
 
     def __init__(self, loop: Loop, port: int, done: Callable[[sockets.socket | None], None]) -> None:
         self._loop = loop
@@ -125,7 +125,7 @@ class _Attempt:
 
 
 def listening() -> list[dict[str, object]]:
-    """Every listening TCP socket: its port and address, and which program has it, where that can be seen."""
+    """Every listening TCP socket: its port and address, and its process, if that is visible."""
     found: list[tuple[int, str, bytes]] = []
     for path, family in _TABLES:
         try:
@@ -149,7 +149,7 @@ def _entry(columns: list[bytes], family: int) -> tuple[int, str, bytes]:
 
 
 def _owners(inodes: set[bytes]) -> dict[bytes, int]:
-    """Which process has which socket: the first that is found to."""
+    """Map each socket to a process that has it: the first that is found."""
     wanted = {f"socket:[{inode.decode()}]": inode for inode in inodes}
     found: dict[bytes, int] = {}
     for name in os.listdir("/proc") if wanted else []:

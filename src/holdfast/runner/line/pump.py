@@ -1,12 +1,12 @@
-"""Two connected sockets, with the bytes of each carried to the other, by the runner's loop and without blocking it.
+"""Copies bytes between two connected sockets, both ways, in the runner's loop and without blocking it.
 
-At most ``BUFFER`` bytes wait in each direction: who does not read is not read for. The end of one direction is passed
-on as such, and the other goes on; when both have ended, both sockets are closed. What is sent to a side that takes no
-more is read and dropped for a moment: closing on unread bytes would reset the connection, and what that side has said
-last would be lost with it.
+At most ``BUFFER`` bytes wait in each direction: if one side does not read, the other side is not read either. The end
+of one direction is passed on, and the other direction goes on; when both have ended, both sockets are closed. Bytes for
+a side that takes no more are read and dropped for a moment, because closing a socket with unread bytes would reset the
+connection, and the last bytes of that side would be lost.
 
-What the second socket says has an end only if that is confirmed (``ask``); if not, or if the pump is closed before its
-time, the first one is reset: no program takes that for the end of what it was told.
+The end of the second socket counts only if it is confirmed (``ask``). Otherwise, or if the pump is closed early, the
+first socket is reset, so that no program mistakes it for a proper end.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ class _Flow:
 
 
 def _send_at_once(socket: sockets.socket) -> None:
-    """The second of two small pieces must not wait for the other end's word on the first, which takes 40 ms."""
+    """Switch Nagle's algorithm off: a second small piece would wait up to 40 ms for the acknowledgement of the
+    first."""
     if socket.family != sockets.AF_UNIX:
         socket.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_NODELAY, 1)
 
@@ -121,7 +122,7 @@ class Pump:
             self._go_on()
 
     def _learn(self, alive: bool) -> None:
-        """Home has ended, and whether it was meant to."""
+        """Handle the end of the host's side; ``alive`` says whether the daemon meant it."""
         if self.closed:
             return
         if not alive:
@@ -141,7 +142,8 @@ class Pump:
         self._watch()
 
     def _watch(self) -> None:
-        """Each socket for what is needed of it now. It is let go for nothing: a hang-up would wake us for ever."""
+        """Watch each socket only for what is needed now. If that is nothing, it is not watched at all, or a hang-up
+        would wake us again and again."""
         outward, inward = self._flows
         for flow, back in ((outward, inward), (inward, outward)):
             ready = flow.source
@@ -168,7 +170,7 @@ class Pump:
 
 
 def _reset(connection: sockets.socket) -> None:
-    """Where there is such a thing."""
+    """Close a socket by a reset, if its kind has one; the other end sees that as an error, and not as the end."""
     if connection.family == sockets.AF_UNIX:
         close(connection)
         return
@@ -177,7 +179,7 @@ def _reset(connection: sockets.socket) -> None:
 
 
 def close(connection: sockets.socket) -> None:
-    """Also where a forked child still has it: closing alone would then end nothing."""
+    """Shut down and close a socket; without the shutdown it would stay open in a forked child that has it too."""
     try:
         connection.shutdown(sockets.SHUT_RDWR)
     except OSError:

@@ -1,8 +1,8 @@
-"""Before a checkpoint: every connection to the host is closed, since none of them could be kept.
+"""Closes every connection to the host before a checkpoint, because a checkpoint cannot contain them.
 
-Whoever asks has stopped listening, so that the runner's next attempts to dial are refused; they go on, during the
-checkpoint's beginning and from the moment that the memory is restored, until the host listens again. So nothing has
-to be told that the sandbox was away, and a checkpoint that did not come about needs no taking back either.
+The host has stopped listening before it calls this, so the runner's next attempts to dial are refused. They go on while
+the checkpoint begins, and again from the moment that the memory is restored, until the host listens again. So the
+runner need not know that the sandbox was away, and a checkpoint that fails needs no undo.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SETTLE_SECONDS = 0.005
 
 
 class Quiet:
-    """The call ``quiesce``. Refused while anything is under way that would be lost."""
+    """The call ``quiesce``. It is refused while anything is under way that would be lost."""
 
     def __init__(self, loop: Loop, dialer: Dialer, bulk: Bulk) -> None:
         self._loop = loop
@@ -34,7 +34,7 @@ class Quiet:
         self.calls = {"quiesce": self._quiesce}
 
     def involve(self, service: Service, control: Control) -> None:
-        """These two are made later than we are."""
+        """Set the two parts that are made after this one."""
         self._parts = service, control
 
     def _quiesce(self, header: Header, body: bytes, reply: Reply) -> None:

@@ -1,8 +1,8 @@
-"""Whether the daemon that a connection led to is still there: asked of it when that connection has ended.
+"""Finds out, when a connection has ended, whether the daemon ended it or died.
 
-A daemon that is killed leaves the same end behind as one that has said all, and what was carried to a program here
-would be taken for whole. Only who lives can answer a question that was put after the end: so it is put, on the control
-connection, and whoever waits for the answer is told of its loss, too.
+The connections of a killed daemon end in the same way as those of a daemon that is done, and a program here would take
+a part of an answer for the whole. But only a living daemon can answer a question that is asked after the end: so we
+ask it, on the control connection. If that connection is lost, the answer is no.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Ask = Callable[[Learn], None]
 
 PATIENCE_SECONDS = 10.0
-"""A daemon that is silent for longer is as good as dead."""
+"""A daemon that is silent for longer counts as dead."""
 
 
 class Witness:
@@ -31,7 +31,7 @@ class Witness:
     # -- what the control connection tells ---------------------------------------------------------------------------
 
     def arrived(self, ping: Callable[[int], None]) -> None:
-        """There is a daemon, which answers what ``ping`` sends, by its number."""
+        """Note that a daemon is connected; it answers each number that ``ping`` sends."""
         self._ping = ping
 
     def lost(self) -> None:
@@ -49,13 +49,14 @@ class Witness:
 
     @property
     def daemon(self) -> int:
-        """Which one it is: another number after each that was lost."""
+        """A number for the present daemon; it changes each time that a daemon is lost."""
         return self._daemon
 
     # -- who wants to know -------------------------------------------------------------------------------------------
 
     def of_new_connection(self) -> Ask:
-        """For one that was opened now: what to ask when it has ended. The answer may come at once."""
+        """The question for a connection that is opened now, to be asked when it has ended. The answer may come at
+        once."""
         daemon = self._daemon
         return lambda learn: self._ask(daemon, learn)
 

@@ -1,4 +1,4 @@
-"""Who descends from whom, read from /proc; and how a child is started."""
+"""Functions on processes: their parents and children as /proc shows them, signals, and the start of a child."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _children_of_thread(pid: int, thread: str) -> list[int]:
 
 
 def _children_of_all_threads(pid: int) -> list[int]:
-    """As above, whichever thread started them: a program with several starts others from any."""
+    """The children that any thread of a process has started."""
     found = children_of(pid)
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -42,7 +42,7 @@ def _children_of_all_threads(pid: int) -> list[int]:
 
 
 def _read_proc(path: str) -> bytes:
-    """Without Python's file objects, which ask the kernel half a dozen things first."""
+    """Read a file of /proc without Python's file objects, which make half a dozen more system calls."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         content = data = os.read(fd, 1 << 16)
@@ -69,13 +69,13 @@ def parent_of(pid: int) -> int:
 
 
 def is_alive(pid: int) -> bool:
-    """False for zombies too: nobody can signal them any more."""
+    """Whether a process is alive; False for zombies too, because signals do nothing to them."""
     fields = _stat_fields(pid)
     return bool(fields) and fields[0] not in (b"Z", b"X")
 
 
 def computes(pid: int) -> bool:
-    """Whether it has, or wants, a processor now: it does not wait for anything."""
+    """Whether a process uses a processor now, or wants to, and does not wait for anything."""
     return _stat_fields(pid)[:1] == [b"R"]
 
 
@@ -100,7 +100,7 @@ def descendants_of(roots: list[int]) -> set[int]:
 
 
 def halted(root: int) -> set[int]:
-    """A process and everything below it, all stopped, so that none of them starts another one meanwhile."""
+    """Stop a process and everything below it, so that none of them can start another one, and return them all."""
     found: set[int] = set()
     for _ in range(HALT_ROUNDS):
         new = descendants_of([root]) - found
@@ -113,7 +113,7 @@ def halted(root: int) -> set[int]:
 
 
 def send_signal(pid: int, signum: int) -> None:
-    """Signal one process; one that has ended already is fine."""
+    """Send a signal to one process; it is no error if that has ended already."""
     try:
         os.kill(pid, signum)
     except (ProcessLookupError, PermissionError):
@@ -121,7 +121,7 @@ def send_signal(pid: int, signum: int) -> None:
 
 
 def become_expendable() -> None:
-    """When memory runs out, what the runner has started goes before the runner itself."""
+    """Make this process the first to be killed when memory runs out, before the runner."""
     try:
         with open("/proc/self/oom_score_adj", "wb") as file:
             file.write(b"500")

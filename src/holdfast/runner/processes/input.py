@@ -1,4 +1,4 @@
-"""The way into a program: what its callers send, written as fast as it reads, and no faster."""
+"""The input of a program: what callers send is written as fast as the program reads it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     Done = Callable[[bool], None]
-    """Told True when the program's pipe has taken it all, False when nobody will ever read it."""
+    """Called with True when the program's pipe has taken all bytes, with False when they will never be read."""
 
 HELD_BYTES = 1 << 20
 KEEP_NAMES = 256
@@ -19,7 +19,7 @@ KEEP_NAMES = 256
 
 
 class Input:
-    """A pipe or terminal that a program reads from. The descriptor belongs to the process, which watches it for us."""
+    """A pipe or terminal that a program reads from. The ``Process`` owns the descriptor, and watches it for us."""
 
     def __init__(self, fd: int, watch: Callable[[bool], None]) -> None:
         self._fd = fd
@@ -28,10 +28,10 @@ class Input:
         self._held = 0
         self._close: Callable[[], None] | None = None
         self._named: dict[str, bool | list[Done]] = {}
-        """Writes by their names: what became of each, or who waits for that."""
+        """Writes by their names: the result of each, or the callbacks that wait for it."""
         self.closed = False
         self.taken = 0
-        """How many bytes the program's pipe has taken, ever: who was cut off while writing asks for this."""
+        """How many bytes the program's pipe has taken, ever. A client asks for this if it was cut off while writing."""
 
     @property
     def is_full(self) -> bool:
@@ -46,9 +46,10 @@ class Input:
         self.flush()
 
     def write_once(self, name: str | None, data: bytes, first: Done, done: Done) -> None:
-        """Write, unless there was one of this name before: who was cut off asks again, and hears what became of it.
+        """Write, unless there was a write of this name before: then only report what became of that one.
 
-        ``first`` is told of what is written, once; ``done`` is told in any case. None is no name.
+        So a client that was cut off can ask again. ``first`` is called once per write, ``done`` once per call. A write
+        without a name is always done.
         """
         known = None if name is None else self._named.get(name)
         if isinstance(known, bool):
@@ -71,14 +72,14 @@ class Input:
         self.write(data, tell)
 
     def _forget_names(self) -> None:
-        """The oldest; what is still under way stays."""
+        """Forget the oldest names, but not those of writes that are under way."""
         for name, known in self._named.items() if len(self._named) >= KEEP_NAMES else ():
             if isinstance(known, bool):
                 del self._named[name]
                 return
 
     def close_after(self, close: Callable[[], None]) -> None:
-        """Nothing more will be written; ``close`` is called when the rest is out."""
+        """Take no more input, and call ``close`` when the rest is written."""
         if not self.closed:
             self.closed = True
             self._close = close
@@ -108,7 +109,7 @@ class Input:
             close()
 
     def abandon(self) -> None:
-        """The program is gone: whoever waits is told so."""
+        """Give up, because the program is gone, and call all waiting callbacks."""
         self.closed = True
         self._close = None
         waiting, self._queue, self._held = self._queue, deque(), 0

@@ -1,15 +1,18 @@
-"""A program in the background: started with pipes or a terminal, followed, written to, signalled, kept at its end."""
+"""One background program of a session, with pipes or a terminal; its output is kept after its end."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import struct
+import termios
 import time
 
 from holdfast.protocol.messages import STDERR, STDOUT
 from holdfast.runner.loop import READ, WRITE
 from holdfast.runner.output import Output
-from holdfast.runner.processes import children, terminal
+from holdfast.runner.processes import children
 from holdfast.runner.processes.input import Input
 
 TYPE_CHECKING = False
@@ -23,11 +26,11 @@ CHUNK = 1 << 18
 DRAIN_READS = 64  # at the end: what is in the pipes, and not what a child in the background goes on to write
 END_OF_INPUT = b"\x04"
 TELL = 3
-"""The child's descriptor for telling why it could not start; closed when it does."""
+"""The child's descriptor for reporting why it could not start; it is closed when the program starts."""
 
 
-class Wish:
-    """What to start. ``size`` is that of its terminal, None for pipes."""
+class StartRequest:
+    """A program to start. ``size`` is the size of its terminal; None gives it pipes."""
 
     def __init__(
         self, argv: list[str], env: dict[str, str], cwd: str, size: tuple[int, int] | None, wants_input: bool
@@ -40,15 +43,15 @@ class Wish:
 
 
 class Process:
-    """One program, and all that it writes. ``started(errno)`` is called once it runs, or with why it does not."""
+    """One program and its output. ``started(errno)`` is called with 0 once it runs, or with the reason why not."""
 
     def __init__(
-        self, loop: Loop, process_id: str, label: str, wish: Wish, limit: int, started: Callable[[int], None]
+        self, loop: Loop, process_id: str, label: str, request: StartRequest, limit: int, started: Callable[[int], None]
     ) -> None:
         self._loop = loop
         self.process_id = process_id
         self.label = label
-        self.has_terminal = wish.size is not None
+        self.has_terminal = request.size is not None
         self.output = Output(limit)
         self.told_of_cuts = ""
         self.started_at = time.time()
@@ -62,7 +65,7 @@ class Process:
         self._input_fd = -1
         theirs: list[int] = []  # the program's stdin, stdout and stderr, and where it tells that it could not start
         try:
-            self._open(wish, theirs)
+            self._open(request, theirs)
             failure, told = os.pipe2(os.O_CLOEXEC)
             theirs.append(told)
             self.pid = os.fork()
@@ -71,21 +74,21 @@ class Process:
                 os.close(fd)
             raise
         if self.pid == 0:
-            _become(loop, wish, theirs)
+            _become(loop, request, theirs)
         for fd in set(theirs):
             os.close(fd)
         loop.on_exit(self.pid, self._ended)
         loop.watch(failure, READ, lambda _events: self._on_start(failure, started))
         self._watch_outputs()
 
-    def _open(self, wish: Wish, theirs: list[int]) -> None:
-        """Our ends into ``self``, the program's into ``theirs``."""
-        if wish.size is not None:
-            ours, slave = terminal.open_terminal(*wish.size)
+    def _open(self, request: StartRequest, theirs: list[int]) -> None:
+        """Open the pipes or the terminal; our ends go into ``self``, the program's into ``theirs``."""
+        if request.size is not None:
+            ours, slave = _open_terminal(*request.size)
             self._outputs[ours] = STDOUT
             self._input_fd = ours
             theirs += [slave, slave, slave]
-        elif wish.wants_input:
+        elif request.wants_input:
             stdin, self._input_fd = os.pipe2(os.O_CLOEXEC)
             os.set_blocking(self._input_fd, False)
             theirs.append(stdin)
@@ -93,7 +96,7 @@ class Process:
             theirs.append(os.open(children.NULL_DEVICE, os.O_RDONLY | os.O_CLOEXEC))
         if self._input_fd >= 0:
             self.input = Input(self._input_fd, self._watch_input)
-        if wish.size is None:
+        if request.size is None:
             for stream in (STDOUT, STDERR):
                 ours, end = os.pipe2(os.O_CLOEXEC)
                 os.set_blocking(ours, False)
@@ -135,7 +138,7 @@ class Process:
         self.output.wait_for_room(self._watch_outputs)
 
     def _read(self, fd: int) -> bool:
-        """One piece; False when there is none now, or never again."""
+        """Read one piece; False if there is none now, or never again."""
         try:
             data = os.read(fd, CHUNK)
         except BlockingIOError:
@@ -164,7 +167,7 @@ class Process:
             self._watch(self._input_fd)
 
     def close_input(self) -> None:
-        """The program sees the end of its input. On a terminal that is a key, and input may go on after it."""
+        """Give the program the end of its input. On a terminal that is a key, and input may go on after it."""
         if self.input is None:
             return
         if self.has_terminal:
@@ -180,7 +183,7 @@ class Process:
 
     def resize(self, rows: int, columns: int) -> None:
         if self.has_terminal and self._input_fd >= 0:
-            terminal.resize(self._input_fd, rows, columns)
+            _resize_terminal(self._input_fd, rows, columns)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -189,10 +192,10 @@ class Process:
         return self.exit_code is None
 
     def signal(self, signum: int) -> None:
-        """To the program and all of its group; one that has ended already is fine.
+        """Send a signal to the program and its process group; it is no error if it has ended already.
 
-        KILL also to those of its descendants that lead groups of their own: nobody else would end them. What was
-        started in a terminal may be meant to outlive it.
+        KILL also goes to its descendants in other groups, because nothing else would end them; but not if it has a
+        terminal, because what was started in a terminal may be meant to outlive it.
         """
         if not self.running:
             return
@@ -229,7 +232,7 @@ class Process:
             waiter()
 
     def _drain(self) -> None:
-        """Take what is in the pipes now."""
+        """Read what is in the pipes now."""
         for fd in list(self._outputs):
             for _ in range(DRAIN_READS):
                 if not self._read(fd):
@@ -251,27 +254,40 @@ class Process:
         }
 
     def discard(self) -> None:
-        """Kill it and let go of everything."""
+        """Kill the program and close all descriptors."""
         self.signal(children.KILL)
         for fd in list(self._outputs):
             self._close_output(fd)
         self._close_input_pipe()
 
 
-def _become(loop: Loop, wish: Wish, theirs: list[int]) -> None:
-    """In the child. Never returns: what cannot be done is told by its number."""
+def _open_terminal(rows: int, columns: int) -> tuple[int, int]:
+    """Open a pseudo-terminal, and return our end and the program's. Raises OSError if there is none left."""
+    ours, theirs = os.openpty()
+    _resize_terminal(ours, rows, columns)
+    os.set_blocking(ours, False)
+    return ours, theirs
+
+
+def _resize_terminal(terminal: int, rows: int, columns: int) -> None:
+    """Change the size; the kernel sends SIGWINCH to the programs in the foreground."""
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+def _become(loop: Loop, request: StartRequest, theirs: list[int]) -> None:
+    """Become the program, in the child. It never returns; an error is reported by its number."""
     try:
         loop.forget()
         os.setsid()
         for fd, source in enumerate(theirs):
             os.dup2(source, fd, inheritable=fd < TELL)
-        if wish.size is not None:
-            terminal.control(0)
+        if request.size is not None:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # make it the controlling terminal of the new session
         os.closerange(TELL + 1, 4096)
         children.reset_signals()
         children.become_expendable()
-        os.chdir(wish.cwd)
-        os.write(TELL, str(_execute(wish.argv, wish.env)).encode())
+        os.chdir(request.cwd)
+        os.write(TELL, str(_execute(request.argv, request.env)).encode())
     except OSError as error:
         os.write(TELL, str(error.errno or 1).encode())
     finally:
@@ -279,9 +295,9 @@ def _become(loop: Loop, wish: Wish, theirs: list[int]) -> None:
 
 
 def _execute(argv: list[str], env: dict[str, str]) -> int:
-    """Become the program, looked for in PATH; returns only if that fails, with the number of why.
+    """Execute the program, which is searched in PATH. It returns only if that fails, with the error number.
 
-    ``os.execvpe`` does the same with modules that the runner does not carry.
+    ``os.execvpe`` does the same, but imports modules that the runner does without.
     """
     name, problem = argv[0], errno.ENOENT
     places = [""] if "/" in name else [f"{place or '.'}/" for place in env.get("PATH", os.defpath).split(":")]

@@ -1,4 +1,4 @@
-"""All background programs that can still be asked about, and the calls of the protocol on them."""
+"""The table of background programs, and the calls of the protocol on them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 
 from holdfast.protocol import fields
 from holdfast.protocol.frames import Header
-from holdfast.protocol.messages import CUT, MOST_PIECES, MOST_WORD, STDERR
+from holdfast.protocol.messages import CUT, MAX_NOTICE_BYTES, MOST_PIECES, STDERR
 from holdfast.runner.feed import Feed
-from holdfast.runner.files import FileError, explain
 from holdfast.runner.lean import signals
-from holdfast.runner.processes.process import Process, Wish
+from holdfast.runner.processes.process import Process, StartRequest
+from holdfast.runner.refused import Refused, explain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,25 +53,23 @@ class ProcessTable:
     def _find(self, header: Header) -> Process:
         process = self._by_id.get(fields.text(header, "process_id"))
         if process is None:
-            raise FileError(
-                "process_not_found", f"no process {header['process_id']} in this session, or it was long ago"
-            )
+            raise Refused("process_not_found", f"no process {header['process_id']} in this session, or it was long ago")
         return process
 
     def _start(self, header: Header, _body: bytes, reply: Reply) -> None:
-        """Asking twice under one id never starts it twice."""
+        """Start a program. A repeated call with the same id does not start it again."""
         process_id = fields.text(header, "process_id")
         known = self._by_id.get(process_id)
         if known is not None:
             reply(known.describe())
             return
         if len([one for one in self._by_id.values() if one.running]) >= MAX_RUNNING:
-            raise FileError(
-                "conflict", f"{MAX_RUNNING} processes are running already; end some, or use the shell's `&`"
-            )
+            raise Refused("conflict", f"{MAX_RUNNING} processes are running already; end some, or use the shell's `&`")
         self._check_user(fields.optional_text(header, "user"))
         argv, label = self._argv(header)
-        wish = Wish(argv, self._environment(header), self._cwd(header), _size(header), bool(header.get("input")))
+        request = StartRequest(
+            argv, self._environment(header), self._cwd(header), _size(header), bool(header.get("input"))
+        )
         told_of_cuts = str(header.get("told_of_cuts") or "")
 
         def started(errno: int) -> None:
@@ -82,22 +80,23 @@ class ProcessTable:
             else:
                 reply(process.describe())
 
-        process = Process(self._loop, process_id, label, wish, fields.integer(header, "limit"), started)
+        process = Process(self._loop, process_id, label, request, fields.integer(header, "limit"), started)
         process.told_of_cuts = told_of_cuts
         self._by_id[process_id] = process
         self._forget_old()
 
     def tell_of_cut(self) -> None:
-        """Whose model was cut off hears so in the midst of its own words: only here is it known where."""
+        """Write the notice ``CUT`` into the output of agents whose models were cut off. Only the runner knows at which
+        point of the output that was."""
         for process in self._by_id.values():
             if process.told_of_cuts and process.running:
                 process.output.add(STDERR, CUT)
 
     def _tell(self, header: Header, body: bytes, reply: Reply) -> None:
-        """As the daemon asks, to the processes of one tag."""
+        """Write a notice of the daemon into the output of the processes with one tag."""
         tag = fields.text(header, "tag")
-        if len(body) > MOST_WORD:
-            raise ValueError(f"a word has at most {MOST_WORD} bytes")
+        if len(body) > MAX_NOTICE_BYTES:
+            raise ValueError(f"a word has at most {MAX_NOTICE_BYTES} bytes")
         for process in self._by_id.values():
             if process.told_of_cuts == tag and process.running:
                 process.output.add(STDERR, body)
@@ -107,22 +106,22 @@ class ProcessTable:
         line = fields.optional_text(header, "cmd")
         if line is not None:
             if not self._shell:
-                raise FileError("shell_unavailable", "the image has no bash; give argv instead of cmd")
+                raise Refused("shell_unavailable", "the image has no bash; give argv instead of cmd")
             return [*self._shell, "-c", line], line
         argv = header.get("argv")
-        if argv is None:  # a terminal without any wish: somebody wants to type
+        if argv is None:  # a terminal without a program: it gets an interactive shell
             if not self._shell:
-                raise FileError("shell_unavailable", "the image has no bash; name a program to start")
+                raise Refused("shell_unavailable", "the image has no bash; name a program to start")
             return [*self._shell, "-i"], "bash"
         if not isinstance(argv, list) or not argv or not all(isinstance(word, str) for word in argv):
             raise TypeError("argv must be a list of texts")
         return argv, " ".join(argv)
 
     def _check_user(self, user: str | None) -> None:
-        """The runner has no right to become another user, and neither has what it starts."""
+        """Refuse another user: neither the runner nor a program that it starts has the right to become one."""
         own = self._env.get("USER", "")
         if user is not None and user not in (own, str(os.getuid())):
-            raise FileError("bad_input", f"user: everything in this sandbox runs as {own or os.getuid()}")
+            raise Refused("bad_input", f"user: everything in this sandbox runs as {own or os.getuid()}")
 
     def _environment(self, header: Header) -> dict[str, str]:
         base = {**self._env, "TERM": TERMINAL_TYPE} if header.get("size") else self._env
@@ -131,14 +130,14 @@ class ProcessTable:
     def _cwd(self, header: Header) -> str:
         cwd = fields.optional_text(header, "cwd") or self._home
         if not os.path.isdir(cwd):
-            raise FileError("bad_input", f"cwd: {cwd} is no directory in this sandbox")
+            raise Refused("bad_input", f"cwd: {cwd} is no directory in this sandbox")
         return cwd
 
     def _list(self, _header: Header, _body: bytes, reply: Reply) -> None:
         reply({"processes": [process.describe() for process in self._by_id.values()]})
 
     def _get(self, header: Header, _body: bytes, reply: Reply) -> None:
-        """How it is; if so asked, only when it has ended or the time is over."""
+        """Describe a process; with ``wait_ms``, only when it has ended or that time is over."""
         process = self._find(header)
         seconds = fields.integer(header, "wait_ms") / 1000
         if not process.running or seconds <= 0:
@@ -154,7 +153,7 @@ class ProcessTable:
         process.when_ended(answer)
 
     def _read(self, header: Header, _body: bytes, reply: Reply) -> None:
-        """Output from a position on, as pieces of one stream each."""
+        """Read output from a position on, as pieces of one stream each."""
         process = self._find(header)
         ring = process.output.ring
         cursor = ring.cursor(fields.integer(header, "offset"))
@@ -178,10 +177,11 @@ class ProcessTable:
         reply(process.describe())
 
     def _input(self, header: Header, body: bytes, reply: Reply) -> None:
-        """Answered when the program's pipe has taken it: who sends too fast waits. Asked twice, it is written once."""
+        """Write input. The answer comes when the program's pipe has taken it, so a fast client has to wait. A repeated
+        call with the same ``write_id`` is written once."""
         process = self._find(header)
         if process.input is None:
-            raise FileError("conflict", f"process {process.process_id} was started without stdin")
+            raise Refused("conflict", f"process {process.process_id} was started without stdin")
 
         def written(taken: bool) -> None:
             if taken and header.get("eof"):
@@ -204,7 +204,7 @@ class ProcessTable:
     def _resize(self, header: Header, _body: bytes, reply: Reply) -> None:
         process, size = self._find(header), _size(header)
         if not process.has_terminal or size is None:
-            raise FileError("conflict", f"process {process.process_id} has no terminal")
+            raise Refused("conflict", f"process {process.process_id} has no terminal")
         process.resize(*size)
         reply({})
 
@@ -243,12 +243,12 @@ def _size(header: Header) -> tuple[int, int] | None:
 def _signal_number(name: str) -> int:
     number = getattr(signals, name, None)
     if not name.startswith("SIG") or name.startswith("SIG_") or not isinstance(number, int):
-        raise FileError("bad_input", f"signal: there is no {name}")
+        raise Refused("bad_input", f"signal: there is no {name}")
     return int(number)
 
 
 def _taker(process: Process) -> Callable[[Header, bytes, Callable[[], None]], bool]:
-    """What a follower sends back: input, its end, and the size of its window."""
+    """A function for what a follower sends: input, its end, and the size of its window."""
 
     def take(header: Header, body: bytes, on_room: Callable[[], None]) -> bool:
         size = header.get("resize")

@@ -4,13 +4,13 @@ The host opens the connection by the call ``fs.open`` and then asks for one task
 repeated after a cut link starts a worker that is asked for nothing, and no task is ever done twice. The worker may
 block as it likes and may import what the runner itself must not; it ends with its connection.
 
-A frame ``{"error": {"code", "message"}}`` ends a task that failed. ``{"busy": true}`` says that it is still at it.
+A frame ``{"error": {"code", "message"}}`` ends a task that failed. ``{"busy": true}`` means that it still works.
 """
 
 from __future__ import annotations
 
 from holdfast.errors import HoldfastError
-from holdfast.runner import files
+from holdfast.runner.refused import Refused, explain
 from holdfast.runner.tasks.channel import Channel, HungUp
 
 TYPE_CHECKING = False
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     Task = Callable[[Channel, Header], None]
 
 TASKS = {
-    "get": ("transfer", "get"),
-    "put": ("transfer", "put"),
+    "get": ("transfer", "read_file"),
+    "put": ("transfer", "write_file"),
     "stat": ("metadata", "look"),
     "mkdir": ("metadata", "make_folder"),
     "chmod": ("metadata", "change_mode"),
@@ -40,7 +40,7 @@ TASKS = {
 
 
 def serve(connection: sockets.socket) -> None:
-    """Do the one task that is asked for on this connection."""
+    """Do the one task that the host asks for on this connection."""
     channel = Channel(connection)
     try:
         header, _ = channel.receive()
@@ -53,14 +53,14 @@ def serve(connection: sockets.socket) -> None:
 def _run(channel: Channel, header: Header) -> None:
     try:
         _find(str(header.get("task")))(channel, header)
-    except files.FileError as error:
+    except Refused as error:
         channel.refuse(error.code, error.message)
     except HoldfastError as error:
         channel.refuse(error.code, error.message)
     except BrokenPipeError:
         raise
     except OSError as error:
-        told = files.explain(error, _shown(error, header))
+        told = explain(error, _shown(error, header))
         channel.refuse(told.code, told.message)
     except (KeyError, TypeError, ValueError) as error:
         channel.refuse("protocol_error", f"{header.get('task')}: {type(error).__name__}: {error}")
@@ -70,7 +70,7 @@ def _run(channel: Channel, header: Header) -> None:
 
 def _find(name: str) -> Task:
     if name not in TASKS:
-        raise files.FileError("protocol_error", f"this runner does not know the task {name!r}")
+        raise Refused("protocol_error", f"this runner does not know the task {name!r}")
     module, function = TASKS[name]
     task: Task = getattr(__import__(f"holdfast.runner.tasks.{module}", fromlist=[function]), function)
     return task

@@ -1,4 +1,4 @@
-"""A folder to the host as a tar, or from it."""
+"""Sends a folder to the host as a tar, or receives one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import stat
 from holdfast.archives.pack import pack
 from holdfast.archives.unpack import Unpacker
 from holdfast.protocol import fields
-from holdfast.runner.files import FileError
+from holdfast.runner.refused import Refused
 from holdfast.runner.tasks.sight import sight_of
 
 TYPE_CHECKING = False
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def pack_folder(channel: Channel, header: Header) -> None:
-    """A frame when the folder is known to be one, frames with the tar, then one with ``end``."""
+    """Send a folder: a frame once it is known to be a folder, frames with the tar, then one with ``end``."""
     path = fields.text(header, "path")
     sight = sight_of(header)
     if not stat.S_ISDIR(sight.stat(path).st_mode):
-        raise FileError("not_a_directory", f"{path} is no folder")
+        raise Refused("not_a_directory", f"{path} is no folder")
     sight.listdir(path)  # so that a folder that may not be read is refused before anything is sent
     channel.send({"begin": True})
     pack(path, lambda piece: channel.send({}, piece), compress=bool(header.get("gzip")), sight=sight)
@@ -30,7 +30,7 @@ def pack_folder(channel: Channel, header: Header) -> None:
 
 
 def unpack_folder(channel: Channel, header: Header) -> None:
-    """Frames with a tar or tar.gz, then one with ``end``; tells what came of it."""
+    """Receive frames with a tar or tar.gz, then one with ``end``; unpack it and send the result."""
     path = fields.text(header, "path")
     if os.path.lexists(path):
         _check_folder(path)
@@ -44,11 +44,11 @@ def unpack_folder(channel: Channel, header: Header) -> None:
 def _check_folder(path: str) -> None:
     os.stat(path)
     if not os.path.isdir(path):
-        raise FileError("not_a_directory", f"{path} is no folder")
+        raise Refused("not_a_directory", f"{path} is no folder")
 
 
 class _Frames:
-    """The bodies of frames as one file to read from."""
+    """Makes one readable file of the bodies of frames."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -56,7 +56,7 @@ class _Frames:
         self._ended = False
 
     def read(self, size: int, /) -> bytes:
-        """Up to ``size`` bytes; nothing only at the end."""
+        """Read up to ``size`` bytes; empty only at the end."""
         while not self._rest and not self._ended:
             header, body = self._channel.receive()
             self._ended = bool(header.get("end"))
@@ -65,6 +65,6 @@ class _Frames:
         return piece
 
     def drain(self) -> None:
-        """A tar may be followed by padding; only when all has arrived was it sent whole."""
+        """Read the padding after a tar, to make sure that everything has arrived."""
         while self.read(1 << 20):
             pass

@@ -1,4 +1,4 @@
-"""Frames on a blocking socket, as a worker uses them."""
+"""Frames on a blocking socket, for a worker."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ BUSY_SECONDS = 5.0
 
 
 class HungUp(Exception):
-    """The host has closed the connection: whoever wanted this is gone."""
+    """The host has closed the connection, so nobody wants the result any more."""
 
 
 class Channel:
-    """Both directions. A body that was received is valid until the next one is."""
+    """Sends and receives frames. A received body is valid until the next one is received."""
 
     def __init__(self, connection: sockets.socket) -> None:
         self.connection = connection
@@ -32,7 +32,7 @@ class Channel:
         self.send({"error": {"code": code, "message": message}})
 
     def busy(self) -> None:
-        """To be called now and then in long work: the host must hear of us, and we must learn if it is gone."""
+        """Send a sign of life; to be called now and then in long work. It raises ``HungUp`` if the host is gone."""
         now = time.monotonic()
         if now - self._told > BUSY_SECONDS:
             self._told = now
@@ -58,7 +58,7 @@ class Channel:
         return wanted
 
     def wait_for_end(self) -> None:
-        """Until the host closes: closing first, on bytes that we have not read, would take our answer with it."""
+        """Wait until the host closes. If we closed first, with unread bytes, the host could lose our answer."""
         try:
             while self.connection.recv(1 << 16):
                 pass

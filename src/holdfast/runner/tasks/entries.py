@@ -1,4 +1,4 @@
-"""One file, folder or link as the host is told of it."""
+"""The description of one file, folder or link for the host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def kind_of(info: os.stat_result) -> str:
 
 
 def describe(path: str, info: os.stat_result, sight: Sight = os) -> Header:
-    """What stat(2) says, in words; bytes of a name that are no UTF-8 stay what Python makes of them."""
+    """The result of stat(2) with readable names. Bytes of a name that are not UTF-8 become surrogates."""
     entry: Header = {
         "path": path,
         "kind": kind_of(info),
@@ -41,4 +41,4 @@ def _target(path: str, sight: Sight) -> str:
     try:
         return sight.readlink(path)
     except OSError:
-        return ""  # it has changed in this moment
+        return ""  # it has just changed

@@ -20,7 +20,7 @@ MAX_PARTS = 64
 
 
 class Glob:
-    """``*``, ``?`` and ``[…]`` within a component, as in fnmatch; a leading dot is nothing special."""
+    """One pattern. ``*``, ``?`` and ``[…]`` within a component work as in fnmatch; a leading dot is not special."""
 
     def __init__(self, pattern: str) -> None:
         """Raises ``ValueError`` for a pattern that can match nothing."""
@@ -37,7 +37,7 @@ class Glob:
         return self._closed({0})
 
     def step(self, states: States, name: str) -> States:
-        """What is possible one component further down."""
+        """The states that are possible one component further down."""
         following = set()
         for state in states:
             if state < len(self._matches):
@@ -56,7 +56,7 @@ class Glob:
         return any(state < len(self._parts) for state in states)
 
     def _closed(self, states: set[int]) -> States:
-        """With all that follows without a further component: ``**`` may stand for none."""
+        """These states and all that can be reached without a further component, because ``**`` may stand for none."""
         found = set()
         for state in states:
             found.add(state)

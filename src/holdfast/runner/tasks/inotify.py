@@ -1,4 +1,4 @@
-"""The kernel's record of changes, as plain data. One instance, read by one worker."""
+"""Reads the kernel's inotify events as plain data; one instance for one worker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import select
 import struct
 
 from holdfast.runner import linux
-from holdfast.runner.files import FileError
+from holdfast.runner.refused import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ _ALL = MODIFY | ATTRIB | MOVED_FROM | MOVED_TO | CREATE | DELETE | DELETE_SELF |
 _EVENT = struct.Struct("iIII")
 _BUFFER = 1 << 16
 PAIR_SECONDS = 0.05
-"""How long the second half of a rename may take. The kernel queues both at once, but a read can end in between."""
+"""How long to wait for the second event of a rename. The kernel queues both at once, but a read can end in between."""
 
 
-class Event:
-    """``watch`` is the number of the folder, ``mask`` says what happened, ``name`` to which entry of it."""
+class WatchEvent:
+    """One event: ``watch`` is the number of the folder, ``mask`` what happened, ``name`` the entry of the folder."""
 
     __slots__ = ("cookie", "mask", "name", "watch")
 
@@ -47,14 +47,14 @@ class Inotify:
             message = (
                 "the kernel's limit on inotify instances is reached; raise fs.inotify.max_user_instances on the host"
             )
-            raise FileError("too_many_watches", message)
+            raise Refused("too_many_watches", message)
 
     def add(self, folder: str) -> int:
-        """Raises OSError: ENOSPC when the kernel's limit is reached, ENOENT and ENOTDIR when it is no folder (now)."""
+        """Watch a folder. Raises OSError: ENOSPC at the kernel's limit, ENOENT or ENOTDIR if it is no folder now."""
         return self._watch(folder, _ALL | _ONLY_FOLDERS | _NOT_UNLINKED)
 
     def add_departures(self, folder: str) -> int:
-        """Only what leaves this folder. Raises OSError."""
+        """Watch only for what leaves this folder. Raises OSError."""
         return self._watch(folder, DELETE | MOVED_FROM | _ONLY_FOLDERS)
 
     def _watch(self, folder: str, mask: int) -> int:
@@ -69,8 +69,8 @@ class Inotify:
     def remove(self, watch: int) -> None:
         linux.unwatch(self.fd, watch)
 
-    def read(self) -> list[Event]:
-        """What has happened since the last time; a rename's two halves are never torn apart."""
+    def read(self) -> list[WatchEvent]:
+        """Read what has happened since the last call; the two events of a rename always come together."""
         events = list(_parse(self._take()))
         while events and events[-1].mask & MOVED_FROM and self._more(PAIR_SECONDS):
             events += _parse(self._take())
@@ -90,11 +90,11 @@ class Inotify:
         return not self._more(0)
 
 
-def _parse(data: bytes) -> Iterator[Event]:
+def _parse(data: bytes) -> Iterator[WatchEvent]:
     position = 0
     while position < len(data):
         watch, mask, cookie, length = _EVENT.unpack_from(data, position)
         position += _EVENT.size
         name = data[position : position + length].rstrip(b"\0")
         position += length
-        yield Event(watch, mask, cookie, os.fsdecode(name))
+        yield WatchEvent(watch, mask, cookie, os.fsdecode(name))

@@ -1,11 +1,11 @@
-"""What is in a folder, or in a whole tree: in a fixed order, from any point on, in little memory."""
+"""Lists a folder or a whole tree, in a fixed order, from any point on, with little memory."""
 
 from __future__ import annotations
 
 import os
 
 from holdfast.protocol import compact_json, fields
-from holdfast.runner.files import FileError
+from holdfast.runner.refused import Refused
 from holdfast.runner.tasks.entries import describe, kind_of
 from holdfast.runner.tasks.globs import Glob
 from holdfast.runner.tasks.sight import sight_of
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 FRAME = 1 << 16
 PAGE = 4 << 20
-"""Bytes after which a page ends, however many entries it was to have."""
+"""Bytes after which a page ends, even if it has fewer entries than were asked for."""
 
 
 def list_entries(channel: Channel, header: Header) -> None:
-    """Frames with entries, one JSON object per line, then one with ``end`` and ``more``."""
+    """Send frames with entries, one JSON object per line, then one with ``end`` and ``more``."""
     top, limit = fields.text(header, "path"), fields.integer(header, "limit")
     kind, after = fields.optional_text(header, "kind"), fields.optional_text(header, "after")
     sight = sight_of(header)
@@ -50,11 +50,11 @@ def _glob(pattern: str | None) -> Glob | None:
     try:
         return None if pattern is None else Glob(pattern)
     except ValueError as error:
-        raise FileError("bad_input", f"pattern: {error}") from None
+        raise Refused("bad_input", f"pattern: {error}") from None
 
 
 class _Page:
-    """Entries on their way to the host."""
+    """Collects entries and sends them to the host."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel

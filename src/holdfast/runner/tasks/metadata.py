@@ -1,11 +1,11 @@
-"""Looking at one path, making a folder, changing permission bits."""
+"""Tasks on one path: describe it, make a folder, change permission bits."""
 
 from __future__ import annotations
 
 import os
 
 from holdfast.protocol import fields
-from holdfast.runner.files import FileError
+from holdfast.runner.refused import Refused
 from holdfast.runner.tasks.entries import describe
 from holdfast.runner.tasks.sight import sight_of
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def tell(channel: Channel, path: str, *, follow: bool = False) -> None:
-    """The usual end of a task: how the path looks now."""
+    """Send a description of the path, as the usual last step of a task."""
     channel.send({"entry": describe(path, os.stat(path, follow_symlinks=follow))})
 
 
@@ -27,7 +27,7 @@ def look(channel: Channel, header: Header) -> None:
 
 
 def make_folder(channel: Channel, header: Header) -> None:
-    """One folder; with ``parents``, also those above it, and one that is there already is fine."""
+    """Make one folder. With ``parents``, make also those above it, and accept one that exists already."""
     path, mode = fields.text(header, "path"), fields.optional_integer(header, "mode")
     parents = bool(header.get("parents"))
     if parents:
@@ -36,7 +36,7 @@ def make_folder(channel: Channel, header: Header) -> None:
         os.mkdir(path, 0o755)
     except FileExistsError:
         if not parents or not os.path.isdir(path):
-            raise FileError("file_exists", f"{path} exists already") from None
+            raise Refused("file_exists", f"{path} exists already") from None
     else:
         if mode is not None:
             os.chmod(path, mode)  # not by mkdir, which lets the umask take bits away
@@ -44,7 +44,7 @@ def make_folder(channel: Channel, header: Header) -> None:
 
 
 def change_mode(channel: Channel, header: Header) -> None:
-    """The path itself, following a link; with ``recursive``, all that is below it, where links are left alone."""
+    """Change the mode of a path, following a link. With ``recursive``, also of all below it, but not of links there."""
     path, mode = fields.text(header, "path"), fields.integer(header, "mode")
     if not header.get("recursive") or not os.path.isdir(path):
         os.chmod(path, mode)

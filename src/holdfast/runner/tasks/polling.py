@@ -1,6 +1,6 @@
-"""What changes in a folder, found by looking again and again: for kernels that do not tell (gVisor).
+"""Finds changes in a folder by looking again and again, for kernels without events (gVisor).
 
-What comes and goes between two looks is not seen. A rename is seen by the file's own number.
+A file that appears and disappears between two looks is not noticed. A rename is noticed by the inode number.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import contextlib
 import os
 import stat
 
-from holdfast.runner.files import SCRATCH, FileError
+from holdfast.runner.files import SCRATCH
+from holdfast.runner.refused import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.5
 SILENT = ("9p",)
-"""Kinds of file systems whose changes inotify is silent about. All that gVisor shows of the host's is of this kind."""
+"""File systems for which inotify reports no changes. gVisor shows the host's files by such a file system."""
 MAX_ENTRIES = 100_000
 
 
@@ -35,7 +36,7 @@ class Seen:
 
 
 class Polled:
-    """A tree that is looked at. A single file is looked for in its folder."""
+    """A tree whose changes are polled. For a single file, its folder is searched."""
 
     def __init__(self, path: str, sight: Sight = os, *, recursive: bool) -> None:
         self._sight = sight
@@ -47,7 +48,7 @@ class Polled:
         self._last = self._look()
 
     def read(self) -> list[Header]:
-        """The changes since the last time."""
+        """Look again, and return the changes since the last time."""
         if not self._is_folder(self._top):
             self.ended = True
             return [{"kind": "deleted", "path": self._top, "directory": True}]
@@ -72,7 +73,7 @@ class Polled:
                 if seen.is_folder and self._recursive:
                     waiting.append(path)
             if len(found) > MAX_ENTRIES:
-                raise FileError("too_many_watches", f"more than {MAX_ENTRIES} entries; watch a smaller tree")
+                raise Refused("too_many_watches", f"more than {MAX_ENTRIES} entries; watch a smaller tree")
         return found
 
     def _entries(self, folder: str) -> list[tuple[str, Seen]]:

@@ -1,8 +1,8 @@
-"""Paths as somebody sees them who may look at files, but not at what the kernel tells of processes.
+"""A view of the file system for callers that may see files, but not what the kernel shows of processes.
 
-The check is where the path is resolved: component by component, each opened from the folder before it, and never by
-following a link in the kernel. So no link can lead into those places, whoever plants it, and however fast it is swapped
-for something else; a link of /proc that leads to another process's open file is refused with the rest of /proc.
+The check is made while the path is resolved: component by component, each opened from the folder before it, and never
+by letting the kernel follow a link. So no link can lead into a forbidden place, even if it is swapped at the last
+moment; a link in /proc to another process's open file is refused with the rest of /proc.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.protocol.frames import Header
 
     class Sight(Protocol):
-        """What ``os`` has of it, too: without ``files_only`` it is used itself."""
+        """The functions that are needed of a view; without ``files_only`` the module ``os`` itself is used."""
 
         def stat(self, path: str, /) -> os.stat_result: ...
         def lstat(self, path: str, /) -> os.stat_result: ...
@@ -36,12 +36,13 @@ _ANYTHING = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def sight_of(header: Header) -> Sight:
-    """As the host wants it for this call."""
+    """The view that the host wants for this call."""
     return FilesOnly() if header.get("files_only") else os
 
 
 class FilesOnly:
-    """Raises PermissionError for what is not to be seen. Keeps the last folder open: walks ask for many names in it."""
+    """Raises PermissionError for hidden paths. It keeps the last folder open, because walks ask for many names in
+    it."""
 
     def __init__(self) -> None:
         self._root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -62,7 +63,7 @@ class FilesOnly:
         return self._look(*self._place(path, follow=False), path)
 
     def open(self, path: str, flags: int, /) -> int:
-        """Follows links, each of them checked, unless ``flags`` say O_NOFOLLOW."""
+        """Open a path. Links are checked and followed, unless ``flags`` has O_NOFOLLOW."""
         folder, name = self._place(path, follow=not flags & os.O_NOFOLLOW)
         fd = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         try:
@@ -81,7 +82,7 @@ class FilesOnly:
         return os.readlink(name, dir_fd=folder)
 
     def scandir(self, path: str, /) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
-        """Entries know their names, and their ``stat`` only until the end of the block."""
+        """List a folder. The entries can be asked for their ``stat`` only until the end of the block."""
         return _Entries(self.open(path, os.O_RDONLY | os.O_DIRECTORY))
 
     def _look(self, folder: int, name: str, path: str) -> os.stat_result:
@@ -95,7 +96,8 @@ class FilesOnly:
             raise PermissionError(errno.EACCES, f"a key with scope read sees no {places}; this needs scope use", path)
 
     def _place(self, path: str, *, follow: bool) -> tuple[int, str]:
-        """A folder's descriptor, ours until the next call, and a name in it that is no link to be followed."""
+        """Resolve a path to a folder's descriptor, valid until the next call, and a name in it that needs no
+        following."""
         for _ in range(_MAX_LINKS):
             above, _, name = path.rstrip("/").rpartition("/")
             if name in ("", ".", ".."):
@@ -119,7 +121,7 @@ class FilesOnly:
         return self._last[1]
 
     def _enter(self, path: str) -> int:
-        """The folder itself; every one on the way to it is checked. Raises OSError."""
+        """Open a folder; every folder on the way to it is checked. Raises OSError."""
         here, links = os.dup(self._root), 0
         waiting = path.split("/")[::-1]
         try:
@@ -152,7 +154,7 @@ class FilesOnly:
 
 
 def _target(name: str, folder: int) -> str:
-    """Of a link, or the name itself, if it has become something else: it is then looked at once more."""
+    """The target of a link; or the name itself, if it is no link any more, so that it is resolved once more."""
     try:
         return os.readlink(name, dir_fd=folder)
     except OSError as error:
@@ -162,7 +164,7 @@ def _target(name: str, folder: int) -> str:
 
 
 class _Entries:
-    """What ``os.scandir`` gives of a descriptor, which is closed with it."""
+    """The entries of ``os.scandir`` on a descriptor, which is closed at the end."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

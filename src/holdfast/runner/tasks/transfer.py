@@ -1,4 +1,4 @@
-"""One file to the host, or from it, of any size."""
+"""Sends one file of any size to the host, or receives one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 
 from holdfast.protocol import fields
 from holdfast.runner import files
+from holdfast.runner.refused import Refused
 from holdfast.runner.tasks.channel import HungUp
 from holdfast.runner.tasks.entries import describe
 from holdfast.runner.tasks.metadata import tell
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
 CHUNK = 1 << 20
 
 
-def get(channel: Channel, header: Header) -> None:
-    """Open the file, tell of it, and send the part that the host then asks for: raw, and not a byte more.
+def read_file(channel: Channel, header: Header) -> None:
+    """Open the file, describe it, and send exactly the part that the host then asks for, as raw bytes.
 
-    If the file has become shorter meanwhile the connection ends early, which the host notices.
+    If the file has become shorter meanwhile, the connection ends early, which the host notices.
     """
     path = fields.text(header, "path")
     fd, size = files.open_regular(path, sight_of(header))
@@ -47,11 +48,11 @@ def _send_part(channel: Channel, fd: int, start: int, count: int) -> None:
         start += sent
 
 
-def put(channel: Channel, header: Header) -> None:
-    """Frames with the content, then one with ``end``. Without that one the file stays as it was."""
+def write_file(channel: Channel, header: Header) -> None:
+    """Receive frames with the content, then one with ``end``. Without that last frame the file stays as it was."""
     path, mode = fields.text(header, "path"), fields.optional_integer(header, "mode")
     if path.endswith("/"):
-        raise files.FileError("not_a_file", f"{path} names a folder; write the file's own name")
+        raise Refused("not_a_file", f"{path} names a folder; write the file's own name")
     with files.Replacement(path, mode) as replacement:
         while True:
             part, body = channel.receive()

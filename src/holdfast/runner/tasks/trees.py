@@ -8,7 +8,8 @@ import stat
 
 from holdfast.protocol import fields
 from holdfast.runner import linux
-from holdfast.runner.files import SCRATCH, FileError
+from holdfast.runner.files import SCRATCH
+from holdfast.runner.refused import Refused
 from holdfast.runner.tasks.metadata import tell
 
 TYPE_CHECKING = False
@@ -39,7 +40,7 @@ def copy(channel: Channel, header: Header) -> None:
     """A file or a link; with ``recursive``, a folder with all that is in it. Modes are kept."""
     source, target, overwrite = _places(header)
     if stat.S_ISDIR(os.lstat(source).st_mode) and not header.get("recursive"):
-        raise FileError("bad_input", f"{source} is a folder; say recursive to copy it with all that is in it")
+        raise Refused("bad_input", f"{source} is a folder; say recursive to copy it with all that is in it")
     _check_free(target, overwrite)
     _copy_in_place(source, target, overwrite, channel.busy)
     tell(channel, target)
@@ -61,10 +62,10 @@ def remove(channel: Channel, header: Header) -> None:
 def _places(header: Header) -> tuple[str, str, bool]:
     source, target = fields.text(header, "source").rstrip("/"), fields.text(header, "target").rstrip("/")
     if not source or not target:
-        raise FileError("bad_input", "the root itself can be neither moved nor copied")
+        raise Refused("bad_input", "the root itself can be neither moved nor copied")
     is_folder = stat.S_ISDIR(os.lstat(source).st_mode)
     if is_folder and os.path.realpath(target).startswith(f"{os.path.realpath(source)}/"):
-        raise FileError("bad_input", f"{target} is inside of {source}")
+        raise Refused("bad_input", f"{target} is inside of {source}")
     os.makedirs(os.path.dirname(target) or "/", exist_ok=True)
     return source, target, bool(header.get("overwrite"))
 
@@ -72,9 +73,9 @@ def _places(header: Header) -> tuple[str, str, bool]:
 def _check_free(target: str, overwrite: bool) -> None:
     """A folder that exists is never replaced, and nothing is put into it by accident."""
     if os.path.isdir(target) and not os.path.islink(target):
-        raise FileError("file_exists", f"{target} is a folder; name the new path in full, or remove the folder first")
+        raise Refused("file_exists", f"{target} is a folder; name the new path in full, or remove the folder first")
     if os.path.lexists(target) and not overwrite:
-        raise FileError("file_exists", f"{target} exists already; say overwrite to replace it")
+        raise Refused("file_exists", f"{target} exists already; say overwrite to replace it")
 
 
 def _take_place(source: str, target: str, overwrite: bool) -> None:
@@ -113,7 +114,7 @@ def _copy_tree(source: str, target: str, busy: Callable[[], None]) -> None:
         elif stat.S_ISREG(info.st_mode):
             _copy_file(old, new, stat.S_IMODE(info.st_mode), busy)
         elif old == source:
-            raise FileError("not_a_file", f"{source} is neither a file nor a folder nor a link")
+            raise Refused("not_a_file", f"{source} is neither a file nor a folder nor a link")
     for new, mode in reversed(folders):
         os.chmod(new, mode)
 
@@ -135,9 +136,9 @@ def _copy_file(source: str, target: str, mode: int, busy: Callable[[], None]) ->
 def _check_removable(path: str) -> None:
     """Before anything is deleted: what could not be removed in the end, or what the session cannot do without."""
     if not path or os.path.ismount(path):
-        raise FileError("bad_input", f"{path or '/'} is a mount point and stays; remove what is in it")
+        raise Refused("bad_input", f"{path or '/'} is a mount point and stays; remove what is in it")
     if os.path.realpath(path) == os.path.realpath(os.environ.get("HOME", "/")):
-        raise FileError("bad_input", f"{path} is the session's home and stays; remove what is in it")
+        raise Refused("bad_input", f"{path} is the session's home and stays; remove what is in it")
 
 
 def _remove_empty(path: str) -> None:
@@ -146,7 +147,7 @@ def _remove_empty(path: str) -> None:
     except OSError as error:
         if error.errno != errno.ENOTEMPTY:
             raise
-        raise FileError("not_empty", f"{path} is not empty; say recursive to remove all that is in it") from None
+        raise Refused("not_empty", f"{path} is not empty; say recursive to remove all that is in it") from None
 
 
 def remove_tree(path: str, busy: Callable[[], None]) -> None:

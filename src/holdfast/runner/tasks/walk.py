@@ -7,7 +7,7 @@ import heapq
 import os
 import stat
 
-from holdfast.runner.files import FileError
+from holdfast.runner.refused import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Walk:
             return next(steps, None)
         except OSError as error:
             if is_top and error.errno == errno.ENOTDIR:
-                raise FileError("not_a_directory", f"{self._top} is no folder") from None
+                raise Refused("not_a_directory", f"{self._top} is no folder") from None
             if is_top or error.errno not in _NOT_ENTERED:
                 raise
             return None

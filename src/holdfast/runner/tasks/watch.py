@@ -12,9 +12,10 @@ import select
 import stat
 
 from holdfast.protocol import fields
-from holdfast.runner.files import SCRATCH, FileError
+from holdfast.runner.files import SCRATCH
+from holdfast.runner.refused import Refused
 from holdfast.runner.tasks import inotify
-from holdfast.runner.tasks.inotify import Event, Inotify
+from holdfast.runner.tasks.inotify import Inotify, WatchEvent
 from holdfast.runner.tasks.polling import LOOK_SECONDS, SILENT, Polled, file_system_of
 from holdfast.runner.tasks.sight import sight_of
 
@@ -94,7 +95,7 @@ class Watched:
 
     # -- events ----------------------------------------------------------------------------------------------------
 
-    def _take(self, event: Event, target: Event | None) -> None:
+    def _take(self, event: WatchEvent, target: WatchEvent | None) -> None:
         if event.mask & inotify.OVERFLOW:
             self._overflow()
             return
@@ -112,7 +113,7 @@ class Watched:
         elif event.name:
             self._take_entry(event, os.path.join(folder, event.name), target)
 
-    def _take_entry(self, event: Event, path: str, target: Event | None) -> None:
+    def _take_entry(self, event: WatchEvent, path: str, target: WatchEvent | None) -> None:
         is_folder = bool(event.mask & inotify.IS_FOLDER)
         if event.name.startswith(SCRATCH):
             self._took_place(target, is_folder)
@@ -127,7 +128,7 @@ class Watched:
         elif not is_folder:
             self._tell("modified", path, is_folder)
 
-    def _took_place(self, target: Event | None, is_folder: bool) -> None:
+    def _took_place(self, target: WatchEvent | None, is_folder: bool) -> None:
         """Files of ours that are not whole yet are nobody's business; what they become is new."""
         folder = self._folders.get(target.watch) if target is not None else None
         if target is not None and folder is not None:
@@ -140,7 +141,7 @@ class Watched:
         if is_folder and self._recursive:
             self._watch_new(path)
 
-    def _moved(self, path: str, target: Event | None, is_folder: bool) -> None:
+    def _moved(self, path: str, target: WatchEvent | None, is_folder: bool) -> None:
         folder = self._folders.get(target.watch) if target is not None else None
         if target is None or folder is None:
             self._tell("deleted", path, is_folder)
@@ -176,13 +177,13 @@ class Watched:
     def _add(self, folder: str) -> int:
         if len(self._folders) >= MAX_FOLDERS:
             message = f"more than {MAX_FOLDERS} folders below {self._top}; watch a smaller tree"
-            raise FileError("too_many_watches", message)
+            raise Refused("too_many_watches", message)
         try:
             number = self.kernel.add(folder)
         except OSError as error:
             if error.errno == errno.ENOSPC:
                 message = "the kernel's limit on watches is reached; raise fs.inotify.max_user_watches on the host"
-                raise FileError("too_many_watches", message) from None
+                raise Refused("too_many_watches", message) from None
             raise
         self._folders[number] = folder
         return number

@@ -6,7 +6,7 @@ What makes a turn (a review, a slash command) is a message like any other: store
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.agents.base import Command
+from holdfast.agents.base import SlashCommand
 from holdfast.errors import BadInput, NotFound, WrongState
 from holdfast.records.threads import MessageRow, NewMessage, ThreadRow
 from holdfast.threads.commands.git_diff import Diff
@@ -33,7 +33,7 @@ class Commands:
     """The slash commands of a thread's agent."""
 
     agent: str
-    commands: Sequence[Command]
+    commands: Sequence[SlashCommand]
 
 
 class ThreadCommands:
@@ -68,7 +68,7 @@ class ThreadCommands:
         found = await self._office.ask(row, "commands", {"channel": check_channel(channel)})
         listed = found.get("commands")
         rows = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, Sequence) else []
-        commands = [Command(str(one["name"]), str(one["description"])) for one in rows]
+        commands = [SlashCommand(str(one["name"]), str(one["description"])) for one in rows]
         return Commands(str(found["agent"]), commands)
 
     async def command(self, ref: ThreadRef, message: NewMessage, name: str) -> MessageRow:

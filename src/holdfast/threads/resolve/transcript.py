@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from holdfast.agents.base import Said
+from holdfast.agents.base import PastMessage
 from holdfast.records.threads import fresh_after
 from holdfast.store import Store
 
@@ -13,7 +13,7 @@ LINE_BYTES = 64_000
 _CUT = "\n[…]"
 
 
-async def history(store: Store, thread_id: str, channel: str, limit: int) -> Sequence[Said]:
+async def history(store: Store, thread_id: str, channel: str, limit: int) -> Sequence[PastMessage]:
     """What was said, oldest first, since the channel last began anew.
 
     A message that its agent has never been asked is left out: that is still to come.
@@ -21,14 +21,14 @@ async def history(store: Store, thread_id: str, channel: str, limit: int) -> Seq
     pending = {turn.id for turn in await store.turns.unfinished(thread_id) if not turn.accepted}
     after = fresh_after(await store.threads.get(thread_id), channel)
     lines = await store.turns.transcript(thread_id, channel=channel, limit=limit, after=after)
-    return bounded(Said(line.role, line.text) for line in lines if line.turn_id not in pending and line.text)
+    return bounded(PastMessage(line.role, line.text) for line in lines if line.turn_id not in pending and line.text)
 
 
-def bounded(lines: Iterable[Said], *, most: int = MOST_BYTES, line_most: int = LINE_BYTES) -> list[Said]:
+def bounded(lines: Iterable[PastMessage], *, most: int = MOST_BYTES, line_most: int = LINE_BYTES) -> list[PastMessage]:
     """As many of the last ones as fit, long ones cut."""
-    kept: list[Said] = []
+    kept: list[PastMessage] = []
     for line in reversed(list(lines)):
-        cut = Said(line.role, _shortened(line.text, line_most))
+        cut = PastMessage(line.role, _shortened(line.text, line_most))
         most -= len(_bytes(cut.text))
         if most < 0:
             break

@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from holdfast.agents.base import Told
+from holdfast.agents.base import AgentEvent
 from holdfast.errors import AgentFailed
 from holdfast.threads.tools import Tools
 from holdfast.vocabulary.turn_events import characters
@@ -36,7 +36,7 @@ class TurnQuota:
         self._owed = 0.0
         self._at = asyncio.get_running_loop().time()
 
-    def count(self, news: Sequence[Told]) -> None:
+    def count(self, news: Sequence[AgentEvent]) -> None:
         """Raises ``AgentFailed`` where it is more than one turn may tell."""
         settings = self._tools.settings
         self._said += sum(characters(told.event.data) for told in news)

@@ -17,8 +17,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
-from holdfast.agents.base import Cursor, Prompt, Told
-from holdfast.agents.error_words import in_words
+from holdfast.agents.base import AgentEvent, Cursor, Prompt
+from holdfast.agents.error_text import in_words
 from holdfast.errors import (
     AgentDown,
     AgentFailed,
@@ -307,7 +307,7 @@ class TurnRun:
                     return
         raise AgentFailed("the agent's events ended in the middle of the turn")
 
-    async def _keep(self, batch: Sequence[Told]) -> Told | None:
+    async def _keep(self, batch: Sequence[AgentEvent]) -> AgentEvent | None:
         """Store what was told, with the cursor behind it; returns the finalizing one, which is stored at the end."""
         news = tool_pace.condensed([told for told in batch if told.event.kind is not Kind.FINALIZE])
         if news:
@@ -333,7 +333,7 @@ class TurnRun:
             await retry_write(lambda: self._quota.keep(len(events)), self._tools.sleep)
         return next((told for told in batch if told.event.kind is Kind.FINALIZE), None)
 
-    async def _finish(self, found: Attached, last: Told) -> None:
+    async def _finish(self, found: Attached, last: AgentEvent) -> None:
         self._heard = True
         if self._overtime:
             await self._end_aborted()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.agents.base import Abilities, Command
+from holdfast.agents.base import Abilities, SlashCommand
 from holdfast.errors import AgentFailed
 from holdfast.threads.types import ThreadOptions
 from holdfast.vocabulary.models import Model, Wire
@@ -18,7 +18,7 @@ BIG, SMALL = Model("acme", "big", (Wire.CHAT,)), Model("acme", "small", (Wire.CH
 async def at_work(desk: Desk) -> str:
     """A turn that goes on when the file ``/go`` is there. The id of its sandbox."""
     desk.agent.restarts_for_a_new_brief = True
-    desk.agent.slash = [Command("compact")]
+    desk.agent.slash = [SlashCommand("compact")]
     await desk.talk("say hello", "m0")
     newest = (await desk.events())[-1].seq
     await desk.say("say begun\nwait-for /go\nsay done", "m1")

@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.agents.acp.mapper import Ended, Mapper, Quirks, Refuse, Step
+from holdfast.agents.acp.mapper import AcpMapper, Ended, Quirks, Refuse, Step
 from holdfast.agents.acp.permission import Asked
 from holdfast.agents.acp.presets import PRESETS
-from holdfast.agents.supervisor.lines import BROKE, CUT, WENT_ON, Json
+from holdfast.agents.supervisor.lines import BROKE, CUT, WENT_ON, JsonObject
 from holdfast.vocabulary.turn_events import Kind, StopReason, TurnEvent, check
 
 SESSION = "ses_1"
 REQUEST = "holdfast-p1"
 
 
-def mapper(quirks: Quirks | None = None) -> Mapper:
-    return Mapper(SESSION, REQUEST, "msg_1", quirks or Quirks())
+def mapper(quirks: Quirks | None = None) -> AcpMapper:
+    return AcpMapper(SESSION, REQUEST, "msg_1", quirks or Quirks())
 
 
 def update(**fields: object) -> Mapping[str, object]:
@@ -334,7 +334,7 @@ def test_a_cut_that_hit_nothing_takes_nothing_back() -> None:
         ([BROKE, WENT_ON], StopReason.END_TURN),
     ],
 )
-def test_a_half_answer_does_not_pass_for_the_whole(told: list[Json], reason: StopReason) -> None:
+def test_a_half_answer_does_not_pass_for_the_whole(told: list[JsonObject], reason: StopReason) -> None:
     """It stays, where it was not asked for again. Only then is the turn's end an error."""
     turn = mapper()
     steps = turn.feed(text("half"))

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.agents.acp.adapter import AcpAgent, Claude, Codex, Gemini, OpencodeAcp, PiAcp
 from holdfast.agents.acp.presets import PRESETS, Preset
-from holdfast.agents.acp.setting import Setting, choose
+from holdfast.agents.acp.setting import AcpSetting, choose
 from holdfast.agents.base import Brief
 from holdfast.agents.known import KNOWN
 from holdfast.agents.permissions import parse
@@ -20,7 +20,7 @@ FULL = Model("demo", "demo-1", tuple(Wire))
 OTHER = Model("demo", "demo-2", tuple(Wire))
 
 
-def setting(preset: Preset, *models: Model, rules: tuple[str, ...] = ()) -> Setting:
+def setting(preset: Preset, *models: Model, rules: tuple[str, ...] = ()) -> AcpSetting:
     brief = Brief(models=models, permissions=parse(rules), system_prompt="Be brief.")
     return choose("x", "/h", "abc", brief, preset.wires, several=preset.several_providers)
 

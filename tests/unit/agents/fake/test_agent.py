@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.base import START, Place, Prompt, Told
+from holdfast.agents.base import START, AgentEvent, Place, Prompt
 from holdfast.agents.fake.agent import FakeAgent
 from holdfast.agents.fake.world import FakeAgentWorld
 from holdfast.errors import (
@@ -49,7 +49,7 @@ async def place(service: SessionService, agent: FakeAgent) -> Place:
     return place
 
 
-async def read(agent: FakeAgent, place: Place, session: str, prompt_id: str) -> list[Told]:
+async def read(agent: FakeAgent, place: Place, session: str, prompt_id: str) -> list[AgentEvent]:
     return [told async for told in agent.events(place, session, prompt_id, START)]  # type: ignore[arg-type]  # any text is an id
 
 
@@ -76,7 +76,7 @@ async def test_a_reader_is_cut_off_in_the_middle_and_reads_on(agent: FakeAgent, 
     await agent.prompt(place, session, Prompt("p1", "say one two three"))
     whole = await read(agent, place, session, "p1")
     agent.inject("events", error=AgentDown("gone"), moment="middle", at=2)
-    seen: list[Told] = []
+    seen: list[AgentEvent] = []
     with pytest.raises(AgentDown):
         async for told in agent.events(place, session, "p1", START):
             seen.append(told)

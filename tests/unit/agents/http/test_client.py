@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from holdfast.agents.base import Place, Sandbox
-from holdfast.agents.http import Event, Reply, Server, ask, events, sent
+from holdfast.agents.http import HttpReply, Server, ServerSentEvent, ask, events, hold_post
 from holdfast.errors import AgentDown, AgentFailed, NothingListens
 from holdfast.link.link import Stream
 
@@ -77,22 +77,22 @@ async def test_a_request_and_its_answer() -> None:
 async def test_an_answer_in_pieces_and_one_of_nothing() -> None:
     head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
     async with served(head + b"4\r\ntrue\r\n0\r\n\r\n") as (server, _):
-        assert await ask(PLACE, server, "GET", "/", seconds=10) == Reply(200, True)
+        assert await ask(PLACE, server, "GET", "/", seconds=10) == HttpReply(200, True)
     async with served(b"HTTP/1.1 204 No Content\r\n\r\n") as (server, _):
-        assert await ask(PLACE, server, "GET", "/", seconds=10) == Reply(204, None)
+        assert await ask(PLACE, server, "GET", "/", seconds=10) == HttpReply(204, None)
 
 
 async def test_one_that_takes_long_is_held_and_its_answer_checked() -> None:
-    def check(reply: Reply) -> None:
+    def check(reply: HttpReply) -> None:
         raise AgentFailed(f"no: {reply.status}")
 
     async with served(response(b"{}", status="400 Bad Request")) as (server, asked):
-        async with sent(PLACE, server, "/x", {"a": 1}, check) as answer:
+        async with hold_post(PLACE, server, "/x", {"a": 1}, check) as answer:
             with pytest.raises(AgentFailed, match="no: 400"):
                 await asyncio.wait_for(answer, 10)
         assert asked[0].startswith(b"POST /x ")
     async with served(b"", hang=True) as (server, _):
-        async with sent(PLACE, server, "/x", None, check) as answer:
+        async with hold_post(PLACE, server, "/x", None, check) as answer:
             pass
         assert answer.cancelled()
 
@@ -130,7 +130,11 @@ async def test_events_are_told_as_they_come() -> None:
     stream = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n:\n\nid: 7\ndata: {}\n\nid: 8\ndata: x\n\n"
     async with served(stream, hang=True) as (server, asked):
         async with contextlib.aclosing(events(PLACE, server, "/e", after="6")) as told:
-            assert [await anext(told) for _ in range(3)] == [None, Event("7", "{}"), Event("8", "x")]
+            assert [await anext(told) for _ in range(3)] == [
+                None,
+                ServerSentEvent("7", "{}"),
+                ServerSentEvent("8", "x"),
+            ]
         assert b"\r\nlast-event-id: 6\r\n" in asked[0]
 
 

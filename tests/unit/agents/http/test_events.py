@@ -1,9 +1,9 @@
 """Server-sent events out of bytes."""
 
-from holdfast.agents.http import Event, Parser
+from holdfast.agents.http import Parser, ServerSentEvent
 
 STREAM = b": hello\n\nevent: message\nid: 1\ndata: {\ndata:  }\n\nid: 2\r\ndata:two\r\n\r\ndata: three\n\nid: 4\n\n"
-EVENTS = [Event("1", "{\n }"), Event("2", "two"), Event("2", "three")]
+EVENTS = [ServerSentEvent("1", "{\n }"), ServerSentEvent("2", "two"), ServerSentEvent("2", "three")]
 
 
 def test_pieces_may_be_cut_anywhere() -> None:
@@ -16,8 +16,8 @@ def test_pieces_may_be_cut_anywhere() -> None:
 
 def test_what_is_too_long_is_skipped() -> None:
     parser = Parser(most=10)
-    assert parser.feed(b"data: " + b"x" * 11 + b"\n\ndata: 1\n\n") == [Event("", "1")]
-    assert parser.feed(b"data: 123456\ndata: 789012\n\ndata: 2\n\n") == [Event("", "2")]
+    assert parser.feed(b"data: " + b"x" * 11 + b"\n\ndata: 1\n\n") == [ServerSentEvent("", "1")]
+    assert parser.feed(b"data: 123456\ndata: 789012\n\ndata: 2\n\n") == [ServerSentEvent("", "2")]
 
 
 def test_a_long_event_in_many_pieces_takes_time_in_proportion() -> None:

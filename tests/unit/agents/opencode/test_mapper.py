@@ -4,21 +4,21 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from holdfast.agents.opencode.mapper import REPLIES, Mapper, decision, wishes
+from holdfast.agents.opencode.mapper import REPLIES, OpenCodeMapper, decision, grants
 from holdfast.agents.permissions import Action, parse
 from holdfast.vocabulary.turn_events import Kind, TurnEvent, check
 
-Json = Mapping[str, object]
+JsonObject = Mapping[str, object]
 PROMPT = {"type": "prompt", "message": "msg_1"}
 SETTLED = {"type": "settled", "aborted": False}
 
 
-def events(*records: Json, rules: Sequence[str] = ()) -> list[TurnEvent]:
-    mapper = Mapper("m", parse(rules))
+def events(*records: JsonObject, rules: Sequence[str] = ()) -> list[TurnEvent]:
+    mapper = OpenCodeMapper("m", parse(rules))
     return [check(event) for record in records for event in mapper.feed(record)]
 
 
-def end(*records: Json) -> Mapping[str, object]:
+def end(*records: JsonObject) -> Mapping[str, object]:
     told = events(PROMPT, *records)
     assert told[-1].kind is Kind.FINALIZE
     assert [event.kind for event in told].count(Kind.FINALIZE) == 1
@@ -83,7 +83,7 @@ def test_a_tool_from_pending_to_its_exit_code() -> None:
         ([{"type": "settled", "lost": True}], "error", "prompt_lost"),
     ],
 )
-def test_every_way_to_end(records: Sequence[Json], reason: str, code: str | None) -> None:
+def test_every_way_to_end(records: Sequence[JsonObject], reason: str, code: str | None) -> None:
     data = end(*records)
     assert data["reason"] == reason
     error = data.get("error")
@@ -117,7 +117,7 @@ def test_nothing_comes_after_the_end() -> None:
 
 
 @pytest.mark.parametrize("record", [{}, {"type": "delta"}, {"type": "tool", "id": 1}, {"type": "brand-new", "x": 1}])
-def test_what_makes_no_sense_is_skipped(record: Json) -> None:
+def test_what_makes_no_sense_is_skipped(record: JsonObject) -> None:
     assert events(PROMPT, record, SETTLED) == events(PROMPT, SETTLED)
 
 
@@ -151,8 +151,8 @@ RULES = ["deny bash:*--force*", "ask bash:git push*", "ask bash:rm *"]
 def test_what_is_allowed_for_good_is_not_asked_again() -> None:
     assert REPLIES["allow_always"] == "once", "or OpenCode would not ask about what is denied either"
     asked = {"type": "asked", "permission": "bash"}
-    mapper = Mapper("m", parse(RULES))
-    lasting = sorted(wishes(parse(RULES), "bash", ["git push"]))
+    mapper = OpenCodeMapper("m", parse(RULES))
+    lasting = sorted(grants(parse(RULES), "bash", ["git push"]))
     assert lasting == [("ask bash:git push*", "bash")]
     mapper.feed({**asked, "id": "per_1", "patterns": ["git push"]})
     told = mapper.feed({"type": "replied", "id": "per_1", "reply": "once", "always": [list(one) for one in lasting]})
@@ -171,7 +171,7 @@ def test_what_was_allowed_for_good_in_an_earlier_turn_comes_with_the_prompt() ->
 
 @pytest.mark.parametrize(("rule", "action"), [("allow bash", Action.ALLOW), ("deny bash:git *", Action.DENY)])
 def test_a_permission_that_the_rules_decide(rule: str, action: Action) -> None:
-    mapper = Mapper("m", parse([rule]))
+    mapper = OpenCodeMapper("m", parse([rule]))
     assert mapper.feed(ASKED) == []
     assert mapper.decided == {"per_1": action}
     assert mapper.feed({"type": "replied", "id": "per_1", "reply": "once"}) == []
@@ -208,7 +208,7 @@ def test_title_plan_and_changed_files() -> None:
 
 
 def test_whether_it_could_be_taken_back() -> None:
-    mapper = Mapper("m")
+    mapper = OpenCodeMapper("m")
     assert mapper.feed({"type": "step", "snapshot": True}) == []
     assert mapper.has_snapshots
     mapper.feed({"type": "step", "snapshot": False})

@@ -18,10 +18,10 @@ RECORDER = Path(settings.__file__).parent / "recorder.js"
 NAME, OTHER = "a" * 40, "b" * 40
 KEY = f"ses_1/{NAME}"
 
-Json = Mapping[str, object]
+JsonObject = Mapping[str, object]
 
 
-def play(home: Path, script: str) -> list[Json]:
+def play(home: Path, script: str) -> list[JsonObject]:
     """What it tells on stdout while this JavaScript runs; the recorder's hooks are ``hooks``."""
     code = f"""
         import {{ Holdfast }} from {json.dumps(RECORDER.as_uri())}
@@ -46,7 +46,7 @@ def play(home: Path, script: str) -> list[Json]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def log(home: Path, key: str = KEY) -> Sequence[Json]:
+def log(home: Path, key: str = KEY) -> Sequence[JsonObject]:
     return [json.loads(line) for line in (home / "turns" / f"{key}.jsonl").read_text().splitlines()]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.agents.http import Document, Reply
+from holdfast.agents.http import Document, HttpReply
 from holdfast.agents.opencode.server import basic, check
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing
 
@@ -25,9 +25,9 @@ def test_it_is_told_the_password_by_basic_authorization() -> None:
 )
 def test_refusals(status: int, content: Document, path: str, error: type[Exception]) -> None:
     with pytest.raises(error):
-        check(Reply(status, content), path)
+        check(HttpReply(status, content), path)
 
 
 @pytest.mark.parametrize("status", [200, 204])
 def test_success(status: int) -> None:
-    check(Reply(status, None), "/session")
+    check(HttpReply(status, None), "/session")

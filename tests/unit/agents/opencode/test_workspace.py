@@ -7,16 +7,16 @@ from typing import cast
 import pytest
 
 from holdfast.agents.base import AgentSessionId, Place, Sandbox
-from holdfast.agents.http import Document, Reply
+from holdfast.agents.http import Document, HttpReply
 from holdfast.agents.opencode import workspace
 from holdfast.agents.opencode.server import Servers
-from holdfast.agents.supervisor import Found
+from holdfast.agents.supervisor import AgentProcess
 from holdfast.errors import AgentFailed
 
 pytestmark = pytest.mark.anyio
 
 PLACE = Place("ses_1", cast(Sandbox, None))
-FOUND = cast(Found, None)
+FOUND = cast(AgentProcess, None)
 SESSION = AgentSessionId("ses_0123456789")
 
 
@@ -27,9 +27,11 @@ class Answering:
         self.answers = answers
         self.asked = asyncio.Event()
 
-    async def ask(self, _place: Place, _found: Found, _method: str, path: str, _content: Document = None) -> Reply:
+    async def ask(
+        self, _place: Place, _found: AgentProcess, _method: str, path: str, _content: Document = None
+    ) -> HttpReply:
         self.asked.set()
-        return Reply(200, self.answers.get(path))
+        return HttpReply(200, self.answers.get(path))
 
 
 async def test_patches_become_one_diff() -> None:

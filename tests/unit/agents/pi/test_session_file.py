@@ -3,12 +3,18 @@
 import json
 import uuid
 
-from holdfast.agents.base import Said
+from holdfast.agents.base import PastMessage
 from holdfast.agents.pi.session_file import new_file
 
 
 def test_history_is_a_chain_of_messages_with_roles_in_turn() -> None:
-    said = [Said("user", "one"), Said("user", "two"), Said("agent", " "), Said("agent", "three"), Said("user", "four")]
+    said = [
+        PastMessage("user", "one"),
+        PastMessage("user", "two"),
+        PastMessage("agent", " "),
+        PastMessage("agent", "three"),
+        PastMessage("user", "four"),
+    ]
     header, *entries = map(json.loads, new_file(uuid.UUID(int=7), "/w", said, "demo", "demo-1").splitlines())
     assert (header["type"], header["version"], header["id"], header["cwd"]) == (
         "session",

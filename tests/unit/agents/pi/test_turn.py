@@ -6,9 +6,9 @@ from typing import cast
 
 import pytest
 
-from holdfast.agents.base import START, Cursor, Place, Sandbox, Told
-from holdfast.agents.pi.turn import Turn
-from holdfast.agents.supervisor import Delivery, Found, Supervisor
+from holdfast.agents.base import START, AgentEvent, Cursor, Place, Sandbox
+from holdfast.agents.pi.turn import PiTurn
+from holdfast.agents.supervisor import AgentProcess, Delivery, Supervisor
 from holdfast.errors import AgentDown, AgentFailed, FileMissing, ProcessNotFound
 from holdfast.sessions.use.follow import Attached, Chunk
 from holdfast.sessions.use.processes import ProcessView
@@ -86,17 +86,17 @@ class Watcher(Supervisor):
     async def directory(self, place: Place) -> str:
         return "/d"
 
-    async def find(self, place: Place) -> Found | None:
-        return Found(ProcessView(self.newest, 1, "", False, True, None, 0.0, None, 0, 0), 2, "")
+    async def find(self, place: Place) -> AgentProcess | None:
+        return AgentProcess(ProcessView(self.newest, 1, "", False, True, None, 0.0, None, 0, 0), 2, "")
 
 
-async def read(runner: Runner, after: Cursor = START, *, newest: str = "prc_1") -> list[Told]:
+async def read(runner: Runner, after: Cursor = START, *, newest: str = "prc_1") -> list[AgentEvent]:
     place = Place("ses_1", cast(Sandbox, Box(runner)))
-    turn = Turn(Watcher(newest), place, NAME, Delivery("prc_1", 1, 0, 0, len(BEFORE)))
+    turn = PiTurn(Watcher(newest), place, NAME, Delivery("prc_1", 1, 0, 0, len(BEFORE)))
     return [told async for told in turn.events(after)]
 
 
-def text(told: Sequence[Told]) -> str:
+def text(told: Sequence[AgentEvent]) -> str:
     return "".join(str(one.event.data["text"]) for one in told if one.event.kind is Kind.TEXT_DELTA)
 
 

@@ -1,21 +1,21 @@
 """What is left of a turn whose server died."""
 
 from holdfast.agents.acp.position import Position
-from holdfast.agents.base import START, Told
+from holdfast.agents.base import START, AgentEvent
 from holdfast.agents.sandbox_agent.remains import after, ending
 from holdfast.vocabulary.turn_events import Kind, StopReason, TurnEvent
 
-BEGUN = Told(Position(-1, 1).cursor, TurnEvent(Kind.MESSAGE_CREATE, {"message_id": "m", "role": "agent"}))
-TEXT = Told(Position(5, 1).cursor, TurnEvent(Kind.TEXT_DELTA, {"message_id": "m", "part_id": "1", "text": "a"}))
+BEGUN = AgentEvent(Position(-1, 1).cursor, TurnEvent(Kind.MESSAGE_CREATE, {"message_id": "m", "role": "agent"}))
+TEXT = AgentEvent(Position(5, 1).cursor, TurnEvent(Kind.TEXT_DELTA, {"message_id": "m", "part_id": "1", "text": "a"}))
 
 
-def tool(line: int, name: str, state: str) -> Told:
+def tool(line: int, name: str, state: str) -> AgentEvent:
     data = {"message_id": "m", "tool_id": name, "name": "bash", "state": state}
-    return Told(Position(line, 1).cursor, TurnEvent(Kind.TOOL_UPDATE, data))
+    return AgentEvent(Position(line, 1).cursor, TurnEvent(Kind.TOOL_UPDATE, data))
 
 
-ASKED = Told(Position(9, 1).cursor, TurnEvent(Kind.QUESTION, {"question_id": "q", "text": "May I?"}))
-CLOSED = Told(
+ASKED = AgentEvent(Position(9, 1).cursor, TurnEvent(Kind.QUESTION, {"question_id": "q", "text": "May I?"}))
+CLOSED = AgentEvent(
     Position(10, 0, frozenset({1})).cursor, TurnEvent(Kind.QUESTION_CLOSED, {"question_id": "q", "answer": "deny"})
 )
 

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from holdfast.agents.acp.position import Position
-from holdfast.agents.base import START, Place, Sandbox, Told
+from holdfast.agents.base import START, AgentEvent, Place, Sandbox
 from holdfast.agents.sandbox_agent.scribe import Scribe
 from holdfast.errors import AgentDown, HoldfastError
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
@@ -15,7 +15,9 @@ from holdfast.vocabulary.turn_events import Kind, TurnEvent
 pytestmark = pytest.mark.anyio
 
 TURN = [
-    Told(Position(line, 1).cursor, TurnEvent(Kind.TEXT_DELTA, {"message_id": "m", "part_id": "1", "text": str(line)}))
+    AgentEvent(
+        Position(line, 1).cursor, TurnEvent(Kind.TEXT_DELTA, {"message_id": "m", "part_id": "1", "text": str(line)})
+    )
     for line in range(4)
 ]
 
@@ -36,7 +38,7 @@ class Box:
         self.files = Files()
 
 
-async def turn(gate: asyncio.Event, error: HoldfastError | None = None) -> AsyncGenerator[Told, None]:
+async def turn(gate: asyncio.Event, error: HoldfastError | None = None) -> AsyncGenerator[AgentEvent, None]:
     for told in TURN[:2]:
         yield told
     await gate.wait()

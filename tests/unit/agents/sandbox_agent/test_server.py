@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.http import Reply
+from holdfast.agents.http import HttpReply
 from holdfast.agents.sandbox_agent import server
 from holdfast.errors import AgentDown, AgentFailed
 
@@ -43,9 +43,9 @@ def test_the_command_line_that_we_give_has_no_token_in_it() -> None:
 )
 def test_what_the_server_refuses(status: int, error: type[Exception]) -> None:
     with pytest.raises(error, match="no such agent"):
-        server.check_reply(Reply(status, {"detail": "no such agent"}))
+        server.check_reply(HttpReply(status, {"detail": "no such agent"}))
 
 
 def test_what_the_server_takes() -> None:
-    server.check_reply(Reply(200, {}))
-    server.check_reply(Reply(202, None))
+    server.check_reply(HttpReply(200, {}))
+    server.check_reply(HttpReply(202, None))

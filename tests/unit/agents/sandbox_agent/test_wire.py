@@ -10,10 +10,10 @@ from typing import cast
 import pytest
 
 from holdfast.agents.base import Place, Sandbox
-from holdfast.agents.http import Event
+from holdfast.agents.http import ServerSentEvent
 from holdfast.agents.sandbox_agent.server import AcpServer
 from holdfast.agents.sandbox_agent.wire import EXITED, LAST, HttpSupervisor
-from holdfast.agents.supervisor import Line, Patience
+from holdfast.agents.supervisor import Line, Timeouts
 from holdfast.agents.supervisor.lines import BROKE, CUT
 from holdfast.errors import AgentDown, AgentError, ProcessNotFound
 from holdfast.protocol.messages import BROKE as BROKE_OFF
@@ -76,18 +76,18 @@ class Stub:
         self.asked: list[int] = []
         self.exits = 0
 
-    async def events(self, after: int) -> AsyncGenerator[Event | None, None]:
+    async def events(self, after: int) -> AsyncGenerator[ServerSentEvent | None, None]:
         self.asked.append(after)
         yield None
         for number in self.connections.pop(0) if self.connections else ():
             told = {"method": EXITED} if number == self.exits else {"n": number}
-            yield Event(str(number), json.dumps(told))
+            yield ServerSentEvent(str(number), json.dumps(told))
         raise AgentDown("hung up")
 
 
 class Wired(HttpSupervisor):
     def __init__(self, stub: Stub) -> None:
-        super().__init__("sandbox-agent", "opencode", Patience(quiet=0.05))
+        super().__init__("sandbox-agent", "opencode", Timeouts(quiet=0.05))
         self.stub = stub
 
     async def _server(self, place: Place, view: ProcessView) -> AcpServer:
@@ -103,7 +103,7 @@ async def said_to(wired: Wired, box: Box, offset: int) -> list[object]:
     found: list[object] = []
     async with contextlib.aclosing(wired.follow(place_with(box), VIEW.process_id, offset, 10)) as items:
         async for item in items:
-            found.append(item.start if isinstance(item, Line) and item.told not in (BROKE, CUT) else item)
+            found.append(item.start if isinstance(item, Line) and item.message not in (BROKE, CUT) else item)
     return found
 
 
@@ -237,7 +237,7 @@ class Refusing(Stub):
     """Its server answers what it is told with an error, and has no events: they are waited for."""
 
     @contextlib.asynccontextmanager
-    async def posted(
+    async def hold_post(
         self, _message: object, refused: Callable[[AgentError], None]
     ) -> AsyncGenerator["asyncio.Future[None]", None]:
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -246,7 +246,7 @@ class Refusing(Stub):
         yield answer
         answer.exception()
 
-    async def events(self, _after: int) -> AsyncGenerator[Event | None, None]:
+    async def events(self, _after: int) -> AsyncGenerator[ServerSentEvent | None, None]:
         yield None
         await asyncio.Event().wait()
 

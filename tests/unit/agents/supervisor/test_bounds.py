@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from holdfast.agents.base import Cursor, Place, Sandbox, Told
+from holdfast.agents.base import AgentEvent, Cursor, Place, Sandbox
 from holdfast.agents.supervisor import record
 from holdfast.agents.supervisor.home import MOST_LOG_BYTES, MOST_NOTE_BYTES, find_file, read_file
 from holdfast.errors import AgentFailed
@@ -41,8 +41,8 @@ def test_a_turn_that_says_very_much_is_not_recorded(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(record, "_MOST_CHARACTERS", 10)
     recording = record.Recording()
     for number in range(2):
-        recording.add(Told(Cursor(str(number)), TurnEvent(Kind.TITLE, {"title": "12345"})))
+        recording.add(AgentEvent(Cursor(str(number)), TurnEvent(Kind.TITLE, {"title": "12345"})))
     assert recording.whole and len(recording.told) == 2
-    recording.add(Told(Cursor("3"), TurnEvent(Kind.TITLE, {"title": "6"})))
-    recording.add(Told(Cursor("4"), TurnEvent(Kind.TITLE, {"title": "7"})))
+    recording.add(AgentEvent(Cursor("3"), TurnEvent(Kind.TITLE, {"title": "6"})))
+    recording.add(AgentEvent(Cursor("4"), TurnEvent(Kind.TITLE, {"title": "7"})))
     assert not recording.whole and recording.told == []

@@ -34,7 +34,7 @@ def test_three_failures_close_it_until_the_window_has_passed() -> None:
     for number in range(3):
         assert breaker.closed_for == 0
         pauses.append(breaker.pause)
-        breaker.failed(f"no {number}")
+        breaker.record_failure(f"no {number}")
     assert pauses == [0, 1, 4]
     assert breaker.closed_for == WINDOW_SECONDS and breaker.why == "no 2"
     now += WINDOW_SECONDS + 1
@@ -47,7 +47,7 @@ def test_failures_count_within_the_window_however_many_starts_went_well_between(
     for at in (5.0, 300.0, 700.0):
         now.append(at)
         assert breaker.closed_for == 0
-        breaker.failed("no")
+        breaker.record_failure("no")
     assert breaker.closed_for == 0, "the first is out of it"
-    breaker.failed("no")
+    breaker.record_failure("no")
     assert breaker.closed_for == 300.0 + WINDOW_SECONDS - 700.0

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.agents.base import Place, Sandbox
 from holdfast.agents.supervisor.launch import Launch
-from holdfast.agents.supervisor.supervisor import Found, Supervisor
+from holdfast.agents.supervisor.supervisor import AgentProcess, Supervisor
 from holdfast.errors import AgentDown
 from holdfast.sessions.use.processes import ProcessView
 from holdfast.vocabulary.models import channel_tag
@@ -43,7 +43,7 @@ class Inside:
         self.processes = Processes()
 
 
-async def answers(_found: Found) -> None:
+async def answers(_found: AgentProcess) -> None:
     """It lives."""
 
 

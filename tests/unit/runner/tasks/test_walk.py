@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.runner.files import FileError
+from holdfast.runner.refused import Refused
 from holdfast.runner.tasks import walk
 from holdfast.runner.tasks.globs import Glob
 from holdfast.runner.tasks.walk import Walk
@@ -87,7 +87,7 @@ def test_names_that_are_no_utf_8(tmp_path: Path) -> None:
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(FileError) as refused:
+    with pytest.raises(Refused) as refused:
         run(tmp_path / "file")
     assert refused.value.code == "not_a_directory"
     with pytest.raises(FileNotFoundError):

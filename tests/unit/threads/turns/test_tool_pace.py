@@ -1,17 +1,17 @@
 """Of a tool's output that is told again and again, the last of what has come together."""
 
-from holdfast.agents.base import Cursor, Told
+from holdfast.agents.base import AgentEvent, Cursor
 from holdfast.threads.turns.tool_pace import condensed
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 
-def tool(number: int, name: str, state: str) -> Told:
+def tool(number: int, name: str, state: str) -> AgentEvent:
     data = {"message_id": "m", "tool_id": name, "name": "bash", "state": state, "output": str(number)}
-    return Told(Cursor(str(number)), TurnEvent(Kind.TOOL_UPDATE, data))
+    return AgentEvent(Cursor(str(number)), TurnEvent(Kind.TOOL_UPDATE, data))
 
 
 def test_only_what_is_said_again_is_left_out() -> None:
-    text = Told(Cursor("4"), TurnEvent(Kind.TEXT_DELTA, {"message_id": "m", "part_id": "p", "text": "x"}))
+    text = AgentEvent(Cursor("4"), TurnEvent(Kind.TEXT_DELTA, {"message_id": "m", "part_id": "p", "text": "x"}))
     batch = [
         tool(0, "a", "pending"),
         tool(1, "a", "running"),
@@ -26,9 +26,9 @@ def test_only_what_is_said_again_is_left_out() -> None:
     assert condensed([]) == []
 
 
-def word(number: int, text: str, part: str = "p", **more: object) -> Told:
+def word(number: int, text: str, part: str = "p", **more: object) -> AgentEvent:
     data = {"message_id": "m", "part_id": part, "text": text, **more}
-    return Told(Cursor(str(number)), TurnEvent(Kind.TEXT_DELTA, data))
+    return AgentEvent(Cursor(str(number)), TurnEvent(Kind.TEXT_DELTA, data))
 
 
 def test_words_of_one_text_that_come_together_are_one_event() -> None:

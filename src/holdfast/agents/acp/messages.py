@@ -9,7 +9,7 @@ else is there. So it is not used.
 import json
 from typing import Final
 
-from holdfast.agents.supervisor.lines import Json
+from holdfast.agents.supervisor.lines import JsonObject
 
 PROTOCOL_VERSION: Final = 1
 METHOD_NOT_FOUND: Final = -32601
@@ -18,15 +18,15 @@ RESOURCE_NOT_FOUND: Final = -32002
 Id = str | int
 
 
-def request(id: Id, method: str, params: Json) -> bytes:
+def request(id: Id, method: str, params: JsonObject) -> bytes:
     return _line({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 
 
-def notification(method: str, params: Json) -> bytes:
+def notification(method: str, params: JsonObject) -> bytes:
     return _line({"jsonrpc": "2.0", "method": method, "params": params})
 
 
-def result(id: Id, value: Json) -> bytes:
+def result(id: Id, value: JsonObject) -> bytes:
     return _line({"jsonrpc": "2.0", "id": id, "result": value})
 
 
@@ -36,7 +36,7 @@ def refusal(id: Id, method: str) -> bytes:
     return _line({"jsonrpc": "2.0", "id": id, "error": error})
 
 
-def initialize() -> Json:
+def initialize() -> JsonObject:
     return {
         "protocolVersion": PROTOCOL_VERSION,
         "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False},
@@ -44,11 +44,11 @@ def initialize() -> Json:
     }
 
 
-def is_answer(told: Json, id: Id) -> bool:
+def is_answer(told: JsonObject, id: Id) -> bool:
     return told.get("id") == id and "method" not in told and ("result" in told or "error" in told)
 
 
-def request_of(told: Json) -> tuple[Id, str, Json] | None:
+def request_of(told: JsonObject) -> tuple[Id, str, JsonObject] | None:
     """What the agent asks of us."""
     match told:
         case {"id": str() | int() as id, "method": str(method)}:
@@ -57,7 +57,7 @@ def request_of(told: Json) -> tuple[Id, str, Json] | None:
     return None
 
 
-def update_of(told: Json, session: str) -> Json | None:
+def update_of(told: JsonObject, session: str) -> JsonObject | None:
     """What the agent tells of this session."""
     match told:
         case {"method": "session/update", "params": {"sessionId": str(name), "update": dict(update)}}:
@@ -65,7 +65,7 @@ def update_of(told: Json, session: str) -> Json | None:
     return None
 
 
-def canceled_request(told: Json) -> Id | None:
+def canceled_request(told: JsonObject) -> Id | None:
     """The request of the agent's that it takes back."""
     match told:
         case {"method": "$/cancel_request", "params": {"requestId": str() | int() as id}}:
@@ -97,5 +97,5 @@ def _unwrap(said: str) -> str:
     return said
 
 
-def _line(message: Json) -> bytes:
+def _line(message: JsonObject) -> bytes:
     return json.dumps(message).encode() + b"\n"

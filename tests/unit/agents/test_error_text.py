@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.agents.base import Cursor, Told
-from holdfast.agents.error_words import in_words, plain
+from holdfast.agents.base import AgentEvent, Cursor
+from holdfast.agents.error_text import in_words, plain
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 WORDS = "one has answered with HTTP 401: it does not accept the key that the daemon has for it"
@@ -32,8 +32,8 @@ def test_plain(text: str, words: str) -> None:
 
 
 def test_events() -> None:
-    def told(kind: Kind, **data: object) -> Told:
-        return Told(Cursor("1"), TurnEvent(kind, data))
+    def told(kind: Kind, **data: object) -> AgentEvent:
+        return AgentEvent(Cursor("1"), TurnEvent(kind, data))
 
     end = in_words(told(Kind.FINALIZE, reason="error", error={"code": "agent_failed", "message": ANTHROPIC}))
     assert end.event.data == {"reason": "error", "error": {"code": "agent_failed", "message": WORDS}}
