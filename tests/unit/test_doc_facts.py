@@ -148,12 +148,12 @@ def test_the_stats_are_the_same_on_both_pages() -> None:
 def test_every_field_of_a_create_is_documented() -> None:
     told = {row[0].strip("`") for row in rows(page("api"), "### POST /v1/sessions")}
     assert told == set(models.SessionCreate.model_fields)
-    line = next(line for line in page("README").splitlines() if line.startswith("| `POST /v1/sessions` "))
+    line = next(line for line in page("api").splitlines() if line.startswith("| `POST /v1/sessions` "))
     assert set(re.findall(r"(\w+)\?", line)) == told
 
 
-def test_every_field_of_a_result_is_in_the_readme() -> None:
-    line = next(line for line in page("README").splitlines() if line.startswith("| `POST /v1/sessions/{id}/exec` "))
+def test_every_field_of_a_result_is_in_the_overview() -> None:
+    line = next(line for line in page("api").splitlines() if line.startswith("| `POST /v1/sessions/{id}/exec` "))
     answer = line.split("|")[3]
     assert set(re.findall(r"\w+", answer)) == set(exec_models.ExecOut.model_fields)
 
