@@ -10,7 +10,7 @@ import pytest
 from holdfast.agents.base import Agent, Place, Prompt
 from holdfast.agents.conformance.harness import raises
 from holdfast.agents.scripted import process
-from holdfast.agents.supervisor import Found, Json, Launch, Supervisor, supervisor
+from holdfast.agents.supervisor import AgentProcess, JsonObject, Launch, Supervisor, supervisor
 from holdfast.daemon.config.config import Config
 from holdfast.daemon.wiring.threads import make_agents
 from holdfast.drivers.process import ProcessDriver
@@ -93,8 +93,8 @@ async def test_agents_of_others(harness: ScriptedHarness, tmp_path: Path) -> Non
     patience = agent._supervisor.patience  # type: ignore[attr-defined]
     tiny = Supervisor("tiny", patience)
 
-    async def hello(found: Found) -> None:
-        def is_answer(_told: Json) -> bool:
+    async def hello(found: AgentProcess) -> None:
+        def is_answer(_told: JsonObject) -> bool:
             return False
 
         await tiny.ask(place, found, b"{}\n", is_answer, patience.request)

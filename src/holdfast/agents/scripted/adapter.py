@@ -75,7 +75,7 @@ class ScriptedAgent(Agent):
 
     async def _wait_ready(self, place: Place, view: ProcessView) -> None:
         try:
-            await process.ask(place, view, "ping", {}, self._patience.start)
+            await process.ask(place, view, "ping", {}, self._timeouts.start)
         except AgentDown as error:
             now = await place.sandbox.processes.get(place.session_id, view.process_id)
             if now.running:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from holdfast.agents.base import Command
+from holdfast.agents.base import SlashCommand
 from holdfast.api.threads.models import Channel, MessageId, TurnId
 from holdfast.api.wire.models import From, Output, Request
 from holdfast.api.wire.patterns import COMMAND_NAME
@@ -67,7 +67,7 @@ class DiffOut(Output, record=Diff):
     truncated: bool
 
 
-class CommandOut(Output, record=Command):
+class CommandOut(Output, record=SlashCommand):
     name: str
     description: str
 
