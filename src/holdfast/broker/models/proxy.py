@@ -208,7 +208,7 @@ class ModelProxy:
         return await self._asker.ask(account, ask, found, hold)
 
     async def _pass_on(self, visit: Visit, opened: Opened, account: Account, hold: Hold | None) -> web.StreamResponse:
-        ask = opened.put.ask
+        ask = opened.plan.ask
         on_break = partial(self._breaks.note_break, visit.session_id, account, ask.question)
         passage = Passage(visit.request, opened, ask.endpoint, account, self._ledger, hold, on_break)
         try:

@@ -163,7 +163,7 @@ class Passage:
         if opened.reply.status >= 400:
             self.error = f"HTTP {opened.reply.status}"
         elif self._endpoint.is_billed:
-            if kept is not None and opened.put.translation is None:  # else it has been read before
+            if kept is not None and opened.plan.translation is None:  # else it has been read before
                 body = b"".join(kept)
                 if len(body) > _BIG_BYTES:
                     await asyncio.to_thread(_read, opened, body)
@@ -208,9 +208,9 @@ class Passage:
 
 def _headers(opened: Opened) -> dict[str, str]:
     """What the provider says of an answer in its own dialect is not so of the translated one."""
-    if opened.put.translation is None:
+    if opened.plan.translation is None:
         return passing.answered(opened.reply.headers)
-    kind = "text/event-stream; charset=utf-8" if opened.put.streamed else "application/json"
+    kind = "text/event-stream; charset=utf-8" if opened.plan.streamed else "application/json"
     return {"content-type": kind, "cache-control": "no-cache"}
 
 

@@ -1,21 +1,21 @@
-"""A key is blotted out wherever a provider repeats it: no answer may bring it into a sandbox, an event or a log."""
+"""Redacts a key wherever a provider repeats it: no answer may bring it into a sandbox, an event or a log."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 
-_BLOT = b"[key]"
+_REDACTED = b"[key]"
 _SHORTEST = 16
 """What servers of one's own are given as a key ("none", "ollama") is a word that answers may well have."""
 
 
-class Blotter:
-    """Of one answer, piece by piece. A piece that may end in the middle of the key is held back for that part."""
+class Redactor:
+    """Redacts one answer, piece by piece. A piece that may end in the middle of the key is held back for that part."""
 
     def __init__(self, key: str) -> None:
         self._key = key.encode()
         self._held = b""
 
     def feed(self, piece: bytes) -> bytes:
-        clean = (self._held + piece).replace(self._key, _BLOT)
+        clean = (self._held + piece).replace(self._key, _REDACTED)
         keep = self._begun(clean)
         self._held = clean[len(clean) - keep :]
         return clean[: len(clean) - keep]
@@ -35,15 +35,15 @@ class Blotter:
         return 0
 
 
-async def blotted(chunks: AsyncIterator[bytes], key: str | None) -> AsyncGenerator[bytes]:
-    """The same without the key; ``None``: there is none. Never an empty piece."""
+async def redacted(chunks: AsyncIterator[bytes], key: str | None) -> AsyncGenerator[bytes]:
+    """The same pieces without the key, if there is one. No piece is empty."""
     if key is None or len(key) < _SHORTEST:
         async for chunk in chunks:
             yield chunk
         return
-    blotter = Blotter(key)
+    redactor = Redactor(key)
     async for chunk in chunks:
-        if clean := blotter.feed(chunk):
+        if clean := redactor.feed(chunk):
             yield clean
-    if rest := blotter.end():
+    if rest := redactor.end():
         yield rest

@@ -17,7 +17,7 @@ from holdfast.broker.models.asking.breaker import Breaker
 from holdfast.broker.models.asking.candidates import Candidate
 from holdfast.broker.models.asking.outcome import Failed, LeftOut, Opened, Unanswered
 from holdfast.broker.models.asking.patience import Patience
-from holdfast.broker.models.asking.request_plan import Ask, Put, Puts
+from holdfast.broker.models.asking.request_plan import Ask, RequestPlan, RequestPlans
 from holdfast.broker.models.ledger import Ledger
 from holdfast.broker.models.limits.holds import Hold
 from holdfast.broker.models.metrics import ModelMetrics
@@ -49,11 +49,11 @@ class Asker:
         """The first of these candidates is the one that the question names."""
         asked = found[0]
         failures: list[Failed] = []
-        puts = Puts(ask, asked)
+        plans = RequestPlans(ask, asked)
         left_out: list[LeftOut] = []
         for at, candidate in enumerate(found):
             try:
-                put = await puts.to(candidate)
+                plan = await plans.to(candidate)
             except CannotCarry as why:
                 log.warning("model.left_out", model=candidate.model.id, thread_id=account.thread_id, why=str(why))
                 left_out.append(LeftOut(candidate, str(why)))
@@ -61,7 +61,7 @@ class Asker:
             if not self._breakers[candidate.provider.name].lets_through():
                 continue
             later = [one for one in found[at + 1 :] if not self._breakers[one.provider.name].seconds_left()]
-            outcome = await self._try(put, self._patience(puts, put, later), account, hold)
+            outcome = await self._try(plan, self._patience(plans, plan, later), account, hold)
             if isinstance(outcome, Opened):
                 reason = failures[-1].reason if failures else f"{asked.provider.name} is left alone for a while"
                 self._tell_switch(account, asked, candidate, reason)
@@ -70,29 +70,31 @@ class Asker:
         wait = math.ceil(self._breakers[asked.provider.name].seconds_left()) or 1
         return Unanswered(asked, failures, left_out, wait)
 
-    def _patience(self, puts: Puts, put: Put, later: Sequence[Candidate]) -> Patience:
+    def _patience(self, plans: RequestPlans, plan: RequestPlan, later: Sequence[Candidate]) -> Patience:
         """There is no use in giving up on the only one; and a document begins only when all of it is there."""
         longest = self._settings.answer_seconds
-        if not put.streamed or not later:
+        if not plan.streamed or not later:
             return Patience(longest, longest)
         soon = self._settings.first_byte_seconds
         if not all(one.others for one in later):
             return Patience(soon, longest)
 
         async def is_last() -> bool:
-            return not any([await puts.can(one) for one in later])
+            return not any([await plans.can(one) for one in later])
 
         return Patience(soon, longest, is_last)
 
-    async def _try(self, put: Put, patience: Patience, account: Account, hold: Hold | None) -> Opened | Failed:
-        outcome = await self._attempt(put, patience, account, hold)
-        if isinstance(outcome, Failed) and outcome.broke and put.ask.holds:
-            return await self._attempt(put, patience, account, hold)
+    async def _try(self, plan: RequestPlan, patience: Patience, account: Account, hold: Hold | None) -> Opened | Failed:
+        outcome = await self._attempt(plan, patience, account, hold)
+        if isinstance(outcome, Failed) and outcome.broke and plan.ask.holds:
+            return await self._attempt(plan, patience, account, hold)
         return outcome
 
-    async def _attempt(self, put: Put, patience: Patience, account: Account, hold: Hold | None) -> Opened | Failed:
+    async def _attempt(
+        self, plan: RequestPlan, patience: Patience, account: Account, hold: Hold | None
+    ) -> Opened | Failed:
         """What it costs is in the books before it is made, and after it has failed."""
-        ask, candidate = put.ask, put.candidate
+        ask, candidate = plan.ask, plan.candidate
         breaker = self._breakers[candidate.provider.name]
         billed = ask.question.size if ask.question is not None and ask.endpoint.is_billed else None
         call_id = None
@@ -104,7 +106,7 @@ class Asker:
                 raise
         since = time.monotonic()
         try:
-            outcome = await self._attempts.open(put, patience)
+            outcome = await self._attempts.open(plan, patience)
         except asyncio.CancelledError:
             breaker.undecided()
             if billed is not None:

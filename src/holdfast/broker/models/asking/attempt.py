@@ -13,11 +13,11 @@ from pydantic_core import to_json
 from holdfast.broker.dialects import DIALECTS
 from holdfast.broker.dialects.answer import CannotTell
 from holdfast.broker.dialects.sse import EventSplitter
-from holdfast.broker.models.answering.redact import blotted
+from holdfast.broker.models.answering.redact import redacted
 from holdfast.broker.models.answering.translation import Interpreter
 from holdfast.broker.models.asking.outcome import Failed, Opened
 from holdfast.broker.models.asking.patience import Patience
-from holdfast.broker.models.asking.request_plan import Put
+from holdfast.broker.models.asking.request_plan import RequestPlan
 from holdfast.broker.models.providers import errors
 from holdfast.broker.models.providers import headers as passing
 from holdfast.broker.models.providers.catalogue import Kind
@@ -43,15 +43,15 @@ class Attempts:
         self._network = network
         self._demo = demo
 
-    async def open(self, put: Put, patience: Patience) -> Opened | Failed:
+    async def open(self, plan: RequestPlan, patience: Patience) -> Opened | Failed:
         """``patience`` is for the first byte."""
-        candidate = put.candidate
+        candidate = plan.candidate
         since = time.monotonic()
         opened: Opened | None = None
         try:
             async with patience.limit():
-                heard = await self._hear(put)
-                opened = _opened(put, since, heard)
+                heard = await self._hear(plan)
+                opened = _opened(plan, since, heard)
                 failed = _refusal(opened, heard)
                 if failed is None:
                     failed = await self._first_words(opened)
@@ -75,10 +75,10 @@ class Attempts:
             opened.reply.close()
         return replace(failed, seconds=time.monotonic() - since)
 
-    async def _hear(self, put: Put) -> "_Heard":
-        source = put.candidate.provider.key
+    async def _hear(self, plan: RequestPlan) -> "_Heard":
+        source = plan.candidate.provider.key
         key = await source.get() if source is not None else None
-        heard = await self._heard(put, key)
+        heard = await self._hear_with(plan, key)
         if heard.status != 401 or source is None:
             return heard
         source.refused()  # it may have been changed a moment ago
@@ -92,11 +92,11 @@ class Attempts:
         if newer == key:
             return heard
         heard.reply.close()
-        return await self._heard(put, newer)
+        return await self._hear_with(plan, newer)
 
-    async def _heard(self, put: Put, key: str | None) -> "_Heard":
-        reply = await self._sent(put, key)
-        chunks = blotted(reply.chunks(), key)
+    async def _hear_with(self, plan: RequestPlan, key: str | None) -> "_Heard":
+        reply = await self._send(plan, key)
+        chunks = redacted(reply.chunks(), key)
         if reply.status < 400:
             return _Heard(reply, chunks, reply.status)
         try:
@@ -106,12 +106,12 @@ class Attempts:
             raise
         return _Heard(reply, chunks, errors.meant_status(reply.status, body), body)
 
-    async def _sent(self, put: Put, key: str | None) -> Reply:
-        provider = put.candidate.provider
-        headers = {**put.headers, **passing.with_key(provider.kind, key)}
+    async def _send(self, plan: RequestPlan, key: str | None) -> Reply:
+        provider = plan.candidate.provider
+        headers = {**plan.headers, **passing.with_key(provider.kind, key)}
         if provider.kind is Kind.ANTHROPIC:
             headers.setdefault("anthropic-version", passing.ANTHROPIC_VERSION)
-        outgoing = Outgoing(provider, put.ask.method, put.path, put.query, headers, put.body, put.lifted)
+        outgoing = Outgoing(provider, plan.ask.method, plan.path, plan.query, headers, plan.body, plan.lifted)
         upstream = self._demo if provider.kind is Kind.DEMO else self._network
         try:
             return await upstream.send(outgoing)
@@ -120,8 +120,8 @@ class Attempts:
 
     async def _first_words(self, opened: Opened) -> Failed | None:
         """Reads until there is something to send on."""
-        if opened.put.translation is not None and opened.reply.is_stream is not opened.put.streamed:
-            kind = "a document" if opened.put.streamed else "a stream"
+        if opened.plan.translation is not None and opened.reply.is_stream is not opened.plan.streamed:
+            kind = "a document" if opened.plan.streamed else "a stream"
             return Failed(opened.candidate, f"{opened.candidate.provider.name} has answered with {kind}", 502)
         if opened.reply.status >= 400 or not opened.reply.is_stream:
             return await self._first_chunk(opened)
@@ -137,7 +137,7 @@ class Attempts:
                 reading = opened.reading
                 if reading.failed is not None and not reading.begun:
                     return _failed_at_once(opened)
-                enough = not opened.put.ask.holds or reading.begun or reading.complete or (until or 0) < loop.time()
+                enough = not opened.plan.ask.holds or reading.begun or reading.complete or (until or 0) < loop.time()
                 if opened.held and (enough or opened.splitter.torn):
                     return None
         except Broken as error:
@@ -149,12 +149,13 @@ class Attempts:
     async def _first_chunk(self, opened: Opened) -> Failed | None:
         name = opened.candidate.provider.name
         kind = next((value for header, value in opened.reply.headers if header.lower() == "content-type"), "")
-        if opened.reply.status < 300 and "json" not in kind and opened.put.ask.endpoint.operation is not Operation.LIST:
+        is_list = opened.plan.ask.endpoint.operation is Operation.LIST
+        if opened.reply.status < 300 and "json" not in kind and not is_list:
             return Failed(opened.candidate, f"{name} has answered with {kind or 'something'} instead of JSON", 502)
         try:
             async for chunk in opened.chunks:
                 opened.first_byte_seconds = time.monotonic() - opened.since
-                if opened.put.translation is not None:
+                if opened.plan.translation is not None:
                     return await _translate(opened, chunk)
                 opened.held.append(chunk)
                 return None
@@ -175,15 +176,14 @@ class _Heard:
     """The body of an error, without the key; empty if it is very long."""
 
 
-def _opened(put: Put, since: float, heard: _Heard) -> Opened:
-    question = put.ask.question
-    most = question.most_output(put.candidate.model.output_tokens) if question else 0
-    asked = put.lifted.size(put.body) if put.body is not None else 0
-    opened = Opened(
-        put, heard.reply, heard.chunks, DIALECTS[put.wire].reader(uuid.uuid4().hex[:20]), since, asked, most
-    )
-    if put.translation is not None:
-        opened.interpreter = Interpreter(put.translation, opened.reader)
+def _opened(plan: RequestPlan, since: float, heard: _Heard) -> Opened:
+    question = plan.ask.question
+    most = question.most_output(plan.candidate.model.output_tokens) if question else 0
+    asked = plan.lifted.size(plan.body) if plan.body is not None else 0
+    reader = DIALECTS[plan.wire].reader(uuid.uuid4().hex[:20])
+    opened = Opened(plan, heard.reply, heard.chunks, reader, since, asked, most)
+    if plan.translation is not None:
+        opened.interpreter = Interpreter(plan.translation, opened.reader)
         opened.splitter = EventSplitter(_DOCUMENT_BYTES // 2)
     return opened
 
@@ -197,17 +197,17 @@ def _refusal(opened: Opened, heard: _Heard) -> Failed | None:
         return None
     what = f"{name} has answered with HTTP {heard.status}"
     if heard.status in _OTHERS_MAY_KNOW or heard.status >= 500:
-        if opened.put.translation is None:
+        if opened.plan.translation is None:
             return Failed(candidate, what, heard.status, heard.reply.headers, heard.error)
         return Failed(candidate, what, heard.status, heard.reply.headers, _reworded(opened, what, heard))
-    if opened.put.translation is not None:
+    if opened.plan.translation is not None:
         body = _reworded(opened, what, heard)
         return Failed(candidate, what, heard.status, (), body, misunderstood=True)
-    own = DIALECTS[opened.put.wire].error_body(
+    own = DIALECTS[opened.plan.wire].error_body(
         heard.status, f"{what} and no words that could be passed on", "provider_failed"
     )
     opened.held = [heard.error or to_json(own)]
-    if heard.status == _NOT_THERE and opened.put.ask.question is not None:
+    if heard.status == _NOT_THERE and opened.plan.ask.question is not None:
         remedy = (
             f"; {name} may not know the model {candidate.model.name}: look at the models that the configuration names"
         )
@@ -218,7 +218,7 @@ def _refusal(opened: Opened, heard: _Heard) -> Failed | None:
 def _failed_at_once(opened: Opened) -> Failed | None:
     """A stream that begins with an error. One about the question itself is passed on: it is nobody else's to answer."""
     status = errors.status_of(opened.reading.error)
-    translated = opened.put.translation is not None
+    translated = opened.plan.translation is not None
     if status == errors.QUESTION and opened.held and not translated:
         return None
     name = opened.candidate.provider.name
@@ -238,7 +238,7 @@ def _reworded(opened: Opened, what: str, heard: _Heard) -> bytes:
 
 async def _translate(opened: Opened, first: bytes) -> Failed | None:
     """An answer in one piece: all of it is read before any of it is sent. Raises ``Broken``."""
-    translation = opened.put.translation
+    translation = opened.plan.translation
     assert translation is not None
     body = bytearray(first)
     async for chunk in opened.chunks:

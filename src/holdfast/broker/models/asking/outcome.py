@@ -9,7 +9,7 @@ from holdfast.broker.dialects.reading import Reading
 from holdfast.broker.dialects.sse import EventSplitter
 from holdfast.broker.models.answering.translation import Interpreter
 from holdfast.broker.models.asking.candidates import Candidate
-from holdfast.broker.models.asking.request_plan import Put
+from holdfast.broker.models.asking.request_plan import RequestPlan
 from holdfast.broker.models.providers.upstream import Broken, Reply
 
 _PROVIDERS_FAULT = frozenset({0, 401, 402})
@@ -67,7 +67,7 @@ class Unanswered:
 class Opened:
     """An answer whose first bytes are here."""
 
-    put: Put
+    plan: RequestPlan
     reply: Reply
     chunks: AsyncIterator[bytes]
     reader: AnswerReader
@@ -87,7 +87,7 @@ class Opened:
 
     @property
     def candidate(self) -> Candidate:
-        return self.put.candidate
+        return self.plan.candidate
 
     @property
     def reading(self) -> Reading:
@@ -95,7 +95,7 @@ class Opened:
 
     @property
     def agents_dialect(self) -> Dialect:
-        return DIALECTS[self.put.ask.endpoint.wire]
+        return DIALECTS[self.plan.ask.endpoint.wire]
 
     def take(self, data: bytes) -> list[bytes]:
         """Of a stream: read these bytes, and return what is to be sent on of them. Raises ``Broken``."""
@@ -116,4 +116,4 @@ class Opened:
         if self.interpreter is not None:
             return self.interpreter.take(event)
         self.reader.read_event(event)
-        return [] if self.put.hides_bill and self.reader.is_only_usage else [event]
+        return [] if self.plan.hides_bill and self.reader.is_only_usage else [event]

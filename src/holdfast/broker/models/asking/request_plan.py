@@ -23,7 +23,7 @@ _EVENTS = ("alt", "sse")
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a program in a sandbox wants, and in whose name nothing of it was sent yet."""
+    """What a program in a sandbox asks for, before any of it was sent."""
 
     endpoint: Endpoint
     method: str
@@ -39,7 +39,9 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Put:
+class RequestPlan:
+    """The request to one candidate."""
+
     ask: Ask
     candidate: Candidate
     wire: Wire
@@ -51,7 +53,7 @@ class Put:
     body: bytes | None
     """With marks for what was lifted out of the question."""
     hides_bill: bool = False
-    """The usage is asked for by us only: who asks does not expect it."""
+    """The usage is asked for by the proxy only: the agent does not expect it."""
     streamed: bool = False
     translation: Translation | None = None
     """None where the candidate speaks as the agent does: its answer is passed on as it is."""
@@ -61,15 +63,15 @@ class Put:
         return self.ask.question.lifted if self.ask.question is not None else Lifted()
 
 
-class Puts:
-    """Of one question. Each candidate's is made when it is needed, and once."""
+class RequestPlans:
+    """The plans for one question. Each candidate's is made when it is needed, and once."""
 
     def __init__(self, ask: Ask, asked: Candidate) -> None:
         self._ask = ask
         self._asked = asked
-        self._made: dict[str, Put | CannotCarry] = {}
+        self._made: dict[str, RequestPlan | CannotCarry] = {}
 
-    async def to(self, candidate: Candidate) -> Put:
+    async def to(self, candidate: Candidate) -> RequestPlan:
         """Raises ``CannotCarry``: this candidate cannot be asked the same."""
         key = candidate.model.id
         if key not in self._made:
@@ -89,13 +91,13 @@ class Puts:
             return False
         return True
 
-    async def _new(self, candidate: Candidate) -> Put:
+    async def _new(self, candidate: Candidate) -> RequestPlan:
         question = self._ask.question
         if question is not None and question.is_big:
             return await asyncio.to_thread(self._make, candidate)
         return self._make(candidate)
 
-    def _make(self, candidate: Candidate) -> Put:
+    def _make(self, candidate: Candidate) -> RequestPlan:
         question = self._ask.question
         is_blind = not candidate.model.images and candidate.model.id != self._asked.model.id
         if question is not None and is_blind and has_images(question.talk(streamed=False)):
@@ -105,16 +107,16 @@ class Puts:
         return _translated(self._ask, candidate, question)
 
 
-def _as_it_is(ask: Ask, candidate: Candidate) -> Put:
+def _as_it_is(ask: Ask, candidate: Candidate) -> RequestPlan:
     question, model = ask.question, candidate.model.name
     with_usage = candidate.provider.asks_for_usage
     body = question.put_to(model, with_usage=with_usage) if question is not None else None
     hides = question is not None and question.must_ask_for_usage() and with_usage
     path = ask.endpoint.path_at(candidate.provider, model)
-    return Put(ask, candidate, ask.endpoint.wire, path, ask.query, ask.headers, body, hides, ask.streamed)
+    return RequestPlan(ask, candidate, ask.endpoint.wire, path, ask.query, ask.headers, body, hides, ask.streamed)
 
 
-def _translated(ask: Ask, candidate: Candidate, question: Question) -> Put:
+def _translated(ask: Ask, candidate: Candidate, question: Question) -> RequestPlan:
     wants_events = ask.endpoint.wire is not Wire.GEMINI or _EVENTS in ask.query
     streamed = ask.streamed and wants_events
     talk = question.talk(streamed=streamed)
@@ -129,7 +131,7 @@ def _translated(ask: Ask, candidate: Candidate, question: Question) -> Put:
     headers = {"content-type": "application/json", "accept": "text/event-stream" if streamed else "application/json"}
     translation = Translation(ask.endpoint.wire, model.name, talk.usage_wanted, ask.streamed and not wants_events)
     path = endpoint.path_at(provider, model.name)
-    return Put(ask, candidate, wire, path, query, headers, body, streamed=streamed, translation=translation)
+    return RequestPlan(ask, candidate, wire, path, query, headers, body, streamed=streamed, translation=translation)
 
 
 def _check(talk: Talk) -> None:
