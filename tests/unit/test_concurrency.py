@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from holdfast.api.wire.sse import _with_pauses
 from holdfast.api.wire.streaming import while_connected
 from holdfast.concurrency import seen
-from holdfast.drivers.commands import uninterrupted
+from holdfast.drivers.commands import finish_despite_cancel
 from holdfast.errors import DriverTransient
 from holdfast.sessions.operations import Operations
 
@@ -89,7 +89,7 @@ async def test_an_operation_that_somebody_waits_for_tells_him_and_nobody_else() 
 async def test_what_must_not_stop_half_way_and_then_fails() -> None:
     trouble = Trouble()
     with complaints() as found:
-        waiting = asyncio.create_task(uninterrupted(trouble.run()))
+        waiting = asyncio.create_task(finish_despite_cancel(trouble.run()))
         asyncio.get_running_loop().call_later(0.01, trouble.gate.set)
         await leave(waiting)
         del waiting, trouble

@@ -152,7 +152,7 @@ def _kill_group(process: "subprocess.Popen[bytes]") -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-async def uninterrupted(work: Coroutine[object, object, T]) -> T:
+async def finish_despite_cancel(work: Coroutine[object, object, T]) -> T:
     """Await ``work`` to its end, also when cancelled meanwhile; the cancellation then goes on.
 
     For what must not stop half-way and is short: a runtime that is killed while it starts a container leaves pieces.

@@ -127,30 +127,30 @@ class ProcessDriver(Driver):
         check_environment(spec.env)
         if spec.workspace is not None:
             raise DriverUnsupported("workspace: the process driver has no named workspaces; choose the oci driver")
-        await self._in_thread(self._create, spec, what=f"create {spec.session_id}")
+        await self._run_in_thread(self._create, spec, what=f"create {spec.session_id}")
         return handle
 
     async def destroy(self, handle: Handle) -> None:
         session_id = _session_of(handle)
-        await self._in_thread(self._destroy, session_id, what=f"destroy {session_id}")
+        await self._run_in_thread(self._destroy, session_id, what=f"destroy {session_id}")
 
     async def inspect(self, handle: Handle) -> SandboxInfo:
         session_id = _session_of(handle)
-        return await self._in_thread(self._inspect, session_id, what=f"inspect {session_id}")
+        return await self._run_in_thread(self._inspect, session_id, what=f"inspect {session_id}")
 
     async def stats(self, handle: Handle) -> SandboxStats:
         session_id = _session_of(handle)
-        return await self._in_thread(self._stats, session_id, what=f"see what {session_id} uses")
+        return await self._run_in_thread(self._stats, session_id, what=f"see what {session_id} uses")
 
     async def list(self) -> Sequence[SandboxInfo]:
-        return await self._in_thread(self._list, what="list the sandboxes")
+        return await self._run_in_thread(self._list, what="list the sandboxes")
 
     def handle_for(self, session_id: str) -> Handle:
         if not _SESSION_ID.fullmatch(session_id):
             raise DriverUnsupported(f"{session_id[:100]!r} cannot be the name of a sandbox of the process driver")
         return Handle(_HANDLE_PREFIX + session_id)
 
-    async def _in_thread(self, work: Callable[..., _T], *arguments: object, what: str) -> _T:
+    async def _run_in_thread(self, work: Callable[..., _T], *arguments: object, what: str) -> _T:
         """Do it to its end, also when the caller is cancelled: half done would be worse than late."""
         try:
             return await run_to_the_end(work, *arguments)

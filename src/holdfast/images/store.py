@@ -35,7 +35,7 @@ from holdfast.images.unpack.budget import MAX_BYTES, Budget
 from holdfast.images.unpack.importer import explained, import_root
 
 HOST = "host"
-Kind = Literal["host", "imported", "built"]
+ImageKind = Literal["host", "imported", "built"]
 _TEMPORARY = ".tmp-"
 _HOST_FRESH_SECONDS = 30.0
 _RESOLVED_GRACE_SECONDS = 600.0
@@ -46,7 +46,7 @@ class ImageInfo:
     """An image as people see it. ``digest`` is that of the tar, ``recipe`` the hash of what it came from, if so."""
 
     name: str
-    kind: Kind
+    kind: ImageKind
     size_bytes: int
     created_at: float
     digest: str | None
@@ -57,7 +57,7 @@ class ImageInfo:
 class Origin:
     """Where a tree comes from, and what it says about the environment of its sessions."""
 
-    kind: Kind = "imported"
+    kind: ImageKind = "imported"
     recipe: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     digest: str | None = None

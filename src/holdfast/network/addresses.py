@@ -31,7 +31,7 @@ METADATA = tuple(
         "168.63.129.16",  # Azure; looks public
     )
 )
-"""Where clouds tell a machine its own secrets."""
+"""The metadata services of clouds, which give a machine its own secrets."""
 METADATA_NAMES = frozenset(
     {
         "metadata",
@@ -57,7 +57,7 @@ NEVER = METADATA + tuple(
         "ff00::/8",  # multicast
     )
 )
-"""Metadata services, and what has no meaning but next door: there, each machine trusts whoever can talk to it."""
+"""Metadata services and link-local addresses: on a local link, machines trust everyone who can reach them."""
 
 INTERNAL_4 = tuple(
     ipaddress.IPv4Network(block)
@@ -77,7 +77,7 @@ INTERNAL_4 = tuple(
     )
 )
 _PUBLIC_6 = ipaddress.IPv6Network("2000::/3")
-"""All else is internal: loopback, unique local (fc00::/7), site-local (fec0::/10), discard (100::/64), and the rest."""
+"""All other addresses are internal: loopback, unique local (fc00::/7), site-local (fec0::/10), discard (100::/64), …"""
 _INTERNAL_6 = tuple(
     ipaddress.IPv6Network(block)
     for block in (
@@ -108,7 +108,7 @@ def is_metadata(address: Address) -> bool:
 
 
 def is_never(address: Address) -> bool:
-    """Whether nobody may reach it, in whatever form it is written."""
+    """Whether nobody may reach this address, in whatever form it is written."""
     return _within(address, NEVER)
 
 
@@ -129,8 +129,8 @@ def _within(address: Address, blocks: Sequence[Block]) -> bool:
 def closed_blocks(named: Iterable[Block], around: Iterable[Block], own: Iterable[Address]) -> list[str]:
     """Every IPv4 block that a network without a list must not lead to, as ``ip`` wants them.
 
-    ``named`` is what the operator opens; ``around`` are the networks next to this host, ``own`` its own addresses: to
-    open one of those, it must be named alone.
+    ``named`` is what the operator opens; ``around`` are the networks next to this host, ``own`` its own addresses. Each
+    of the latter must be named by itself to be opened.
     """
     opened = [block for block in named if isinstance(block, ipaddress.IPv4Network)]
     lan = [block for block in around if isinstance(block, ipaddress.IPv4Network)]

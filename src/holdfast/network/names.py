@@ -1,9 +1,9 @@
-"""Looking up names without threads that wait: c-ares asks, and every asker has a share of its own.
+"""Looks up host names with c-ares, without a thread per name, and with a share of the look-ups for each client.
 
-``getaddrinfo`` needs a thread per name, for as long as a name server says nothing; a sandbox that asked for sixty slow
-names used to stop the look-ups of everybody. c-ares reads ``/etc/hosts``, ``/etc/resolv.conf`` and the order in
-``/etc/nsswitch.conf`` as the C library does, notices when they change, and remembers answers for as long as they say.
-It knows no other sources of names (mDNS, LDAP, …).
+``getaddrinfo`` blocks a thread per name until the name server answers, so one sandbox that asked for sixty slow names
+could stop the look-ups of all others. c-ares reads ``/etc/hosts``, ``/etc/resolv.conf`` and the order in
+``/etc/nsswitch.conf`` as the C library does, notices when they change, and caches answers for their time to live. It
+knows no other sources of names (mDNS, LDAP, …).
 """
 
 import asyncio
@@ -22,11 +22,12 @@ from holdfast.network.addresses import Address
 LOOK_UP_SECONDS = 10.0
 TRY_SECONDS = 2.0
 TRIES = 2
-"""After both, a look-up ends by itself, whoever still waits for it."""
+"""After the last try a look-up ends by itself, also if a client still waits for it."""
 MOST_AT_ONCE = 8
-"""Look-ups of one asker that may be under way; more wait their turn."""
+"""How many look-ups of one client may be under way; further ones wait."""
 RENEW_AFTER = 20_000
-"""So many look-ups later all answers are forgotten: who asks for ever new names must not fill our memory."""
+"""The cache is emptied after so many look-ups, so that a client that always asks for new names cannot fill our
+memory."""
 _SYSTEM_THREADS = 2
 
 _WORDS = {
@@ -41,16 +42,16 @@ _UNKNOWN = (ares.ARES_ENOTFOUND, ares.ARES_ENODATA)
 
 
 class NotResolved(OSError):
-    """A name has no address, or nobody can say; the text says why."""
+    """A name has no address, or could not be looked up; the message says why."""
 
     def __init__(self, why: str, *, unknown: bool = False) -> None:
         super().__init__(errno.EHOSTUNREACH, why)
         self.unknown = unknown
-        """Whether a name server has said that there is none."""
+        """Whether a name server has answered that the name does not exist."""
 
 
 class Names:
-    """What answers. To be used in one running loop, and closed there. ``servers`` is for tests."""
+    """The resolver. It must be used, and closed, in one running loop. ``servers`` is for tests."""
 
     def __init__(self, *, servers: Sequence[str] = ()) -> None:
         self._servers = servers
@@ -59,7 +60,7 @@ class Names:
         self._old: set[asyncio.Task[None]] = set()
 
     def ask(self, host: str) -> "asyncio.Future[pycares.AddrInfoResult]":
-        """It is done within the time of all tries, whether somebody waits for it or not."""
+        """Start a look-up. It ends within the time of all tries, also if no client waits for it any more."""
         if self._resolver is None or self._asked >= RENEW_AFTER:
             self._renew()
         self._asked += 1
@@ -83,7 +84,7 @@ class Names:
 
 
 async def _close_later(resolver: aiodns.DNSResolver) -> None:
-    """When those who still wait for it have their answers."""
+    """Close a resolver once its last look-up must have ended."""
     try:
         await asyncio.sleep(2 * LOOK_UP_SECONDS)
     finally:
@@ -91,7 +92,7 @@ async def _close_later(resolver: aiodns.DNSResolver) -> None:
 
 
 class Share:
-    """The look-ups of one asker: a session, or a part of the daemon."""
+    """The look-ups of one client: a session, or a part of the daemon."""
 
     def __init__(self, names: Names, *, most: int = MOST_AT_ONCE, seconds: float = LOOK_UP_SECONDS) -> None:
         self._names = names
@@ -99,7 +100,7 @@ class Share:
         self._seconds = seconds
 
     async def look_up(self, host: str) -> Sequence[Address]:
-        """All addresses, in the order in which they should be tried. Raises ``NotResolved``."""
+        """Look up all addresses of a name, in the order in which they should be tried. Raises ``NotResolved``."""
         try:
             async with asyncio.timeout(self._seconds):
                 return _addresses(await self._ask(host))
@@ -111,7 +112,7 @@ class Share:
             raise NotResolved(why, unknown=number in _UNKNOWN) from None
 
     async def _ask(self, host: str) -> pycares.AddrInfoResult:
-        """The place in the share is kept until the look-up has ended: going away does not make room for more."""
+        """Ask the resolver. The place in the share is used until the look-up has ended, even if its client leaves."""
         await self._room.acquire()
         try:
             found = self._names.ask(host)
@@ -133,16 +134,16 @@ def _addresses(result: pycares.AddrInfoResult) -> list[Address]:
 
 
 class SystemNames:
-    """By the C library, with all sources that the host has, in few threads of its own.
+    """Looks up names with the C library, in a few threads of its own, and so with all sources that the host has.
 
-    Only for names that the operator has chosen, and where c-ares knows nothing.
+    It is used only for names that the operator has chosen, when c-ares does not know them.
     """
 
     def __init__(self) -> None:
         self._threads: ThreadPoolExecutor | None = None
 
     async def look_up(self, host: str) -> Sequence[Address]:
-        """Raises OSError."""
+        """Look up all addresses of a name. Raises OSError."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_SYSTEM_THREADS, thread_name_prefix="names")
         work = asyncio.get_running_loop().run_in_executor(self._threads, _ask_system, host)

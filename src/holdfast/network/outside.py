@@ -1,8 +1,8 @@
-"""The way to the world of the daemon's own clients: to providers, git servers and webhooks.
+"""Outgoing connections of the daemon itself: to model providers, git servers and webhooks.
 
-Their addresses come from the configuration, so internal ones are as good as public ones. What nobody may reach they do
-not reach either: a name in the configuration may belong to somebody else by now, and the check is made on the address
-of each connection, after the name was looked up. Names are looked up apart from those that sandboxes ask for.
+Their addresses come from the configuration, so internal addresses are allowed as well as public ones. But addresses
+that nobody may reach are refused here, too, because a configured name may belong to somebody else by now. The address
+of each connection is checked after the name was looked up. The look-ups are separate from those of sandboxes.
 """
 
 import errno
@@ -20,14 +20,14 @@ MOST_LOOK_UPS = 32
 
 
 class NeverReached(PermissionError):
-    """The name leads to an address that nobody may reach."""
+    """A name resolves to an address that nobody may reach."""
 
     def __init__(self, address: str) -> None:
         super().__init__(errno.EACCES, f"{address} is an address that nobody may reach")
 
 
 class Outside:
-    """One for the whole daemon. To be used in one running loop, and closed there."""
+    """The connections of the whole daemon. It must be used, and closed, in one running loop."""
 
     def __init__(self, names: Names | None = None, proxies: Proxies | None = None) -> None:
         self.proxies = proxies or Proxies()
@@ -35,7 +35,7 @@ class Outside:
         self._system = SystemNames()
 
     def connector(self, *, limit: int = 100, keepalive_timeout: float = 15.0) -> aiohttp.TCPConnector:
-        """For one client, with a share of its own of the look-ups. To be made in a running loop."""
+        """Make a connector for one HTTP client, with its own share of look-ups. It needs a running loop."""
         return aiohttp.TCPConnector(
             limit=limit,
             keepalive_timeout=keepalive_timeout,
@@ -50,7 +50,7 @@ class Outside:
 
 
 def open_socket(found: aiohttp.AddrInfoType) -> socket.socket:
-    """For one connection. Raises ``NeverReached``."""
+    """Open the socket of one connection. Raises ``NeverReached``."""
     family, kind, protocol, _name, place = found
     address = str(place[0]).partition("%")[0]
     if is_never(ipaddress.ip_address(address)):
@@ -75,7 +75,7 @@ class _Resolver(AbstractResolver):
         return [_result(host, port, address) for address in found if family in (0, _family(address))]
 
     async def close(self) -> None:
-        """The names belong to all clients."""
+        """Do nothing: the resolver belongs to all clients and is closed elsewhere."""
 
 
 def _family(address: Address) -> socket.AddressFamily:

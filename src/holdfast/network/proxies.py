@@ -1,7 +1,7 @@
-"""The proxy that stands between this host and the world, where there is one.
+"""The HTTP proxy between this host and the internet, if there is one.
 
-It is named by ``HTTPS_PROXY`` and ``HTTP_PROXY``; ``NO_PROXY`` says what is reached without. As everywhere,
-lower case counts, too. What is on this machine is reached directly, whatever the variables say. Pure.
+``HTTPS_PROXY`` and ``HTTP_PROXY`` name it, and ``NO_PROXY`` lists what is reached without it; as usual, names in lower
+case count as well. Addresses of this machine are always reached directly. The functions here are pure.
 """
 
 import base64
@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """One. ``url`` may hold a password: do not log it."""
+    """One proxy. ``url`` may contain a password: do not log it."""
 
     url: URL
     variable: str
@@ -32,7 +32,7 @@ class Proxy:
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """What it must be told, to know us."""
+        """The headers that authenticate us to the proxy."""
         if self.url.user is None:
             return []
         word = base64.b64encode(f"{self.url.user}:{self.url.password or ''}".encode())
@@ -41,7 +41,7 @@ class Proxy:
 
 @dataclass(frozen=True, slots=True)
 class Proxies:
-    """Which proxy leads where. Without any, everything is reached directly."""
+    """Chooses the proxy for a destination. Without any proxy, everything is reached directly."""
 
     http: Proxy | None = None
     https: Proxy | None = None
@@ -63,7 +63,7 @@ class Proxies:
         return proxy
 
     def find_for(self, url: URL) -> URL | None:
-        """As aiohttp wants it."""
+        """The proxy for this URL, as aiohttp takes it."""
         proxy = self.find(url.scheme, url.host or "", url.port or 0)
         return None if proxy is None else proxy.url
 
@@ -91,7 +91,8 @@ def _is_here(host: str) -> bool:
 
 
 def _covers(entry: str, host: str, port: int) -> bool:
-    """``*``, a host with all below it (a dot before it makes no difference), an address, a block; each with a port."""
+    """Whether an entry of ``NO_PROXY`` covers a host: ``*``, a domain with all below it (with or without a leading
+    dot), an address or a block; each may have a port."""
     if entry == "*":
         return True
     try:

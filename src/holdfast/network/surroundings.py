@@ -1,7 +1,7 @@
-"""What lies next to this machine: its own addresses, and the networks that its interfaces are in.
+"""The addresses of this machine, and the networks that its interfaces are in, from the kernel's routing tables.
 
-Read from the kernel's routing tables. A network that is reached without a gateway is next door, whatever its
-addresses look like: a sandbox that could reach it would stand behind the firewall that is in front of it.
+A network that is reached without a gateway counts as local, even if its addresses are public: a sandbox that could
+reach it would be behind the firewall that protects it.
 """
 
 import ipaddress
@@ -16,11 +16,11 @@ REFRESH_SECONDS = 10.0
 _ROUTES_4, _ROUTES_6 = Path("/proc/net/route"), Path("/proc/net/ipv6_route")
 _UP, _GATEWAY, _REJECT = 0x1, 0x2, 0x200
 _WIDEST_4, _WIDEST_6 = 8, 16
-"""A wider route without a gateway is a way to the whole world (a modem, a tunnel), and not a neighbourhood."""
+"""A wider route without a gateway leads to the whole internet (a modem, a tunnel), and not to a local network."""
 
 
 def is_own(address: Address) -> bool:
-    """Whether it is an address of this very machine: a public one leads past every firewall in front of it."""
+    """Whether it is an address of this machine itself; a public one would bypass every firewall in front of it."""
     family = socket.AF_INET if isinstance(address, IPv4) else socket.AF_INET6
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.setblocking(False)
@@ -32,7 +32,7 @@ def is_own(address: Address) -> bool:
 
 
 def neighbourhood() -> Sequence[Block]:
-    """The networks next door, as they are now. Blocks for a moment."""
+    """Read the local networks, as they are now. This blocks for a moment."""
     return [*_routes_4(_read(_ROUTES_4)), *_routes_6(_read(_ROUTES_6))]
 
 
@@ -54,7 +54,7 @@ def _routes_4(lines: Sequence[str]) -> Iterator[Block]:
 
 
 def _number(text: str) -> int:
-    """The kernel prints the bytes as they lie in memory."""
+    """Parse an address of the routing table, which the kernel prints in the byte order of its memory."""
     return int.from_bytes(int(text, 16).to_bytes(4, "little"), "big")
 
 
@@ -68,7 +68,7 @@ def _routes_6(lines: Sequence[str]) -> Iterator[Block]:
 
 
 class Surroundings:
-    """The neighbourhood, looked at again now and then: interfaces come and go."""
+    """The local networks. They are read again now and then, because interfaces come and go."""
 
     def __init__(self) -> None:
         self._networks: Sequence[Block] = ()
@@ -79,10 +79,10 @@ class Surroundings:
         return self._read_at is None or time.monotonic() - self._read_at > REFRESH_SECONDS
 
     def refresh(self) -> None:
-        """Blocks for a moment."""
+        """Read the local networks again. This blocks for a moment."""
         self._networks = neighbourhood()
         self._read_at = time.monotonic()
 
     def include(self, address: Address) -> bool:
-        """Whether it is next door, as far as the last look goes."""
+        """Whether an address is in a local network, as of the last refresh."""
         return any(address in network for network in self._networks)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers.commands import run, uninterrupted
+from holdfast.drivers.commands import finish_despite_cancel, run
 from holdfast.errors import DriverTransient, RuntimeUnavailable
 from support.daemons.daemon import wait_for
 from support.waiting import until
@@ -60,7 +60,7 @@ async def test_uninterrupted_work_ends_before_the_cancellation_goes_on() -> None
         await go.wait()
         steps.append("ended")
 
-    task = asyncio.create_task(uninterrupted(work()))
+    task = asyncio.create_task(finish_despite_cancel(work()))
     await begun.wait()
     task.cancel()
     await asyncio.sleep(0)

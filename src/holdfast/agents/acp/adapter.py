@@ -1,4 +1,4 @@
-"""The adapter of every agent that speaks ACP over stdio. What is different from one to the other is in ``presets``."""
+"""The adapter of every agent that speaks ACP over stdio. The differences between these agents are in ``presets``."""
 
 import contextlib
 import json
@@ -41,14 +41,14 @@ from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing
 from holdfast.vocabulary.models import Model, channel_tag
 
 _HOME = "home"
-"""Of the agent itself, below its own directory; beside it are our notes."""
+"""The directory of the agent itself, below the one that we have for it; our notes are beside it."""
 _MOST_NAME = 500
-"""Of a session, in characters: it is kept with each of its turns."""
+"""The longest session id, in characters; it is stored with each turn."""
 _MOST_PAGES = 100
 
 
 class AcpError(Exception):
-    """The agent's answer to a request is an error. Never leaves the adapter."""
+    """The agent has answered a request with an error. It never leaves the adapter."""
 
     def __init__(self, error: object) -> None:
         super().__init__(explain(error))
@@ -56,7 +56,7 @@ class AcpError(Exception):
 
 
 class AcpAgent(Agent):
-    """One daemon's adapter of one of ``PRESETS``. What it remembers it could find out again."""
+    """One daemon's adapter of one of ``PRESETS``. It can lose all that it remembers."""
 
     name: ClassVar[str]
 
@@ -118,7 +118,7 @@ class AcpAgent(Agent):
         await self._ping(place, found, self._supervisor.timeouts.start)  # some are busy for seconds after that
 
     async def _ping(self, place: Place, found: AgentProcess, seconds: float) -> None:
-        """There is no such method in the protocol: so any agent that lives says at once that it does not know it."""
+        """Call a method that does not exist: an agent that is alive answers at once that it does not know it."""
         with contextlib.suppress(AcpError):
             await self._ask(place, found, "_holdfast/ping", {}, seconds)
 
@@ -161,7 +161,7 @@ class AcpAgent(Agent):
         return session
 
     async def _close_others(self, place: Place, found: AgentProcess) -> None:
-        """A channel has one conversation at a time. What the agent still holds of those before it can load again."""
+        """Close the agent's earlier conversations, because a channel has one at a time. They can be loaded again."""
         if not self._preset.closes:
             return
         for note in await self._notes.at_hand(place, found.view.process_id):
@@ -170,7 +170,7 @@ class AcpAgent(Agent):
             await self._notes.keep(place, replace(note, process_id="", model=""))
 
     async def _choose_mode(self, place: Place, found: AgentProcess, session: str) -> None:
-        """Where nothing needs to be asked, it does not ask."""
+        """Choose the mode in which the agent never asks, if no rule needs a question."""
         if self._preset.free_mode is None or (await self._setting(place)).asks:
             return
         try:
@@ -194,7 +194,7 @@ class AcpAgent(Agent):
         return note
 
     async def _load(self, place: Place, found: AgentProcess, note: Note) -> Note:
-        """Into a process that does not have it at hand. What it tells of the past is nobody's event."""
+        """Load a conversation into the process. The old messages that the agent repeats meanwhile are ignored."""
         if not note.spoken:
             inner = await self._begin(place, found)
             note = replace(note, inner=inner, process_id=found.view.process_id, model="")
@@ -218,14 +218,15 @@ class AcpAgent(Agent):
         return note
 
     def _is_missing(self, error: AcpError) -> bool:
-        """Only what the agent certainly does not have is missing."""
+        """Whether the error means that the agent certainly does not have the conversation."""
         if isinstance(error.error, dict) and error.error.get("code") == RESOURCE_NOT_FOUND:
             return True
         missing = self._preset.missing
         return missing is not None and missing.search(json.dumps(error.error)) is not None
 
     async def _is_listed(self, place: Place, found: AgentProcess, session: str) -> bool:
-        """Some load what is not there and say that all is well; others fail in words that could mean anything."""
+        """Whether the agent lists the conversation. Some agents load a missing one without an error, and others fail
+        with an error that could mean anything."""
         params: dict[str, object] = {"cwd": place.brief.workdir}
         for _ in range(_MOST_PAGES):
             try:
@@ -255,7 +256,7 @@ class AcpAgent(Agent):
             if await self.accepted(place, session, prompt.id):
                 return
             raise
-        # Which model was chosen last may be another daemon's doing; what else a note says holds with the process.
+        # Another daemon may have chosen another model; the rest of a note holds as long as the process.
         note = await self._known(place, session, found if self._preset.model_option is None else None)
         if note.process_id != found.view.process_id:
             note = await self._load(place, found, note)
@@ -350,7 +351,7 @@ class AcpAgent(Agent):
         raise AgentFailed(f"{self.name} has not asked {question_id[:100]!r}")
 
     async def commands(self, place: Place, session: AgentSessionId) -> Sequence[SlashCommand]:
-        """As it told them last."""
+        """Return the commands that the agent has reported last."""
         found = await self._running(place)
         note = await self._known(place, session, found)
         for line in reversed(await self._supervisor.read(place, found.view.process_id, 0)):
@@ -361,7 +362,7 @@ class AcpAgent(Agent):
 
 
 def _blocks(prompt: Prompt, history: str, shown: Sequence[Image]) -> list[JsonObject]:
-    """Paths are told in words: of a link, some agents make something that their model cannot find the file by."""
+    """The content of a prompt. Paths are given as text, because some agents turn links into something useless."""
     text = (f"{history}\n\n{prompt.text}" if history else prompt.text) + attachment_text(prompt)
     blocks: list[JsonObject] = [{"type": "image", "mimeType": image.mime, "data": image.data} for image in shown]
     return [{"type": "text", "text": text}, *blocks]

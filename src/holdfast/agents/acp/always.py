@@ -1,9 +1,8 @@
-"""What a person has allowed for good: one rule, for one kind of tool, for as long as the agent's process lives.
+"""Remembers what a person has allowed for good: one rule, for one kind of tool, as long as the agent's process lives.
 
-The agent itself is never told: it would stop asking, and then no rule could deny it anything. It goes on asking, and
-is answered from here. What is kept, in the sandbox, is which question was answered so; by the journal's note of that
-answer each reader, of any daemon, comes to the same end: what was asked before it is a question, and what comes after
-it is none.
+The agent itself does not learn of it: it would stop asking, and then no rule could deny it anything. It goes on asking,
+and is answered from here. A file in the sandbox says which question was answered so. The journal's note of that answer
+makes all readers, of any daemon, agree: what was asked before the answer is a question, what was asked later is not.
 """
 
 import json
@@ -20,7 +19,7 @@ _DIRECTORY = "always"
 
 
 class Always:
-    """Of the process that a turn was given to, which its ``delivery`` names."""
+    """The permanent permissions of the process that a turn was given to."""
 
     def __init__(self, supervisor: Supervisor, place: Place, delivery: Delivery) -> None:
         self._supervisor = supervisor
@@ -28,17 +27,18 @@ class Always:
         self._process_id = delivery.process_id
 
     async def note(self, asked: Asked, turn: str) -> None:
-        """It is about to be answered so, in this turn. Without that answer the note means nothing."""
+        """Note that a question of this turn will be answered with "allow always". Without that answer the note has no
+        effect."""
         path = await self._path(asked)
         if path is not None:
             await write_file(self._place, path, json.dumps({"turn": turn, "number": asked.number}).encode())
 
     async def covers(self, asked: Asked, line: int) -> bool:
-        """Whether what was asked in that line was allowed before, by an answer to another question."""
+        """Whether the question in that line was allowed before, by the answer to another question."""
         path = await self._path(asked)
         if path is None:
             return False
-        async with stdin_lock(self._supervisor.agent, self._place):  # no answer is half given
+        async with stdin_lock(self._supervisor.agent, self._place):  # so that no answer is being written now
             data = await find_file(self._place, path)
             match None if data is None else parse(data):
                 case {"turn": str(turn), "number": int(number)}:
@@ -48,7 +48,7 @@ class Always:
         return False
 
     async def _path(self, asked: Asked) -> str | None:
-        """None where no rule says that it is to be asked for."""
+        """The path of the note; None if no rule says that this must be asked."""
         rule = find(self._place.brief.permissions, asked.tool, asked.argument)
         if rule is None or rule.action is not Action.ASK:
             return None

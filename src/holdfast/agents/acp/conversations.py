@@ -1,4 +1,4 @@
-"""What we note of an agent's sessions, in its own directory: that there is one, and which process has it at hand."""
+"""Our notes about an agent's sessions, in its own directory: that one exists, and which process has it loaded."""
 
 import hashlib
 import json
@@ -14,23 +14,25 @@ from holdfast.sessions.use.file_types import Search
 _REMEMBERED = 10_000
 _LISTED = 1000
 _NEWEST = 10
-"""Notes that are looked at for what a process has at hand: those before were looked at when these were made."""
+"""How many notes are checked for what a process has loaded; older ones were checked when these were made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """``session`` is what the host calls it; ``inner`` what the agent does, which is another where it had to be begun
-    again before anything was said in it. ``process_id`` has it loaded; ``model`` is what was last chosen there, in the
-    agent's words."""
+    """One session. ``session`` is the host's id, ``inner`` the agent's.
+
+    They differ if the session had to be begun again before its first prompt. ``process_id`` is the process that has it
+    loaded; ``model`` is the model that was chosen last there, by the agent's name.
+    """
 
     session: str
     inner: str
     process_id: str
     model: str = ""
     spoken: bool = False
-    """Whether it was ever given a prompt. Before that many agents do not keep it."""
+    """Whether it ever had a prompt. Many agents do not save a session before that."""
     untold: bool = False
-    """Whether there is a history that it is still to be told."""
+    """Whether there is a history that the agent still has to get."""
 
 
 class Conversations:
@@ -48,7 +50,7 @@ class Conversations:
         return self._remember(place, note) if note is not None and note.session == session else None
 
     async def at_hand(self, place: Place, process_id: str) -> list[Note]:
-        """Those that this process has loaded."""
+        """Find the notes of sessions that this process has loaded."""
         where = f"{await self._directory(place)}/sessions"
         try:
             entries, _ = await place.sandbox.files.list(place.session_id, Search(where, limit=_LISTED))
@@ -71,7 +73,7 @@ class Conversations:
         self._remember(place, note)
 
     async def forget(self, place: Place, session: str) -> None:
-        """The agent does not have it any more."""
+        """Remove the note of a session that the agent does not have any more."""
         self._known.pop((place.session_id, place.channel, session), None)
         for kind in ("sessions", "histories"):
             await self._remove(place, kind, session)
@@ -82,7 +84,7 @@ class Conversations:
         self._known[place.session_id, place.channel, note.session] = note
         return note
 
-    # -- a history that the agent is still to be told ------------------------------------------------------------------
+    # -- a history that the agent still has to get ---------------------------------------------------------------------
 
     async def history(self, place: Place, session: str) -> str:
         data = await find_file(place, await self._path(place, "histories", session))
@@ -98,13 +100,13 @@ class Conversations:
             return
 
     async def _path(self, place: Place, kind: str, session: str) -> str:
-        """Of any text, a name for a file."""
+        """The path of a note; its file name is made from any text."""
         name = hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()[:40]
         return f"{await self._directory(place)}/{kind}/{name}"
 
 
 def _read(data: bytes | None) -> Note | None:
-    """None where it makes no sense: it comes from a sandbox."""
+    """Parse a note; None if it is not valid, since a sandbox may have written anything."""
     match parse(data or b""):
         case {
             "session": str(session),

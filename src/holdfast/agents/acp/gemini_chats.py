@@ -1,7 +1,8 @@
-"""Gemini's records of its conversations, and how one is saved from its own loading.
+"""Protects Gemini's record of a conversation from being emptied when it is loaded.
 
-A record is called by the minute in which it was begun. Gemini begins one before it looks for the one to load: in the
-same minute that is the same file, which it empties, and then finds nothing in it. Under another name it is found.
+A record is named by the minute in which it was begun. Gemini begins a new record before it looks for the one to load:
+in the same minute that is the same file, which it empties, and then finds nothing in it. Under another name it is
+found.
 """
 
 import re
@@ -14,7 +15,7 @@ _MOST = 1000
 
 
 async def put_aside(place: Place, home: str, session: str) -> None:
-    """Before a session is loaded: give its record a name that no other will have."""
+    """Rename the record of a session, before it is loaded, to a name that no other record will have."""
     files, where = place.sandbox.files, f"{home}/.gemini/tmp"
     record = re.compile(rf"(.*/chats/session-)([0-9T-]+-{re.escape(session[:8])}\.jsonl)")
     try:

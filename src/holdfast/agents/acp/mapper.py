@@ -1,6 +1,6 @@
-"""From an agent's words to a turn's events. Pure: the same lines give the same events, whoever reads them, and when.
+"""Turns an agent's lines into a turn's events. It is pure: the same lines always give the same events.
 
-So a reader who comes late starts from the turn's beginning and leaves out what was told before.
+So a late reader starts from the turn's beginning and skips the events that were read before.
 """
 
 import re
@@ -16,14 +16,14 @@ from holdfast.vocabulary.turn_events import AgentStatus, Kind, StopReason, ToolS
 
 _MOST_COMMANDS = 200
 _MOST_RUNNING_OUTPUT = 4000
-"""Characters: told again and again while a tool runs."""
+"""In characters; the output of a running tool is repeated with every update."""
 _PLAN = {"pending", "in_progress", "completed"}
 _REFUSED = {"refusal": "the model refused to answer", "max_tokens": "the answer was longer than the model may say"}
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """A request that we do not know must be answered too."""
+    """A request that we do not know; it must be answered, too."""
 
     number: int
     id: Id
@@ -32,7 +32,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Withdrawn:
-    """A request that the agent waits for no longer: it says so, or its tool has come to an end without an answer."""
+    """A request that needs no answer any more: the agent says so, or its tool has ended."""
 
     number: int
 
@@ -47,18 +47,18 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Quirks:
-    """What an agent says as if it were its answer, and is not."""
+    """Texts of an agent that look like its answer, but are not, and other peculiarities."""
 
     noise: re.Pattern[str] | None = None
-    """Of whole pieces of text that are no part of the answer."""
+    """Matches pieces of text that are no part of the answer."""
     again: re.Pattern[str] | None = None
-    """Of noise that tells that the model has failed, and is asked again."""
+    """Matches noise which means that the model has failed and is asked again."""
     silent_errors: bool = False
-    """It ends a turn that failed as if it had ended well, without a word."""
+    """The agent ends a failed turn as if it had succeeded, without any text."""
     errors_as_text: re.Pattern[str] | None = None
-    """Of a last piece of text that is an error."""
+    """Matches a last piece of text that is an error."""
     broken: re.Pattern[str] | None = None
-    """Of an error after which its process answers, and is of no more use."""
+    """Matches an error after which the process still answers, but is of no more use."""
 
 
 Step = TurnEvent | Asked | Refuse | Withdrawn | Ended
@@ -66,25 +66,25 @@ Step = TurnEvent | Asked | Refuse | Withdrawn | Ended
 
 @dataclass(slots=True)
 class AcpMapper:
-    """One turn. ``session`` and ``request_id`` are those that the prompt was sent with."""
+    """Maps one turn. ``session`` and ``request_id`` are those of the prompt's request."""
 
     session: str
     request_id: str
     message_id: str
     quirks: Quirks = field(default_factory=Quirks)
     offer: str = ""
-    """Of models, where this turn is to tell them: see ``Offers``."""
+    """The models that this turn reports, if any: see ``Offers``."""
     _tools: dict[str, Tool] = field(default_factory=dict)
     _told: dict[str, TurnEvent] = field(default_factory=dict)
     _status: AgentStatus | None = None
     _part: int = 0
     _in_part: str = ""
     _run: list[str] = field(default_factory=list)
-    """Parts of the answer that one call to the model may have said: those since the last tool."""
+    """The parts of the answer since the last tool, which one call to the model may have produced."""
     _cut: bool = False
-    """The model was cut off, or has failed, and nothing was said since."""
+    """The model was cut off, or has failed, and no text has come since."""
     _broke: bool = False
-    """The model's last answer broke off, and it was not asked anything since."""
+    """The model's last answer broke off, and the model was not asked again since."""
     _requests: int = 0
     _asked: list[Asked] = field(default_factory=list)
     _spoke: bool = False
@@ -101,7 +101,7 @@ class AcpMapper:
         ]
 
     def feed(self, told: JsonObject) -> list[Step]:
-        """What a line of the agent means for this turn; often nothing."""
+        """The steps of this turn in a line of the agent; often none."""
         if told in (BROKE, CUT, WENT_ON):
             self._broke = told == BROKE
             self._cut = self._cut or (told == CUT and bool(self._run))
@@ -200,7 +200,8 @@ class AcpMapper:
                 yield TurnEvent(Kind.TITLE, {"title": title[:200]})
 
     def _look_for_trouble(self, update: JsonObject) -> None:
-        """Codex tells of an error beside its words, and then ends the turn as if it were well."""
+        """Look for an error of Codex, which reports it beside its text and then ends the turn as if it had
+        succeeded."""
         match update.get("_meta"):
             case {"codex": {"threadStatus": {"type": "systemError"}}}:
                 self._trouble = self._trouble or "the agent had an error that it did not explain"
@@ -230,7 +231,8 @@ class AcpMapper:
         yield TurnEvent(Kind.TEXT_DELTA, data)
 
     def _again(self) -> Iterator[TurnEvent]:
-        """It goes on speaking after its model was cut off. So it has asked again, and says everything anew."""
+        """Discard the text since the cut: the agent goes on after it, so it has asked the model again and repeats
+        all."""
         discards, self._run = self._run, []
         self._cut, self._in_part, self._last_text = False, "", ""
         if discards:
@@ -255,7 +257,7 @@ class AcpMapper:
         return self._tools.setdefault(name, Tool(name))
 
     def _tool_events(self, tool: Tool) -> Iterator[TurnEvent]:
-        """States go forward one by one, also where the agent skips some."""
+        """Report a tool's states one by one, even if the agent skips some."""
         last, state = self._told.get(tool.id), tool.state
         told = None if last is None else last.data["state"]
         self._part_id("tool")

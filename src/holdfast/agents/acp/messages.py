@@ -1,9 +1,9 @@
 """The protocol's messages: JSON-RPC, one object per line.
 
 PyPI's ``agent-client-protocol`` has the same as pydantic models and a connection over a subprocess. Its connection does
-not fit: ours is the runner's pipes, which a daemon may leave in mid-turn and another one reads on from an offset. Its
-models refuse what a newer agent says, and cost half a second to import; we read the few fields that matter, whatever
-else is there. So it is not used.
+not fit: ours are the runner's pipes, which a daemon may leave in the middle of a turn, and another one reads on from an
+offset. Its models refuse messages of newer agents, and cost half a second to import; we read the few fields that
+matter and ignore the rest. So it is not used.
 """
 
 import json
@@ -31,7 +31,7 @@ def result(id: Id, value: JsonObject) -> bytes:
 
 
 def refusal(id: Id, method: str) -> bytes:
-    """To a request that we do not know: agents ask for files and terminals even of clients that offer none."""
+    """The answer to a request that we do not know: agents ask even clients without files and terminals for them."""
     error = {"code": METHOD_NOT_FOUND, "message": f"Method not found: {method}"}
     return _line({"jsonrpc": "2.0", "id": id, "error": error})
 
@@ -49,7 +49,7 @@ def is_answer(told: JsonObject, id: Id) -> bool:
 
 
 def request_of(told: JsonObject) -> tuple[Id, str, JsonObject] | None:
-    """What the agent asks of us."""
+    """The agent's request to us in this line, if it is one."""
     match told:
         case {"id": str() | int() as id, "method": str(method)}:
             params = told.get("params")
@@ -58,7 +58,7 @@ def request_of(told: JsonObject) -> tuple[Id, str, JsonObject] | None:
 
 
 def update_of(told: JsonObject, session: str) -> JsonObject | None:
-    """What the agent tells of this session."""
+    """The agent's update about this session in this line, if it is one."""
     match told:
         case {"method": "session/update", "params": {"sessionId": str(name), "update": dict(update)}}:
             return update if name == session else None
@@ -66,7 +66,7 @@ def update_of(told: JsonObject, session: str) -> JsonObject | None:
 
 
 def canceled_request(told: JsonObject) -> Id | None:
-    """The request of the agent's that it takes back."""
+    """The id of the request that the agent withdraws in this line, if it does."""
     match told:
         case {"method": "$/cancel_request", "params": {"requestId": str() | int() as id}}:
             return id
@@ -74,7 +74,7 @@ def canceled_request(told: JsonObject) -> Id | None:
 
 
 def explain(error: object) -> str:
-    """An error of the agent, in words: the most telling of what it says."""
+    """The most useful message in an error of the agent."""
     if not isinstance(error, dict):
         return str(error)
     data = error.get("data")
@@ -86,7 +86,7 @@ def explain(error: object) -> str:
 
 
 def _unwrap(said: str) -> str:
-    """Some hand on the provider's whole answer as their message."""
+    """Take the message out of a provider's JSON, which some agents pass on as a whole."""
     try:
         told = json.loads(said)
     except ValueError:

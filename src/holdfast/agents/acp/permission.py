@@ -1,4 +1,4 @@
-"""A tool that an agent wants to use and asks for: what was asked, and how an answer is said in its own words."""
+"""A permission question of an agent, and its answer in the agent's own format."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ CANCELED: Final = "canceled"
 
 _LABELS: Final = {ALLOW: "Allow once", ALLOW_ALWAYS: "Always allow", DENY: "Deny"}
 _YES: Final = ("allow_once",)
-"""And never ``allow_always``: then it would not ask again, also not about what a rule denies. See ``always``."""
+"""Never ``allow_always``: then the agent would not ask again, not even about what a rule denies. See ``always``."""
 _NO: Final = ("reject_once", "reject_always")
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """``number`` is its place among the turn's requests, and names it; ``id`` is the agent's."""
+    """One question. ``number`` is its position among the turn's requests, and names it; ``id`` is the agent's."""
 
     number: int
     id: Id
@@ -37,7 +37,7 @@ class Asked:
         return [{"id": name, "label": label} for name, label in _LABELS.items()]
 
     def outcome(self, answer: str) -> JsonObject:
-        """What the agent is told. Only a clear yes is one."""
+        """The result for the agent. Only a clear yes counts as yes."""
         if answer == CANCELED:
             return {"outcome": {"outcome": "cancelled"}}
         for wanted in _YES if answer in (ALLOW, ALLOW_ALWAYS) else _NO:

@@ -1,4 +1,4 @@
-"""Where a reader of a turn is: what stands in a cursor."""
+"""The position of a reader in a turn, and its form as a cursor."""
 
 import re
 from dataclasses import dataclass
@@ -7,17 +7,20 @@ from holdfast.agents.base import Cursor
 from holdfast.errors import AgentFailed
 
 BEGINNING = -1
-"""The place of what is told before the agent's first line."""
+"""The line number of events before the agent's first line."""
 END = 1 << 62
-"""The place of what is told after its last."""
+"""The line number of events after its last line."""
 
 _CURSOR = re.compile(r"(-?[0-9]{1,20}):([0-9]{1,9}):([0-9,]{0,2000})")
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """All lines before the one at ``line`` are told, and of that one so many events. ``closed``: numbers of questions
-    whose end was told, which has no place among the lines: an answer comes from elsewhere."""
+    """All events of the lines before ``line`` were read, and of that line the first ``events``.
+
+    ``closed`` has the numbers of the questions whose end was reported; that has no place among the lines, because an
+    answer does not come from the agent.
+    """
 
     line: int = BEGINNING
     events: int = 0
@@ -28,7 +31,7 @@ class Position:
         return Cursor(f"{self.line}:{self.events}:{','.join(str(one) for one in sorted(self.closed))}")
 
     def has(self, line: int, event: int) -> bool:
-        """Whether this event of this line was told."""
+        """Whether this event of this line was read."""
         return line < self.line or (line == self.line and event < self.events)
 
 

@@ -1,7 +1,7 @@
-"""Reading a turn's events, from its beginning or from where another reader was cut off.
+"""Reads a turn's events, from its beginning or from where another reader was cut off.
 
-All that is told comes from the agent's output, which the runner keeps. A reader goes through it from the turn's first
-line and leaves out what its cursor says was told. What needs an answer is answered on the way, once, by the journal.
+All events come from the agent's output, which the runner keeps. A reader goes through it from the turn's first line and
+skips the events before its cursor. The agent's requests are answered on the way, once each, through the journal.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class Answered:
 
 
 class _NoMore:
-    """In the place of an item."""
+    """Marks the end of the items."""
 
 
 _NO_MORE = _NoMore()
@@ -51,7 +51,7 @@ class Reader:
         self.ended = False
 
     async def read(self) -> AsyncGenerator[AgentEvent, None]:
-        """To the end of the turn. ``AgentDown`` if the process ends, or stops answering, before that."""
+        """Yield events to the end of the turn. Raises ``AgentDown`` if the process ends, or stops answering, before."""
         for told in self._number(BEGINNING, self._mapper.begin()):
             yield told
         delivery = self._turn.delivery
@@ -85,7 +85,7 @@ class Reader:
                 yield told
 
     async def _or_answer(self, items: AsyncGenerator[OutputItem, None]) -> AsyncGenerator[OutputItem | Answered, None]:
-        """The same, and ``Answered`` while questions are open: the agent itself may say nothing to it for long."""
+        """Yield the same items, and ``Answered`` when a question may have been answered: the agent may stay silent."""
         known = self._answers.count
         async with contextlib.aclosing(items):
             while True:
@@ -102,7 +102,7 @@ class Reader:
                 yield item
 
     async def _is_answered(self, coming: "asyncio.Future[OutputItem | _NoMore]", known: int) -> bool:
-        """Whether that comes first."""
+        """Wait for the next item or an answer, and return whether there is an answer."""
         given = seen(asyncio.ensure_future(self._answers.news(known)))
         try:
             waited: list[asyncio.Future[OutputItem | _NoMore] | asyncio.Future[None]] = [coming, given]
@@ -179,14 +179,14 @@ class Reader:
         return [TurnEvent(Kind.QUESTION, data)]
 
     async def _closings(self, line: int, *, final: bool) -> AsyncGenerator[AgentEvent, None]:
-        """Questions that were answered meanwhile; at the turn's end, all."""
+        """Report the end of questions that were answered meanwhile; at the turn's end (``final``), of all."""
         for number in list(self._open):
             answer = await self._turn.find_answer(number)
             if answer is None and not final and number not in self._withdrawn:
                 continue
             del self._open[number]
             if number in self._position.closed:
-                self._all.lose()  # where among the others its end was told is not known here
+                self._all.lose()  # its position among the other events is not known here
                 continue
             before = self._position
             events = before.events if before.line == line else 0
@@ -197,14 +197,14 @@ class Reader:
             yield told
 
     async def _stop_if_broken(self, error: str) -> None:
-        """A process that can only fail from now on is ended, so that the next turn finds a new one."""
+        """Stop a process that can only fail from now on, so that the next turn gets a new one."""
         broken = self._mapper.quirks.broken
         if broken is not None and broken.search(error):
             with contextlib.suppress(HoldfastError):
                 await self._turn.supervisor.stop(self._turn.place)
 
     async def _outcome(self, ended: Ended, line: int) -> Ended:
-        """Some answer a cancel as if they had come to their end, or with an error."""
+        """How the turn ended. Some agents answer a cancel with a normal end, or with an error."""
         aborted = await self._turn.find_abort()
         if aborted is not None and line >= aborted.output:
             return Ended(StopReason.CANCELED)
@@ -234,7 +234,8 @@ class Reader:
                 await self._turn.supervisor.write_to(self._turn.place, view.process_id, self._turn.cancel_line())
 
     def _rest_of(self, kept: Sequence[AgentEvent]) -> Sequence[AgentEvent]:
-        """What comes after our place. Whoever had another order of closings than the record has only lines to go by."""
+        """The recorded events after our position. If the position is not in the record, because questions were closed
+        in another order, events are compared by their lines."""
         cursors = [told.cursor for told in kept]
         here = self._position
         if here.cursor in cursors:
@@ -247,7 +248,7 @@ class Reader:
         ]
 
     async def _end_after_death(self, line: int) -> AsyncGenerator[AgentEvent, None]:
-        """The process ended before the turn did. When another one has taken its place, that is how the turn ended."""
+        """End a turn whose process has ended first. If no other process has taken its place, raise ``AgentDown``."""
         for told in self._rest_of(await self._turn.load_record()) if line == END else ():
             self.ended = self.ended or told.event.kind is Kind.FINALIZE
             yield told

@@ -1,4 +1,4 @@
-"""What a preset makes its agent's configuration from: one model, in one dialect, and what the brief says."""
+"""The input for an agent's configuration: a model, its wire format, and the brief."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from holdfast.vocabulary.models import Model, Wire, placeholder, url_of
 
 @dataclass(frozen=True, slots=True)
 class AcpSetting:
-    """``home`` is a directory of the agent's own in the sandbox."""
+    """The input of a preset. ``home`` is the agent's own directory in the sandbox."""
 
     home: str
     brief: Brief
@@ -19,7 +19,7 @@ class AcpSetting:
     wire: Wire
     model: Model
     models: Sequence[Model]
-    """All that the agent can reach, ``model`` first."""
+    """All models that the agent can use, ``model`` first."""
 
     @property
     def key(self) -> str:
@@ -31,12 +31,12 @@ class AcpSetting:
 
     @property
     def is_translated(self) -> bool:
-        """Whether the model speaks another dialect than the agent: then its provider's own tools cannot be offered."""
+        """Whether the broker translates between agent and model; then the provider's own tools cannot be offered."""
         return self.wire not in self.model.wires
 
     @property
     def asks(self) -> bool:
-        """Whether any tool is not simply allowed: only then agents that can do without asking are told to ask."""
+        """Whether some tool is not simply allowed. Only then are agents configured to ask."""
         return any(rule.action is not Action.ALLOW for rule in self.brief.permissions)
 
     @property
@@ -48,9 +48,10 @@ class AcpSetting:
 
 
 def choose(agent: str, home: str, tag: str, brief: Brief, wires: Sequence[Wire], *, several: bool) -> AcpSetting:
-    """The first model that speaks a dialect of the agent's; ``several``: it can have more, of any provider.
+    """Choose the first model that speaks a wire format of the agent; ``several`` allows models of several providers.
 
-    If none does, the first of all: the broker translates. One that needs no translation is better, wherever it stands.
+    If there is none, the first model is chosen, and the broker translates. A model that needs no translation is
+    preferred, wherever it stands.
     """
     usable = [model for model in brief.models if model.wires]
     if not usable:

@@ -1,4 +1,4 @@
-"""One tool call of a turn, as it is told piece by piece, each agent in its own way."""
+"""One tool call of a turn, collected from updates that each agent writes in its own way."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from holdfast.agents.supervisor.lines import JsonObject
 from holdfast.vocabulary.turn_events import ToolState
 
 MOST_OUTPUT: Final = 64 << 10
-"""The newest characters of a tool's output that are told."""
+"""How many characters of a tool's output are reported: the newest ones."""
 
 _KINDS: Final[Mapping[str, str]] = {
     "execute": "bash",
@@ -35,11 +35,11 @@ _PATHS: Final = ("path", "file_path", "filePath", "filepath", "absolute_path")
 
 @dataclass(slots=True)
 class Tool:
-    """What is known of it by now."""
+    """What is known of a tool call so far."""
 
     id: str
     kind: str = "other"
-    """In our own words (``permissions.KINDS``)."""
+    """One of ``permissions.KINDS``."""
     title: str = ""
     state: ToolState = ToolState.PENDING
     input: JsonObject = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Tool:
 
     @property
     def argument(self) -> str:
-        """What rules about it look at: a command line, a path, a URL, or its name."""
+        """The text that rules match: a command line, a path, a URL, or the name of the tool."""
         if self.kind == "bash":
             return _command(self.input) or self.title
         if self.kind in ("read", "edit"):
@@ -65,7 +65,7 @@ class Tool:
         return self.title
 
     def take(self, update: JsonObject) -> None:
-        """A ``tool_call``, a ``tool_call_update``, or the tool that a permission is asked for."""
+        """Take in a ``tool_call``, a ``tool_call_update``, or the tool of a permission request."""
         if isinstance(kind := update.get("kind"), str):
             self.kind = _KINDS.get(kind, "other")
         if isinstance(title := update.get("title"), str) and title:
@@ -102,7 +102,7 @@ class Tool:
         self.output = self.output[-MOST_OUTPUT:]
 
     def _take_terminal(self, meta: JsonObject) -> None:
-        """How agents tell of a terminal that they have themselves."""
+        """Take in the output of a terminal that the agent runs itself."""
         for name in ("terminal_output", "terminal_output_delta"):
             match meta.get(name):
                 case {"data": str(data)}:
@@ -113,7 +113,7 @@ class Tool:
 
 
 def _text_of(content: object) -> str | None:
-    """None where there is none; what is changed in files counts as none."""
+    """The text of a content; None if there is none. Changes of files do not count as text."""
     if not isinstance(content, list):
         return None
     texts = []
@@ -125,7 +125,7 @@ def _text_of(content: object) -> str | None:
 
 
 def _raw(raw: object) -> tuple[str | None, int | None]:
-    """The output, and how it ended."""
+    """The output and the exit code in a raw output."""
     match raw:
         case str():
             return raw, None
@@ -164,7 +164,7 @@ def _first(given: JsonObject, names: tuple[str, ...]) -> str:
 
 
 def shown(given: JsonObject, most: int = 32 << 10) -> JsonObject:
-    """A tool's input as an event has it: nothing longer than that."""
+    """A tool's input for an event, shortened if it is longer than ``most``."""
     if len(json.dumps(given)) <= most:
         return given
     return {key: value[:1000] if isinstance(value, str) else "…" for key, value in given.items()}

@@ -1,4 +1,4 @@
-"""One turn in the agent's output: where it begins, what it asks, how it ended; and the way to answer."""
+"""One turn in the agent's output: where it begins, what it asks, whether it is over; and how to answer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,13 +16,13 @@ from holdfast.sessions.use.processes import ProcessView
 
 
 def request_id(name: str) -> str:
-    """Of a prompt's request, by the name of its note: so whoever knows the prompt knows the answer's id."""
+    """The id of a prompt's request, made from the name of its note, so that every daemon can recognise the answer."""
     return f"holdfast-{name[:24]}"
 
 
 @dataclass(frozen=True, slots=True)
 class AcpTurn:
-    """``name`` is that of the prompt's note in the journal; ``delivery`` is the note."""
+    """One turn. ``name`` is the name of the prompt's note in the journal; ``delivery`` is the note."""
 
     supervisor: Supervisor
     place: Place
@@ -41,7 +41,8 @@ class AcpTurn:
     # -- when it is over -----------------------------------------------------------------------------------------------
 
     async def save_record(self, told: Sequence[AgentEvent]) -> None:
-        """For those who ask again when the process is forgotten, with all that it said: after a sleep, say."""
+        """Save the events for later readers, because the runner forgets a process and its output, for example in a
+        sleep."""
         await record.save(self.place, await self.supervisor.directory(self.place), self.name, told)
 
     async def load_record(self) -> Sequence[AgentEvent]:
@@ -50,7 +51,7 @@ class AcpTurn:
     # -- as it stands now ----------------------------------------------------------------------------------------------
 
     async def scan(self) -> tuple[list[Asked], bool]:
-        """What it has asked so far, and whether it is over."""
+        """Read the questions so far, and whether the turn is over."""
         try:
             lines = await self.supervisor.read(self.place, self.delivery.process_id, self.delivery.output)
         except ProcessNotFound:
@@ -77,12 +78,12 @@ class AcpTurn:
     # -- answers -------------------------------------------------------------------------------------------------------
 
     async def find_answer(self, number: int) -> str | None:
-        """What was answered to this request; None if nothing yet."""
+        """Find the answer to this request; None if there is none yet."""
         given = await self.supervisor.journal("answers").arrived(self.place, self.name, str(number))
         return None if given is None else given.note.get("answer", "")
 
     async def answer(self, asked: Asked, answer: str) -> None:
-        """The first answer counts."""
+        """Answer a question, unless it was answered before."""
         if answer == ALLOW_ALWAYS:
             await self._always.note(asked, self.name)
         await self._reply(asked.number, result(asked.id, asked.outcome(answer)), answer)
@@ -109,7 +110,7 @@ class AcpTurn:
         return await self.supervisor.journal("aborts").arrived(self.place, self.name)
 
     async def abort(self) -> None:
-        """Left alone if it is over. Questions that are open are closed, or the agent would wait for them."""
+        """Cancel the turn, unless it is over. Open questions are answered, or the agent would wait for them."""
         asked, over = await self.scan()
         if over:
             return

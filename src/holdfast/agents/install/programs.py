@@ -1,4 +1,4 @@
-"""Which programs and npm packages an agent needs, what is pinned, and what of it is installed."""
+"""The programs and npm packages that agents need: which versions are pinned, and which are installed."""
 
 import json
 import os
@@ -20,7 +20,7 @@ _BEHIND: Final[Mapping[str, Sequence[str]]] = {
     "sandbox-agent": ("opencode",),
     "sandbox-agent-pi": ("pi-acp", "pi"),
 }
-"""What some agents start in their turn."""
+"""Other agents that some agents start."""
 
 _PACKAGES: Final[Mapping[str, str]] = {
     known.program: known.package for known in KNOWN.values() if known.program and known.package
@@ -45,7 +45,7 @@ def node_version() -> str:
 
 
 def manifest(programs: Iterable[str]) -> dict[str, Any]:
-    """A package.json with what these programs come from, as it is pinned."""
+    """A package.json with the pinned packages of these programs."""
     whole: dict[str, Any] = json.loads((FOLDER / "package.json").read_text())
     wanted = {_PACKAGES[program] for program in programs}
     pinned = {name: version for name, version in whole["dependencies"].items() if name in wanted}
@@ -53,24 +53,25 @@ def manifest(programs: Iterable[str]) -> dict[str, Any]:
 
 
 def lock_file(programs: Iterable[str]) -> dict[str, Any]:
-    """The lock file of that. It still lists all packages: npm leaves alone what nobody asks for."""
+    """The lock file for that package.json. It lists all packages, but npm ignores those that are not needed."""
     whole: dict[str, Any] = json.loads((FOLDER / "package-lock.json").read_text())
     whole["packages"][""]["dependencies"] = manifest(programs)["dependencies"]
     return whole
 
 
 def installed(prefix: Path) -> list[str]:
-    """Programs that are there, in whatever version."""
+    """The programs that are installed, in any version."""
     return sorted(program for program in _PACKAGES if os.access(prefix / "bin" / program, os.X_OK))
 
 
 def are_there(prefix: Path, programs: Iterable[str]) -> bool:
-    """Whether all of these are there, as they are pinned. The lock file comes with all that it names, in one step."""
+    """Whether all of these are installed in the pinned versions. The lock file is installed together with its
+    packages."""
     return set(programs) <= set(installed(prefix)) and is_current(prefix)
 
 
 def is_current(prefix: Path) -> bool:
-    """Whether what is there is what is pinned."""
+    """Whether the installed versions are the pinned ones."""
     try:
         packages = json.loads((prefix / "package-lock.json").read_text())["packages"]
     except (OSError, ValueError, KeyError):

@@ -1,7 +1,7 @@
 """The adapter of OpenCode's own server.
 
-Requests go over HTTP; what happens in a turn is read from the record that ``recorder.js`` keeps of it, a plugin in the
-server itself. So readers may come and go, and a turn can be read again after the server's death.
+Requests go over HTTP. The events of a turn are read from the record that ``recorder.js`` writes, our plugin in the
+server itself. So readers may come and go, and a turn can be read again after the server has died.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, AgentUn
 from holdfast.sessions.use.processes import ProcessView
 
 START_SECONDS = 120.0
-"""Three of a processor, that is; sandboxes have a part of one, and machines are busy."""
+"""It takes three seconds of a whole processor, but sandboxes have only a part of one, and machines are busy."""
 _ABORT_AGAIN_SECONDS = 2.0
 
 
@@ -50,8 +50,8 @@ class OpenCodeAgent(Agent):
 
     def __init__(self, timeouts: Timeouts | None = None) -> None:
         self._timeouts = timeouts or self.usual
-        # A server in its first turn may stand still for seconds on a busy machine. Before a turn it counts as down
-        # then; but it is not ended, with all that it does, before it was silent for longer.
+        # A server in its first turn may not answer for seconds on a busy machine. A check before a turn then says that
+        # it is down; but it is not ended, with all that it does, before it was silent for longer.
         longer = max(self._timeouts.health, self._timeouts.quiet)
         self._supervisor = Supervisor(self.name, replace(self._timeouts, health=longer))
         self._servers = Servers(self._supervisor)
@@ -81,7 +81,7 @@ class OpenCodeAgent(Agent):
         await self._supervisor.stop(place)
 
     async def _ask_soon(self, place: Place, path: str) -> None:
-        """What is asked before every turn: a runner that does not answer must not take longer than an agent."""
+        """Send a request with the deadline of ``health``, which also covers a runner that does not answer."""
         seconds = self._timeouts.health
         try:
             async with asyncio.timeout(seconds):
@@ -138,7 +138,7 @@ class OpenCodeAgent(Agent):
             if wanted.contains(offer):
                 await self._offers.keep(place, session, offer)
         except (TimeoutError, AgentDown) as error:
-            await self.stop(place)  # so that nobody is left who could still take it up
+            await self.stop(place)  # so that it cannot accept the prompt later
             if not await self.accepted(place, session, prompt.id):
                 raise AgentDown(
                     f"the agent did not take the prompt ({error}); the next message starts it again"
@@ -191,7 +191,7 @@ class OpenCodeAgent(Agent):
     async def _follow(
         self, place: Place, found: AgentProcess, log: TurnLog, mapper: OpenCodeMapper
     ) -> AsyncGenerator[AgentEvent, None]:
-        """What the recorder tells of the turn, to its end or the process's."""
+        """Yield what the recorder reports of the turn, until the turn or the process ends."""
         view = found.view
         output = follow_lines(place, view.process_id, view.written, self._timeouts.quiet)
         async with contextlib.aclosing(output):
@@ -200,7 +200,7 @@ class OpenCodeAgent(Agent):
                     return
                 if item is None:
                     await self._servers.alive(place, found)
-                # after Attached nothing escapes us; before, and where something was lost, the file has it
+                # After Attached no line is missed; earlier or lost lines are in the file.
                 news = await log.take(item.message) if isinstance(item, Line) else await log.rest()
                 await self._answers.give(place, found, mapper)
                 for told in news:
@@ -228,7 +228,8 @@ class OpenCodeAgent(Agent):
             raise AgentDown("the agent did not end the turn; the next message starts it again") from None
 
     async def _wait_for_end(self, place: Place, found: AgentProcess, log: TurnLog) -> None:
-        """For a while: what was aborted in the moment when it began may need to be told again."""
+        """Wait for the end of the turn, but not for long: an abort in the moment when a turn begins may have to be
+        repeated."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ABORT_AGAIN_SECONDS):
                 output = follow_lines(place, found.view.process_id, found.view.written, _ABORT_AGAIN_SECONDS)
@@ -257,7 +258,7 @@ class OpenCodeAgent(Agent):
         return await workspace.diff(self._servers, place, found, session, message, changed=changed)
 
     async def _read_finished_turn(self, place: Place, session: AgentSessionId, prompt_id: str) -> OpenCodeMapper:
-        """What is known of a turn that is over."""
+        """Read the record of a turn, which must be over."""
         log, mapper = await self._log(place, session, prompt_id)
         await log.rest()
         if not log.ended:
@@ -273,5 +274,5 @@ def _history_message(history: Sequence[PastMessage]) -> Mapping[str, object]:
 
 
 def name_of(prompt_id: str) -> str:
-    """Of any id, a name for its files."""
+    """A file name for any id."""
     return hashlib.sha256(prompt_id.encode("utf-8", "surrogatepass")).hexdigest()[:40]

@@ -1,4 +1,4 @@
-"""Answers to OpenCode's questions: those that the rules give at once, and those that people give."""
+"""Sends answers to OpenCode's questions: those that follow from the rules, and those of people."""
 
 import contextlib
 import json
@@ -17,14 +17,14 @@ _DENIED = "denied by the rules of this place; do without it"
 
 
 class Answers:
-    """Those of one daemon."""
+    """The answers that one daemon gives."""
 
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
         self._given: set[str] = set()
 
     async def give(self, place: Place, found: AgentProcess, mapper: OpenCodeMapper) -> None:
-        """What the rules say about what it has asked meanwhile. Given twice, by two readers, the first counts."""
+        """Answer all requests that the rules decide. If two readers answer the same request, the first one counts."""
         for request, action in list(mapper.decided.items()):
             if request in self._given:
                 continue
@@ -51,15 +51,15 @@ class Answers:
                 raise
 
     async def _tell_recorder(self, place: Place, path: str, answer: str) -> None:
-        """What the answer is good for beyond this question; most often nothing. Before it is given: what OpenCode asks
-        next must find it."""
+        """Write down what an "allow always" covers beyond this question; for other answers, nothing. This comes before
+        the answer itself, because OpenCode's next request must find it."""
         data = await find_file(place, f"{path}.asked") if answer == ALLOW_ALWAYS else None
         asked = None if data is None else parse(data)
         if asked is not None:
             lasting = sorted(grants(place.brief.permissions, *wanted_by(asked)))
             await write_file(place, f"{path}.always", json.dumps(lasting).encode())
         else:
-            with contextlib.suppress(FileMissing):  # of one who could not give his answer
+            with contextlib.suppress(FileMissing):  # left by an earlier answer that could not be sent
                 await place.sandbox.files.remove(place.session_id, f"{path}.always", recursive=False)
 
     async def _send(self, place: Place, found: AgentProcess, question: str, answer: str) -> None:
@@ -79,7 +79,7 @@ class Answers:
             raise AgentFailed(f"the agent has not asked {question[:100]!r}")
 
     async def _was_asked(self, place: Place, path: str) -> bool:
-        """Then the answer only comes too late, which is no error."""
+        """Whether the question was ever asked. If so, the answer only comes too late, which is no error."""
         try:
             await place.sandbox.files.stat(place.session_id, f"{path}.asked", follow=False)
         except FileMissing:

@@ -1,4 +1,4 @@
-"""From the recorder's lines to turn events. Pure: the same lines give the same events, whoever reads them, and when."""
+"""Turns the recorder's lines into turn events. It is pure: the same lines always give the same events."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,8 +11,8 @@ from holdfast.vocabulary.turn_events import AgentStatus, Kind, StopReason, ToolS
 
 ALLOW, ALLOW_ALWAYS, DENY = "allow", "allow_always", "deny"
 REPLIES: Mapping[str, str] = {ALLOW: "once", ALLOW_ALWAYS: "once", DENY: "reject"}
-"""Our answers to a permission question, and OpenCode's. Never ``always``: then it would not ask again, also not about
-what a rule denies. So it goes on asking, and the record says what was allowed for good."""
+"""Our answers to a permission question, and OpenCode's. It never gets ``always``: then it would not ask again, not even
+about what a rule denies. So it goes on asking, and the record says what was allowed for good."""
 _ANSWERS = {"once": ALLOW, "reject": DENY}
 _OPTIONS = (
     {"id": ALLOW, "label": "Allow once"},
@@ -25,23 +25,23 @@ _STRICTNESS = (Action.DENY, Action.ASK, Action.ALLOW)
 _STATES = {state.value: state for state in ToolState}
 
 Grant = tuple[str, str]
-"""A rule that says ask, and a kind of tool: ``ask *`` is about many."""
+"""What an "allow always" covers: a rule with the action ask, and one kind of tool, because ``ask *`` covers many."""
 
 
 @dataclass(slots=True)
 class OpenCodeMapper:
-    """Of one turn."""
+    """Maps the lines of one turn."""
 
     message_id: str
     rules: Sequence[Rule] = ()
     ended: bool = False
     prompt_message: str = ""
-    """OpenCode's own name for the prompt."""
+    """OpenCode's own id of the prompt."""
     has_snapshots: bool = True
-    """Whether it could tell what the files were before each step."""
+    """Whether OpenCode made a snapshot of the files before each step."""
     has_changes: bool = False
     decided: dict[str, Action] = field(default_factory=dict)
-    """Permission requests that wait for an answer which no person need give."""
+    """Permission requests that the rules decide, and that wait for our answer."""
     asked: dict[str, JsonObject] = field(default_factory=dict)
     """Questions that wait for a person, by id."""
     _always: set[Grant] = field(default_factory=set)
@@ -50,10 +50,10 @@ class OpenCodeMapper:
     _finished: bool = False
     _tools: dict[str, JsonObject] = field(default_factory=dict)
     _run: list[str] = field(default_factory=list)
-    """Parts of the answer that one call to the model has said: those since the last step began, or was tried again."""
+    """The parts of the answer that the latest call to the model has produced; a retry discards them."""
 
     def feed(self, record: JsonObject) -> list[TurnEvent]:
-        """What a line says. Nothing, if it is unknown, makes no sense, or comes after the end."""
+        """The events of a line; none if it is unknown or invalid, or comes after the end."""
         if self.ended:
             return []
         match record:
@@ -82,7 +82,7 @@ class OpenCodeMapper:
         return self._aside(record)
 
     def _aside(self, record: JsonObject) -> list[TurnEvent]:
-        """What is told on the way."""
+        """The events of less important lines."""
         match record:
             case {"type": "ended"}:
                 error = _object(record.get("error"))
@@ -152,7 +152,7 @@ class OpenCodeMapper:
         return [TurnEvent(Kind.QUESTION, asked)]
 
     def _question(self, request: str, questions: Sequence[JsonObject]) -> list[TurnEvent]:
-        """Several at once are one text, and one answer, in words."""
+        """Ask a question of the agent; several at once become one text with one free answer."""
         texts = [str(one.get("question", "")) for one in questions]
         asked: dict[str, object] = {"question_id": request, "text": "\n".join(texts)}
         if len(questions) == 1:
@@ -199,21 +199,21 @@ class OpenCodeMapper:
 
 
 def decision(rules: Sequence[Rule], permission: str, arguments: Sequence[str]) -> Action:
-    """The strictest for any of what is wanted: a command line is asked for as a whole, and for each of its parts."""
+    """The strictest action for any of the arguments: a command line is checked as a whole and in each of its parts."""
     kind = kind_of(permission)
     found = {decide(rules, kind, argument) for argument in _looked_at(permission, arguments)}
     return next(action for action in _STRICTNESS if action in found)
 
 
 def grants(rules: Sequence[Rule], permission: str, arguments: Sequence[str]) -> set[Grant]:
-    """What an answer for good is about: each rule by which it had to be asked for."""
+    """What an "allow always" covers: each rule because of which the person was asked."""
     kind = kind_of(permission)
     found = [find(rules, kind, argument) for argument in _looked_at(permission, arguments)]
     return {(str(rule), kind) for rule in found if rule is not None and rule.action is Action.ASK}
 
 
 def grants_of(told: object) -> set[Grant]:
-    """As the recorder tells them."""
+    """Parse grants from the recorder's line."""
     found = set()
     for one in told if isinstance(told, list) else []:
         match one:
@@ -227,7 +227,7 @@ def _looked_at(permission: str, arguments: Sequence[str]) -> Sequence[str]:
 
 
 def wanted_by(record: JsonObject) -> tuple[str, list[str]]:
-    """What a request for permission is about: OpenCode's name for it, and its arguments."""
+    """The subject of a permission request: OpenCode's name of the permission, and its arguments."""
     return str(record.get("permission")), _arguments(record)
 
 
@@ -238,7 +238,7 @@ def _arguments(record: JsonObject) -> list[str]:
 
 
 def _named(record: JsonObject) -> list[str]:
-    """All of it in one; ``patterns`` has the parts, each command of a line, say."""
+    """The whole argument; ``patterns`` has its parts, for example each command of a line."""
     metadata = _object(record.get("metadata")) or {}
     return [value for value in (metadata.get(key) for key in ("command", "filepath", "url")) if isinstance(value, str)]
 
@@ -257,7 +257,7 @@ def _failed(code: str, message: str) -> dict[str, object]:
 
 
 def _answer_of(answers: object) -> str:
-    """Of a question of the agent's own: labels, or the user's words. None where nobody answered."""
+    """The answer to a question of the agent: labels, or the user's text; empty if there was none."""
     if not isinstance(answers, list):
         return ""
     lists = [one for one in answers if isinstance(one, list)]

@@ -1,4 +1,4 @@
-"""Giving OpenCode a prompt: what is sent, and how we learn that it was taken."""
+"""Gives OpenCode a prompt, and finds out that it was accepted."""
 
 import asyncio
 import re
@@ -29,7 +29,8 @@ class Request:
     content: Mapping[str, object]
 
     def contains(self, offer: str) -> bool:
-        """Whether that is in it: a command has no place for it, so the next prompt tells it."""
+        """Whether this request contains the offer of models. A command has no field for it, so the next prompt has
+        it."""
         return bool(offer) and "parts" in self.content
 
 
@@ -42,7 +43,8 @@ async def request(
     name: str,
     offer: str = "",
 ) -> Request:
-    """What to send for this prompt. ``name`` is what the recorder knows it by; ``offer``, of models, it hands on."""
+    """Make the request for this prompt. The recorder knows it by ``name``, and records ``offer``, the models, with
+    it."""
     typed = _COMMAND.fullmatch(prompt.text.strip())
     if typed and typed[1] in {command.name for command in await commands(servers, place, found)}:
         content = {
@@ -65,8 +67,11 @@ async def request(
 
 
 async def _message_id(servers: Servers, place: Place, found: AgentProcess, session: AgentSessionId, name: str) -> str:
-    """An id that carries the name, and sorts right after the last message: OpenCode goes by that order, and our clock
-    need not be the sandbox's. In an empty session it is the session's own time, which is told upside down."""
+    """Make an id that contains the name and sorts right after the last message, because OpenCode sorts by ids.
+
+    Our clock may differ from the sandbox's, so the time comes from the last message or, in an empty session, from the
+    session's id, where it is stored inverted.
+    """
     listed = (await servers.ask(place, found, "GET", f"/session/{session}/message?limit=1")).content
     last = listed[-1] if isinstance(listed, list) and listed else None
     info = last.get("info") if isinstance(last, dict) else None
@@ -90,7 +95,7 @@ async def commands(servers: Servers, place: Place, found: AgentProcess) -> Seque
 
 
 async def deliver(servers: Servers, place: Place, found: AgentProcess, key: str, wanted: Request, quiet: float) -> None:
-    """Send it, and return when the recorder has taken note of it. The deadline is the caller's."""
+    """Send the request, and return when the recorder has noted it. The caller has to set a deadline."""
     server = await servers.server(place, found)
     output = follow_lines(place, found.view.process_id, found.view.written, quiet)
     try:

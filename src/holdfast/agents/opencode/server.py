@@ -1,4 +1,4 @@
-"""One OpenCode server in a sandbox: where it is, whether it is ready, and requests to it."""
+"""Finds OpenCode's server in a sandbox, waits until it is ready, and sends requests to it."""
 
 import base64
 import contextlib
@@ -21,14 +21,14 @@ _RECORDING = b'{"recorder":"ready"}'
 
 
 class Servers:
-    """Those of one daemon. What it remembers (ports, passwords) it could find out again."""
+    """The servers that one daemon talks to. It can lose what it remembers (ports, passwords) and find it again."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self._known: dict[str, Server] = {}
 
     async def ready(self, place: Place, found: AgentProcess) -> None:
-        """Returns when it takes requests and its recorder writes; until it says so itself, none is answered."""
+        """Wait until the server takes requests and its recorder writes."""
         await self._wait_for_output(place, found, _PORT)
         await self.ask(place, found, "GET", "/session/status", seconds=self._supervisor.timeouts.start)
         await self._wait_for_output(place, found, re.compile(re.escape(_RECORDING)))
@@ -48,7 +48,10 @@ class Servers:
         *,
         seconds: float = 0.0,
     ) -> HttpReply:
-        """``AgentSessionMissing`` for a session that it does not know, ``AgentFailed`` for any other refusal."""
+        """Send a request and return the answer.
+
+        Raises ``AgentSessionMissing`` for a session that OpenCode does not know, ``AgentFailed`` for any other error.
+        """
         server = await self.server(place, found)
         seconds = seconds or self._supervisor.timeouts.request
         reply = await ask(place, server, method, path, content, seconds=seconds)
@@ -73,7 +76,8 @@ class Servers:
         return Server(port, basic(password.decode(errors="replace").strip()))
 
     async def _port(self, place: Place, found: AgentProcess) -> int:
-        """As it was noted when it got ready: what it said then is not kept for ever. Before, it is still there."""
+        """Find the port: from the note that was made when the server got ready or, before that, from its output, of
+        which the runner keeps only the newest part."""
         data = await find_file(place, await self._port_file(place)) or b""
         noted, _, port = data.decode(errors="replace").partition(" ")
         if noted == found.view.process_id and port.isdecimal():
@@ -87,7 +91,7 @@ class Servers:
         return f"{await self._supervisor.directory(place)}/port"
 
     async def _head(self, place: Place, found: AgentProcess) -> bytes:
-        """The first that it said."""
+        """Read the beginning of its output."""
         try:
             chunks, _ = await place.sandbox.processes.read(
                 place.session_id, found.view.process_id, offset=0, limit=_HEAD_BYTES
@@ -97,7 +101,7 @@ class Servers:
         return b"".join(chunk.data for chunk in chunks if chunk.stream == STDOUT)
 
     async def _wait_for_output(self, place: Place, found: AgentProcess, what: re.Pattern[bytes]) -> None:
-        """Returns when its output has it. The deadline is the caller's."""
+        """Wait until its output contains this pattern. The caller has to set a deadline."""
         said = b""
         output = place.sandbox.processes.follow(place.session_id, found.view.process_id, offset=0)
         async with contextlib.aclosing(output):
@@ -109,12 +113,12 @@ class Servers:
 
 
 def basic(password: str) -> str:
-    """What lets us in, as a header says it."""
+    """The value of the ``Authorization`` header."""
     return "Basic " + base64.b64encode(f"{USER}:{password}".encode()).decode()
 
 
 def check(reply: HttpReply, path: str) -> None:
-    """Raises unless it is a success."""
+    """Raise the fitting error unless the reply is a success."""
     if 200 <= reply.status < 300:
         return
     told = reply.fields
@@ -128,6 +132,6 @@ def check(reply: HttpReply, path: str) -> None:
 
 
 def check_session(session: AgentSessionId) -> None:
-    """It becomes part of paths."""
+    """Raise ``AgentSessionMissing`` if this cannot be a session's id; ids become parts of paths."""
     if not _SESSION.fullmatch(session):
         raise AgentSessionMissing(f"{session[:100]!r} is no session of OpenCode; make a new one")

@@ -1,7 +1,7 @@
-"""What OpenCode is started with: its configuration, its recorder, its surroundings.
+"""The configuration, the recorder and the environment that OpenCode is started with.
 
-All of it is in the agent's own directory. The configuration goes by the environment, which is the one way that a
-project's own ``opencode.json`` cannot overrule.
+All files are in the agent's own directory. The configuration is passed in the environment, because that is the only way
+that a project's own ``opencode.json`` cannot override.
 """
 
 import json
@@ -23,7 +23,7 @@ PASSWORD_FILE: Final = "password"  # noqa: S105 - where it is, and not what it i
 _RECORDER: Final = "recorder.js"
 _RULES: Final = "rules.md"
 _CATALOGUE: Final = "models.json"
-"""Of all models in the world, which it would read for a second in its first turn. Ours are in the configuration."""
+"""The catalogue of all known models, left empty: reading it takes a second. Our models are in the configuration."""
 
 _SDKS: Final[Mapping[Wire, tuple[str, str]]] = {
     Wire.MESSAGES: ("@ai-sdk/anthropic", "/v1"),
@@ -31,7 +31,7 @@ _SDKS: Final[Mapping[Wire, tuple[str, str]]] = {
     Wire.GEMINI: ("@ai-sdk/google", "/v1beta"),
     Wire.CHAT: ("@ai-sdk/openai-compatible", "/v1"),
 }
-"""In the order of preference: a provider's own dialect before the one that all have in common. All come with it."""
+"""In order of preference: a provider's own wire format before the common one. OpenCode includes all these packages."""
 
 _START: Final = (
     'umask 077; cd "$HOLDFAST_OPENCODE_HOME" || exit 1; '
@@ -41,10 +41,10 @@ _START: Final = (
     'mkdir -p xdg/config/opencode/node_modules; cd "$OLDPWD" || exit 1; umask 022; '
     "exec opencode serve --hostname 127.0.0.1 --port 0"
 )
-"""For sh. A new password for each server; whoever can read the file may talk to it."""
+"""A script for sh. Each server gets a new password, in a file that only its user can read."""
 
 _LOCK: Final = {"lockfileVersion": 3, "packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}}
-"""Says that its plugins' types are installed, or it would fetch them from the network before it takes a request."""
+"""A lock file which claims that the types of plugins are installed; otherwise OpenCode would download them first."""
 
 
 @cache
@@ -53,7 +53,7 @@ def recorder() -> bytes:
 
 
 def launch(place: Place, directory: str) -> Launch:
-    """How to start it in this channel. ``AgentWithoutModel`` if there is no model that it can talk to."""
+    """How to start OpenCode in this channel. Raises ``AgentWithoutModel`` if there is no model that it can use."""
     xdg = f"{directory}/xdg"
     env = {
         **place.brief.environment,
@@ -82,7 +82,7 @@ def launch(place: Place, directory: str) -> Launch:
 
 
 def _only_ours(brief: Brief) -> Mapping[str, str]:
-    """With rules, what a repository says in a configuration of its own must not count: it could allow everything."""
+    """If there are rules, ignore a repository's own configuration, which could allow everything."""
     return {"OPENCODE_DISABLE_PROJECT_CONFIG": "1"} if brief.permissions else {}
 
 
@@ -125,7 +125,7 @@ def _providers(models: Sequence[Model], key: str) -> dict[str, object]:
 
 
 def modalities(model: Model) -> Mapping[str, object]:
-    """Without these it shows the model no image, and says that in the image's place."""
+    """The inputs of a model. Without these OpenCode shows it a text in place of each image."""
     seen = ["text", *(["image"] if model.images else [])]
     return {"attachment": model.images, "modalities": {"input": seen, "output": ["text"]}}
 
@@ -135,7 +135,7 @@ def _wire(model: Model) -> Wire | None:
 
 
 def _provider(model: Model) -> str:
-    """Ours and not ``openai``, say: of those that it knows it has ideas of its own. One per dialect."""
+    """A provider name of our own, one per wire format: for names such as ``openai`` OpenCode has special rules."""
     wire = _wire(model)
     return f"holdfast-{model.provider}-{wire.value if wire else 'none'}"
 
@@ -145,7 +145,7 @@ def name_of(model: Model) -> str:
 
 
 def model_of(brief: Brief, wanted: str | None) -> Model:
-    """The one of this id, or the first that it can talk to."""
+    """The model with this id, or the first that OpenCode can use."""
     offered = usable(brief)
     if not offered:
         raise AgentWithoutModel(
@@ -165,6 +165,6 @@ def usable(brief: Brief) -> Sequence[Model]:
 
 
 def model_fields(brief: Brief, wanted: str | None) -> Mapping[str, str]:
-    """As a prompt names it."""
+    """The fields that name the model in a prompt."""
     model = model_of(brief, wanted)
     return {"providerID": _provider(model), "modelID": model.name}

@@ -1,4 +1,4 @@
-"""OpenCode's names for tools, and ours (``permissions.KINDS``)."""
+"""Maps OpenCode's names of tools to ours (``permissions.KINDS``)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -30,7 +30,8 @@ def kind_of(permission: str) -> str:
 
 
 def permissions(rules: Sequence[Rule]) -> dict[str, str]:
-    """What OpenCode is to ask us about: all tools for which some rule may not say yes. The host decides each time."""
+    """The permissions in OpenCode's configuration: it has to ask for every tool that some rule does not allow. The host
+    decides each time."""
     strict = {rule.tool for rule in rules if rule.action is not Action.ALLOW}
     asked = {name: "ask" for name, kind in _KINDS.items() if kind in strict or "*" in strict}
     return {"*": "ask" if strict & {"other", "*"} else "allow", **_ALWAYS, **asked}

@@ -1,4 +1,4 @@
-"""One turn's record in the sandbox, read from its beginning: by its file, or as it is told while it grows."""
+"""Reads the record of one turn in the sandbox from its beginning: from its file, or live from the recorder's output."""
 
 import re
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _CURSOR = re.compile(r"([0-9]{1,15})\.([0-9]{1,6})")
 
 
 class TurnLog:
-    """A reader's view. A cursor is where a line begins, and how many of its events were told."""
+    """One reader of the record. A cursor is the offset of a line, and how many of its events were read."""
 
     def __init__(self, place: Place, path: str, key: str, mapper: OpenCodeMapper, after: Cursor) -> None:
         self._place = place
@@ -29,7 +29,7 @@ class TurnLog:
         return self._mapper.ended
 
     async def rest(self) -> Sequence[AgentEvent]:
-        """All that is in the file from here on. A line that is being written is left for later."""
+        """Read the rest of the file. A line that is not complete yet is left for later."""
         try:
             data = await read_file(self._place, self._path, self._read)
         except FileMissing:
@@ -40,7 +40,7 @@ class TurnLog:
         return found
 
     async def take(self, note: JsonObject) -> Sequence[AgentEvent]:
-        """What the recorder tells on stdout: the next line itself, or that there is something to read."""
+        """Handle a message of the recorder on stdout: the next line itself, or a hint that there is more to read."""
         start, end, record = note.get("start"), note.get("end"), note.get("record")
         if note.get("turn") != self._key or not isinstance(end, int) or end <= self._read:
             return []

@@ -1,4 +1,4 @@
-"""What a turn has changed, and taking it back: by OpenCode's own snapshots."""
+"""Shows and reverts what a turn has changed, by OpenCode's own snapshots."""
 
 import asyncio
 from typing import Final
@@ -19,7 +19,10 @@ async def revert(servers: Servers, place: Place, found: AgentProcess, session: A
 async def diff(
     servers: Servers, place: Place, found: AgentProcess, session: AgentSessionId, message: str, *, changed: bool
 ) -> str:
-    """``changed``: something has changed in that turn. OpenCode works out what, a moment after the turn's end."""
+    """Return the changes of a turn as a diff.
+
+    ``changed`` means that there are some; then this waits for OpenCode, which computes them shortly after the turn.
+    """
     path = f"/session/{session}/diff?messageID={quote(message)}"
     for pause in _PAUSES if changed else ():
         listed = await _list_changes(servers, place, found, path)

@@ -1,7 +1,7 @@
 """Pi's adapter: its RPC mode, over the pipes of a process in the sandbox.
 
-One process per channel; it has one conversation at hand at a time, and is told to change to another one as needed. What
-is given to it is noted before (``supervisor.journal``), and what it says is kept by the runner: ``turn`` reads that.
+There is one process per channel. It has one conversation open at a time, and switches to another one when needed. All
+input is noted first (``supervisor.journal``), and the runner keeps the output: ``turn`` reads that.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class PiAgent(Agent):
         await record.prune(place, await self._supervisor.directory(place))
 
     async def start_ahead(self, place: Place) -> None:
-        """Pi loads much of itself when it first opens a conversation: so it opens one that nobody will have."""
+        """Start pi and open a conversation that is then thrown away, because the first one takes pi long to open."""
         await self.start(place)
         rehearsal = await self.create_session(place)
         path = await self._path(place, rehearsal)
@@ -100,7 +100,7 @@ class PiAgent(Agent):
         return f"{await self._supervisor.directory(place)}/{_HOME}"
 
     async def _rpc(self, place: Place, *, current: bool = False) -> Rpc:
-        """To the process that runs; ``current``: only if it has the configuration of the brief."""
+        """Requests to the process that runs; with ``current``, it must have the configuration of the brief."""
         launch = await self._launch(place) if current else None
         return Rpc(self._supervisor, place, await self._supervisor.running(place, launch))
 
@@ -122,7 +122,7 @@ class PiAgent(Agent):
             await self._open(rpc, path, await rpc.state())
 
     async def _open(self, rpc: Rpc, path: str, state: PiState) -> PiState:
-        """Pi has this conversation open. It must not be at work on another one."""
+        """Let pi open this conversation, unless it is at work on another one."""
         if state.session_file == path:
             return state
         if state.busy:
@@ -137,7 +137,7 @@ class PiAgent(Agent):
         return f"{await self._home(place)}/{SESSIONS}/{found[1]}.jsonl"
 
     async def _find_file(self, place: Place, session: AgentSessionId) -> str:
-        """Its file. Pi would make a new one without a word, so we look ourselves."""
+        """Find the conversation's file. We check it ourselves, because pi would silently make a new one."""
         path = await self._path(place, session)
         try:
             await place.sandbox.files.stat(place.session_id, path, follow=False)
@@ -278,6 +278,6 @@ def _model(place: Place, wanted: str | None) -> Model:
 
 
 def _name(kind: str, session: AgentSessionId, prompt_id: str) -> str:
-    """Of any id, a name for a command and for files."""
+    """A name for a command, and for files, made from any id."""
     told = f"{session}\n{prompt_id}".encode("utf-8", "surrogatepass")
     return f"{kind}-{hashlib.sha256(told).hexdigest()[:32]}"

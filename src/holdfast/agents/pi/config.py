@@ -1,4 +1,4 @@
-"""What pi is started with: its files, its command line and its environment, all made from the brief. Pure."""
+"""Makes pi's files, command line and environment from the brief. The functions here are pure."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ EXTENSION = "holdfast.mjs"
 SESSIONS = "sessions"
 
 RETRY: Mapping[str, object] = {"enabled": True, "maxRetries": 1, "baseDelayMs": 500, "provider": {"maxRetries": 0}}
-"""The broker asks other models. But an answer that was cut off by a daemon's death can only be asked for again here."""
+"""The broker itself tries other models. But only pi can repeat a request that was cut off by the death of a daemon."""
 
 _APIS: Mapping[Wire, tuple[str, str]] = {
     Wire.MESSAGES: ("anthropic-messages", ""),
@@ -24,12 +24,12 @@ _APIS: Mapping[Wire, tuple[str, str]] = {
     Wire.CHAT: ("openai-completions", "/v1"),
     Wire.GEMINI: ("google-generative-ai", "/v1beta"),
 }
-"""Pi's name of a dialect, and what its base URL ends with."""
+"""Pi's name of each wire format, and the end of its base URL."""
 
 
 @dataclass(frozen=True, slots=True)
 class PiConfig:
-    """``files`` by their names below pi's directory. ``arguments`` follow ``pi``."""
+    """A configuration of pi: ``files`` by their names below pi's directory, and the ``arguments`` after ``pi``."""
 
     files: Mapping[str, bytes]
     arguments: Sequence[str]
@@ -37,7 +37,7 @@ class PiConfig:
 
 
 def config(brief: Brief, directory: str, channel_tag: str) -> PiConfig:
-    """``directory`` is pi's own; ``channel_tag`` names the channel to the broker."""
+    """Make the configuration. ``directory`` is pi's own; ``channel_tag`` identifies the channel to the broker."""
     models = spoken(brief.models)
     first = models[0][0]
     files = {
@@ -65,7 +65,7 @@ def config(brief: Brief, directory: str, channel_tag: str) -> PiConfig:
 
 
 def spoken(models: Sequence[Model]) -> list[tuple[Model, Wire]]:
-    """The models that pi can speak to, each with a dialect."""
+    """The models that pi can use, each with its wire format."""
     found = [(model, wire) for model in models if (wire := _wire(model)) is not None]
     if not found:
         raise AgentWithoutModel(
@@ -80,7 +80,8 @@ def _wire(model: Model) -> Wire | None:
 
 
 def _models(models: Sequence[tuple[Model, Wire]], channel_tag: str) -> Mapping[str, object]:
-    """By provider. Its base URL and dialect stand with each model, since two of them may differ."""
+    """The content of models.json, by provider. Each model has its own base URL and wire format, since they may
+    differ."""
     providers: dict[str, dict[str, object]] = {}
     for model, wire in models:
         api, path = _APIS[wire]

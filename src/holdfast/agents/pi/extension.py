@@ -1,7 +1,7 @@
-"""What makes pi ask: an extension of ours, loaded by pi from a file in its own directory. Pi itself asks nobody.
+"""Our extension of pi, which makes it ask for permissions; pi itself never asks. Pi loads it from its own directory.
 
-It decides by the thread's rules itself, so that a tool that is allowed does not wait for a daemon that is away. What
-has to be asked goes out as a dialog, and how it was closed as a notice: both are on pi's output, in order, for ever.
+The extension decides by the thread's rules itself, so that an allowed tool does not wait for a daemon that is away. A
+question is written as a dialog, and its answer as a notice: both are in pi's output, in order.
 """
 
 import json

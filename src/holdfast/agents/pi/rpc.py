@@ -1,4 +1,4 @@
-"""Requests to pi's process, and its answers."""
+"""Sends requests to pi's process and reads its answers."""
 
 import json
 import secrets
@@ -10,13 +10,13 @@ from holdfast.errors import AgentFailed
 
 
 def line(kind: str, name: str, **fields: object) -> bytes:
-    """One command, to be answered under ``name``."""
+    """One command as a line; pi's answer will have the id ``name``."""
     return json.dumps({"id": name, "type": kind, **fields}).encode() + b"\n"
 
 
 @dataclass(frozen=True, slots=True)
 class PiState:
-    """What pi is at. ``model`` is None where none is chosen."""
+    """The state of pi. ``model`` is None if none is chosen."""
 
     session_file: str | None
     busy: bool
@@ -24,7 +24,7 @@ class PiState:
 
 
 class Rpc:
-    """To one process."""
+    """Requests to one process."""
 
     def __init__(self, supervisor: Supervisor, place: Place, found: AgentProcess) -> None:
         self._supervisor = supervisor
@@ -32,7 +32,10 @@ class Rpc:
         self.found = found
 
     async def ask(self, kind: str, *, seconds: float | None = None, **fields: object) -> JsonObject:
-        """The answer's ``data``. ``AgentDown`` if there is none in time, ``AgentFailed`` where pi refuses."""
+        """Send a command and return the answer's ``data``.
+
+        Raises ``AgentDown`` if there is no answer in time, ``AgentFailed`` if pi refuses.
+        """
         name = f"r-{secrets.token_hex(8)}"
         answer = await self._supervisor.ask(
             self._place,

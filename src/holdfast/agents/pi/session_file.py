@@ -1,7 +1,8 @@
-"""A conversation as pi keeps it: a file of JSON lines. We begin it, with the history in it; pi appends to it.
+"""Writes a conversation in pi's format: a file of JSON lines. We write its beginning, with the history; pi appends to
+it.
 
-Pi itself would write it only after the first answer, and opens one that is not there without a word. So the file that
-we write is what tells whether a conversation is known.
+Pi itself would write it only after the first answer, and opens a missing file without an error. So our file also shows
+whether a conversation exists.
 """
 
 import json
@@ -16,7 +17,7 @@ _USAGE = {**_NOTHING, "totalTokens": 0, "cost": {**_NOTHING, "total": 0}}
 
 
 def new_file(session: uuid.UUID, workdir: str, history: Sequence[PastMessage], provider: str, model: str) -> bytes:
-    """The whole file. What was said by the agent is told as said by ``model``."""
+    """The content of the file. The agent's messages are attributed to ``model``."""
     now = time.time()
     at = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(now))
     lines: list[dict[str, object]] = [
@@ -32,7 +33,7 @@ def new_file(session: uuid.UUID, workdir: str, history: Sequence[PastMessage], p
 
 
 def _joined(history: Sequence[PastMessage]) -> list[PastMessage]:
-    """Roles in turn: most models refuse two messages of one role in a row, and empty ones."""
+    """Join messages so that roles alternate: most models refuse empty messages, and two of one role in a row."""
     joined: list[PastMessage] = []
     for said in history:
         if not said.text.strip():

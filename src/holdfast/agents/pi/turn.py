@@ -1,8 +1,8 @@
-"""The turn of one prompt, read from pi's output: told once per cursor, whoever reads and however often.
+"""Reads the turn of one prompt from pi's output, with each event exactly once per cursor.
 
-A cursor is ``COUNT:OFFSET``: how many events of the turn were told, and where pi's output goes on after them. The
-turn is read from its beginning through the same mapper, and what was told is skipped. Where the beginning is lost,
-since the runner keeps only so much, it is read on from the offset.
+A cursor is ``COUNT:OFFSET``: how many events of the turn were read, and the offset in pi's output after them. The turn
+is read from its beginning through the same mapper, and the first ``COUNT`` events are skipped. If the beginning is
+lost, because the runner keeps only so much, reading goes on from the offset.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _CURSOR = re.compile(r"([0-9]{1,12}):([0-9]{1,15})")
 
 
 class PiTurn:
-    """``name`` is the id that the prompt was given to pi with."""
+    """One turn. ``name`` is the id of the prompt's command."""
 
     def __init__(self, supervisor: Supervisor, place: Place, name: str, delivery: Delivery) -> None:
         self._supervisor = supervisor
@@ -31,7 +31,7 @@ class PiTurn:
         self._delivery = delivery
 
     async def events(self, after: Cursor) -> AsyncGenerator[AgentEvent, None]:
-        """From after that cursor to the end. ``AgentDown`` where pi dies before it."""
+        """Yield the events after that cursor, to the end. Raises ``AgentDown`` if pi dies before."""
         reader = _Reader(PiMapper(self._name, self._delivery.note.get("models", "")), *_position(after))
         view = await self._process()
         start = self._delivery.output
@@ -68,7 +68,7 @@ class PiTurn:
             yield told
 
     async def so_far(self) -> tuple[PiMapper, ProcessView | None]:
-        """What was told until now, and the process; None where the runner does not know it any more."""
+        """Read the turn so far; the process is None if the runner does not know it any more."""
         mapper = PiMapper(self._name, self._delivery.note.get("models", ""))
         view = await self._process()
         if view is not None:
@@ -78,7 +78,7 @@ class PiTurn:
         return mapper, view
 
     async def wait_until(self, holds: Callable[[PiMapper], bool], seconds: float) -> PiMapper:
-        """As soon as that holds, or the turn is over. ``AgentDown`` if neither comes in time."""
+        """Wait until that holds, or the turn is over. Raises ``AgentDown`` if neither happens in time."""
         mapper = PiMapper(self._name, self._delivery.note.get("models", ""))
         lines = follow_lines(self._place, self._delivery.process_id, self._delivery.output, seconds)
         try:
@@ -113,15 +113,15 @@ class PiTurn:
             await rpc.state(self._supervisor.timeouts.hung)
 
     async def _check_replaced(self) -> None:
-        """A turn whose process is gone is over as soon as there is another one; until then it may be that nobody has
-        noticed."""
+        """Raise ``AgentDown`` unless another process has taken the place of the dead one: only then the turn is
+        over."""
         found = await self._supervisor.find(self._place)
         if found is None or not found.view.running or found.view.process_id == self._delivery.process_id:
             raise AgentDown("pi died in the middle of the turn; the next message starts it")
 
 
 class _Reader:
-    """Numbers events. ``skip`` of them were told before."""
+    """Numbers events; the first ``skip`` of them were read before."""
 
     def __init__(self, mapper: PiMapper, skip: int, offset: int) -> None:
         self.mapper = mapper
@@ -131,7 +131,7 @@ class _Reader:
         self._count = 0
 
     def into_the_middle(self) -> list[AgentEvent]:
-        """Without the beginning, as far as it was not told."""
+        """Begin in the middle, because the beginning is lost; return the first event if it was not read before."""
         self._count = self.skip
         self.recording.lose()
         return self._number(self.mapper.go_on(begun=self.skip > 0), self.offset)

@@ -1,7 +1,7 @@
-"""sandbox-agent's adapter: ACP's, over HTTP, and with a scribe.
+"""The adapter of sandbox-agent: ACP over HTTP, with a scribe.
 
-The server keeps only its newest events, and none once it is gone. So whoever gives it a prompt also reads along to the
-turn's end, and leaves a record in the sandbox: what was told of a turn can be told again after its server has died.
+The server keeps only its newest events, and none after its end. So the daemon that gives it a prompt also reads the
+turn to its end, and saves a record in the sandbox, from which the turn can be read after its server has died.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from holdfast.vocabulary.turn_events import Kind, StopReason
 
 _HOME: Final = "home"
 _UNHEARD_SECONDS = 10.0
-"""How long a prompt may go without a sign of life that a daemon may have died over."""
+"""How long to wait for a sign that a prompt has arrived, if a daemon may have died while it sent the prompt."""
 _RECORD_SECONDS = 20.0
 
 
@@ -35,7 +35,7 @@ class SandboxAgent(AcpAgent):
 
     name = "sandbox-agent"
     behind: ClassVar[str] = "opencode"
-    """As sandbox-agent calls it."""
+    """The agent behind it, by sandbox-agent's name."""
     preset: ClassVar[str] = "opencode-acp"
 
     def __init__(self, timeouts: Timeouts | None = None) -> None:
@@ -87,7 +87,8 @@ class SandboxAgent(AcpAgent):
     async def _source(
         self, turn: AcpTurn, session: AgentSessionId, prompt_id: str, after: Cursor
     ) -> AsyncGenerator[AgentEvent, None]:
-        """Who reads along; or the record, once the turn is over or its server gone; or the server."""
+        """Choose where to read the events: from the scribe; from the record, if the turn is over or its server is gone;
+        or from the server."""
         scribe = self._scribes.get(turn.name)
         if scribe is not None:
             return scribe.read(after)
@@ -101,14 +102,15 @@ class SandboxAgent(AcpAgent):
         return super().events(turn.place, session, prompt_id, after)
 
     async def _wait_for_scribe(self, turn: AcpTurn) -> None:
-        """So that nobody is left in the sandbox when the turn is over."""
+        """Wait until the record is saved, so that nothing works in the sandbox when the turn is over."""
         scribe = self._scribes.get(turn.name)
         if scribe is not None:
             await asyncio.wait([scribe.task], timeout=_RECORD_SECONDS)
         await self._http.let_go(turn.name)
 
     async def _make_sure(self, turn: AcpTurn) -> None:
-        """A daemon may have died while it sent the prompt. If it was not heard, nothing would ever come of it."""
+        """Make sure that the server has got the prompt: a daemon may have died while it sent it, and then the turn
+        would never end. Raises ``AgentDown`` if that cannot be known."""
         if SENT in turn.delivery.note or turn.name in self._scribes:
             return
         following = self._supervisor.follow(
@@ -130,7 +132,7 @@ class SandboxAgent(AcpAgent):
     # -- what is left of a turn ----------------------------------------------------------------------------------------
 
     async def _load_record(self, turn: AcpTurn) -> list[AgentEvent] | None:
-        """Of a turn whose server is gone: as it was told, with its end."""
+        """Load the record of a turn, and add an end to it if its server is gone and another one has taken its place."""
         directory = await self._supervisor.directory(turn.place)
         known = await record.load(turn.place, directory, turn.name)
         if not known:

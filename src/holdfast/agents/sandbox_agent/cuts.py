@@ -1,9 +1,9 @@
-"""What befell the models of an agent behind sandbox-agent, among the server's events.
+"""Finds notices about the models of an agent behind sandbox-agent, and their place among the server's events.
 
-Where a daemon's death cut them off, the agent asks them again without a word, and the server knows nothing of it. The
-runner does, and leaves a word in the midst of what the tap reads, before it lets the agent through to the next daemon.
-So whoever hears what the agent says after a cut finds the cut there. The same with answers that break off, of which the
-daemon has the runner tell.
+When a daemon's death cuts a model's answer off, the agent asks the model again without reporting it, and the server
+does not know of it. The runner does: it writes a notice into the tap's output, before it lets the agent reach the next
+daemon. So a reader of what the agent says after a cut finds the cut there. For answers that break off, the daemon has
+the runner write such a notice.
 """
 
 import contextlib
@@ -18,10 +18,10 @@ from holdfast.sessions.use.processes import ProcessView
 
 
 class Cuts:
-    """Of one server, for one reader: the tap is read on as far as needed."""
+    """The notices of one server, for one reader. The tap is read as far as needed."""
 
     def __init__(self, place: Place, server_process_id: str, since: int) -> None:
-        """``since``: the number of the event that is read on from."""
+        """``since`` is the number of the event after which the reader begins."""
         self._since = since
         self._place = place
         self._server = server_process_id
@@ -30,10 +30,10 @@ class Cuts:
         self._parser = Parser()
         self._newest = 0
         self._found: list[tuple[int, JsonObject]] = []
-        """Each with the number of the event that it came after."""
+        """Each notice with the number of the event before it."""
 
     async def before(self, number: int) -> list[JsonObject]:
-        """Those before this event, which the server has told; each once."""
+        """Return the notices before this event, each only once."""
         if self._newest < number:
             await self._read_on()
         notices = [notice for after, notice in self._found if self._since <= after < number]

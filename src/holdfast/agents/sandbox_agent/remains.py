@@ -1,4 +1,4 @@
-"""What is left of a turn whose server died: what was told of it, read on from a cursor, and an end to it."""
+"""Reads a recorded turn on from a cursor, and makes an end for a turn whose server died."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ def after(known: Sequence[AgentEvent], cursor: Cursor) -> list[AgentEvent]:
 
 
 def ending(known: Sequence[AgentEvent], reason: StopReason, message_id: str) -> list[AgentEvent]:
-    """Of a turn whose server died: what was open is closed."""
+    """The last events of a turn whose server died: they close all questions and tools that are open."""
     tools: dict[object, TurnEvent] = {}
     questions: dict[object, TurnEvent] = {}
     for told in known:

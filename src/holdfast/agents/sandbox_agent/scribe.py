@@ -1,4 +1,4 @@
-"""Reads along with one turn, for all readers of this daemon, and leaves a record of it in the sandbox."""
+"""Reads one turn for all readers of this daemon, and saves a record of it in the sandbox."""
 
 import asyncio
 import contextlib
@@ -12,8 +12,7 @@ from holdfast.errors import AgentDown, HoldfastError
 
 
 class Scribe:
-    """``events`` is the turn from its beginning. What was told stays here until the turn is over, whatever becomes of
-    the server."""
+    """Reads ``events``, the turn from its beginning, and keeps them until the turn is over, even if the server dies."""
 
     def __init__(self, place: Place, directory: str, name: str, events: AsyncGenerator[AgentEvent, None]) -> None:
         self._place = place
@@ -23,7 +22,7 @@ class Scribe:
         self._error: HoldfastError | None = None
         self._over = False
         self._changed = asyncio.Event()
-        # For all readers, and longer than whoever asked first: not under that request's id in the log.
+        # In a fresh context: it works for all readers, so its log lines must not have the id of the first request.
         self.task = asyncio.create_task(self._write_down(events), context=contextvars.Context())
         self.task.add_done_callback(lambda _task: self._end())
 
@@ -41,7 +40,7 @@ class Scribe:
                 await record.save(self._place, self._directory, self._name, self._told)
 
     def _end(self) -> None:
-        if self.task.done() and not self._over:  # sent away, perhaps before it had begun
+        if self.task.done() and not self._over:  # it was cancelled, perhaps before it had begun
             self._error = AgentDown("nobody reads along any more; read on")
         self._over = True
         self._wake()
@@ -51,7 +50,7 @@ class Scribe:
         self._changed = asyncio.Event()
 
     async def read(self, after: Cursor) -> AsyncGenerator[AgentEvent, None]:
-        """From after that cursor on, as it comes. Raises what ended the turn before its end."""
+        """Yield the events after that cursor as they come. Raises the error that ended the turn early, if any."""
         number = len(self._told) - len(remains.after(self._told, after)) if after else 0
         while True:
             changed = self._changed

@@ -1,10 +1,10 @@
-"""sandbox-agent's server: how it is started, where it listens, and what is said to it over HTTP.
+"""The server of sandbox-agent: how it is started, where it listens, and requests to it.
 
 Each start has a new token, made in the sandbox and kept there in a file that only its user can read. The port is the
-kernel's choice. What the server has to say comes as server-sent events; it keeps the last 1024 of them.
+kernel's choice. The server's messages come as server-sent events; it keeps the last 1024 of them.
 
-It is ended by signals, which reach the agent behind it, too, and never by DELETE: with some agents that never answers,
-and others answer to it for a prompt that they have not done.
+It is ended by signals, which also reach the agent behind it, and never by DELETE: with some agents that request never
+ends, and others then report a prompt as done that is not.
 """
 
 import asyncio
@@ -47,23 +47,25 @@ def environment() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class AcpServer:
-    """One process, found and reachable. ``agent`` is who stands behind it."""
+    """One server that can be reached. ``agent`` is the agent behind it."""
 
     place: Place
     server: Server
     agent: str
 
     async def post(self, message: JsonObject, seconds: float) -> None:
-        """Say something that is answered at once, if at all by events; the answer here is not looked at."""
+        """Send a message whose HTTP answer comes at once and is ignored; a real answer comes as an event."""
         reply = await ask(self.place, self.server, "POST", self._path, message, seconds=seconds)
         check_reply(reply)
 
     def hold_post(
         self, message: JsonObject, refused: Callable[[AgentError], None] = lambda _error: None
     ) -> AbstractAsyncContextManager["asyncio.Future[None]"]:
-        """Say something whose answer takes long. The server forgets what it was told by one who hangs up too soon, so
-        the connection is held as long as the block lasts. ``refused`` is told of an error that the server answers with;
-        a connection that breaks is none."""
+        """Send a message whose answer takes long.
+
+        The server drops a message if its client hangs up too soon, so the connection is held as long as the block
+        lasts. ``refused`` is called if the server answers with an error; a broken connection does not count as one.
+        """
 
         def check(reply: HttpReply) -> None:
             try:
@@ -79,7 +81,7 @@ class AcpServer:
 
     @property
     def path(self) -> str:
-        """Of its events."""
+        """The path of its events."""
         return f"/v1/acp/{_ID}"
 
     @property
@@ -98,7 +100,7 @@ def check_reply(reply: HttpReply) -> None:
 
 
 async def locate(place: Place, view: ProcessView, directory: str) -> Server:
-    """Of a process that runs. Waits until it listens; the caller has the deadline."""
+    """Find the address of a running process, and wait until it listens. The caller has to set a deadline."""
     while True:
         now = await place.sandbox.processes.get(place.session_id, view.process_id)
         if not now.running:

@@ -1,8 +1,8 @@
-"""What sandbox-agent says while no daemon listens: a small process beside it reads along, and the runner keeps that.
+"""A small process beside sandbox-agent that reads all its events, so that none is lost while no daemon listens.
 
-The server itself has only its newest events. A daemon that comes back late finds the others in the tap's output. It
-needs nothing but bash, ends with the server, and has the token from the server's own file. On its stderr there is
-nothing but what the runner tells (``cuts``).
+The server itself keeps only its newest events. A daemon that comes back late finds the others in the tap's output,
+which the runner keeps. The tap needs only bash, ends with the server, and reads the token from the server's own file.
+Its stderr has only the runner's notices (``cuts``).
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from holdfast.sessions.use.processes import ProcessRequest, ProcessView
 from holdfast.vocabulary.models import channel_tag
 
 KEEP_BYTES: Final = 8 << 20
-"""Some twenty thousand events; it counts as the sandbox's memory."""
+"""Enough for some twenty thousand events; it counts as memory of the sandbox."""
 _READ_BYTES = 1 << 20
 _SCRIPT: Final = (
     'read -r token < "$1" || [ -n "$token" ] || exit 1; '
@@ -28,11 +28,11 @@ _SCRIPT: Final = (
     '"$3" "$token" >&3; cat <&3; exec 3>&-; '
     r'printf "\n\n"; sleep 1; done 2>/dev/null'
 )
-"""A stream that breaks off is asked for again; the server then repeats what it has, and whoever reads goes by ids."""
+"""A stream that breaks is requested again; the server then repeats some events, and readers skip these by their ids."""
 
 
 async def open_tap(place: Place, server: ProcessView, token_file: str, port: int, path: str) -> None:
-    """One for each server, whoever asks for it."""
+    """Start the tap of a server, unless it has one."""
     argv = ["bash", "-c", _SCRIPT, _mark(server.process_id), token_file, str(port), path]
     request = ProcessRequest(argv=argv, output_bytes=KEEP_BYTES, told_of_cuts=channel_tag(place.channel))
     await place.sandbox.processes.start(place.session_id, request, idempotency_key=_mark(server.process_id))
@@ -46,7 +46,7 @@ async def find_tap(place: Place, server_process_id: str) -> ProcessView | None:
 
 
 async def read_output(place: Place, tap: ProcessView, offset: int) -> AsyncGenerator[Chunk, None]:
-    """From there on, all that is there now. Nothing of one that is forgotten."""
+    """Yield the tap's output from ``offset`` to its present end; nothing if the runner does not know the tap."""
     while True:
         try:
             chunks, view = await place.sandbox.processes.read(
@@ -62,7 +62,7 @@ async def read_output(place: Place, tap: ProcessView, offset: int) -> AsyncGener
 
 
 async def read_tapped(place: Place, server_process_id: str, after: int, before: int) -> Sequence[Line]:
-    """Events of that server between these two, neither included, as far as they are kept."""
+    """Read the events of that server with numbers between these two, as far as they are kept."""
     tap = await find_tap(place, server_process_id)
     if tap is None:
         return []
@@ -82,12 +82,12 @@ async def read_tapped(place: Place, server_process_id: str, after: int, before: 
 
 
 def number_of(event: ServerSentEvent) -> int:
-    """They are counted from 1."""
+    """The number of an event, counted from 1; 0 if it has none."""
     return int(event.id) if event.id.isascii() and event.id.isdigit() else 0
 
 
 def with_gaps(lines: Sequence[Line], after: int, before: int) -> Iterator[Line | int]:
-    """These, and in the place of those that are missing between the two: how many."""
+    """Yield these lines, and in place of missing ones their number."""
     for line in lines:
         if line.start > after + 1:
             yield line.start - after - 1

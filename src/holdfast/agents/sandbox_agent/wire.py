@@ -1,8 +1,8 @@
-"""The way to an agent behind sandbox-agent, as ACP's adapter wants one: lines in, lines out, each with its place.
+"""The transport to an agent behind sandbox-agent, in the form that ACP's adapter needs: lines in and out, with offsets.
 
-What stands for an offset in a process's output is the id of an event: they are counted from 1 for each server. What
-stands for writing to stdin is a POST. The server tells nothing of what it was given, so a note in the journal counts as
-arrived from the moment that the POST may have been heard.
+The offset of a line is the id of its event; each server counts its events from 1. Instead of a write to stdin there is
+a POST. The server does not say what it has received, so a note in the journal counts as arrived from the moment that
+the POST may have reached it.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ from holdfast.sessions.use.follow import Attached
 from holdfast.sessions.use.processes import ProcessView
 
 EXITED = "_adapter/agent_exited"
-"""The server's own word: the agent behind it is gone."""
+"""The server's own message that the agent behind it is gone."""
 LAST = 1 << 40
-"""The place of what is told after all events."""
+"""The offset of what comes after all events."""
 SENT = "sent"
-"""In a note: the server has certainly heard it."""
+"""A key in a note which means that the server has certainly received the request."""
 _HEARD_SECONDS = 1.0
-"""After which a request that was sent has been heard, if nobody hung up."""
+"""After this time a request counts as received, if the connection still stands."""
 _REMEMBERED = 1000
 _RETRIES = 5
 _REFUSED = -32603
@@ -43,7 +43,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Refusal:
-    """A request that the server answered with an error of its own, so that the agent behind it never heard of it."""
+    """A request that the server itself has refused, so that the agent behind it never got it."""
 
     name: str
     request: JsonObject
@@ -51,12 +51,12 @@ class Refusal:
 
     @property
     def line(self) -> JsonObject:
-        """As the agent would have said it."""
+        """The refusal in the form of an answer of the agent."""
         return {"jsonrpc": "2.0", "id": self.request.get("id"), "error": {"code": _REFUSED, "message": str(self.error)}}
 
 
 class Refusals:
-    """Of one server; all who follow it are told."""
+    """The refusals of one server; everyone who follows the server gets them."""
 
     def __init__(self) -> None:
         self.all: list[Refusal] = []
@@ -72,7 +72,7 @@ class Refusals:
         self._news = asyncio.Event()
 
     async def next(self, told: set[Refusal]) -> Refusal:
-        """One that is not among these, which it then is."""
+        """Wait for a refusal that is not in ``told``, add it there and return it."""
         while True:
             for one in self.all:
                 if one not in told:
@@ -90,7 +90,8 @@ class HttpSupervisor(Supervisor):
         self._servers: dict[Key, Server] = {}
         self._seen: dict[Key, int] = {}
         self._uncut_since: dict[Key, int] = {}
-        """What came after that event, we heard ourselves as it was said: no daemon has died."""
+        """This daemon has read all events after that number live, so no death of a daemon can have caused a cut
+        there."""
         self._held: dict[str, asyncio.Task[None]] = {}
         self._refusals: dict[Key, Refusals] = {}
         self._tapped: set[Key] = set()
@@ -105,7 +106,7 @@ class HttpSupervisor(Supervisor):
     async def follow(
         self, place: Place, process_id: str, offset: int, quiet: float
     ) -> AsyncGenerator[OutputItem, None]:
-        """With ``CUT``, and what else the runner has told, before the line that came after it."""
+        """Follow the events; ``CUT`` and other notices of the runner come before the line that followed them."""
         key, cuts = (place.session_id, process_id), Cuts(place, process_id, offset)
         told = place.sandbox.processes.told(place.session_id)
         async with contextlib.aclosing(self._follow(place, process_id, offset, quiet)) as items:
@@ -154,7 +155,8 @@ class HttpSupervisor(Supervisor):
                 await asyncio.sleep(_RETRY_SECONDS * failures)
 
     async def _lines(self, place: Place, view: ProcessView, after: int) -> AsyncGenerator[Line | int, None]:
-        """Events after that one, to the server's end, which is ``AgentDown``. A number: so many are lost."""
+        """Yield the events after that number; a plain number means that so many are lost. Raises ``AgentDown`` when the
+        server ends."""
         acp = await self._server(place, view)
         last = after
         while True:
@@ -178,7 +180,7 @@ class HttpSupervisor(Supervisor):
                 raise AgentDown(f"{self.agent} hung up; the next message starts it again")
 
     async def read(self, place: Place, process_id: str, offset: int) -> Sequence[Line]:
-        """Until the answer to a question that is asked now: what comes before it was there."""
+        """Read all events that are there now: those before the answer to a request that is sent now."""
         view = await self._process(place, process_id)
         if view is None or not view.running:
             raise ProcessNotFound("the server is gone, and what it had kept with it")
@@ -191,7 +193,7 @@ class HttpSupervisor(Supervisor):
                 found.append(line)
         return found
 
-    # -- what it is told -----------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------------
 
     async def write_to(self, place: Place, process_id: str, line: bytes) -> None:
         view = await self.require_running(place, process_id)
@@ -218,7 +220,7 @@ class HttpSupervisor(Supervisor):
     async def _exchange_lines(
         self, place: Place, view: ProcessView, line: bytes, after: int
     ) -> AsyncGenerator[Line, None]:
-        """Events, while a request is told. The first request makes the server start its agent, and its events."""
+        """Yield events while a request is sent. The first request makes the server start its agent and its events."""
         acp = await self._server(place, view)
         async with acp.hold_post(message_of(line)) as replied:
             if after == 0:
@@ -233,7 +235,7 @@ class HttpSupervisor(Supervisor):
                         yield item
 
     async def _wait_for_events(self, acp: AcpServer, replied: "asyncio.Future[None]") -> None:
-        """There are none before the agent's first word."""
+        """Wait until the server has events; there are none before the first message of the agent."""
         while not replied.done():
             with contextlib.suppress(AgentError):
                 async with contextlib.aclosing(acp.events(0)) as stream:
@@ -243,7 +245,7 @@ class HttpSupervisor(Supervisor):
         replied.result()
 
     async def position(self, place: Place, view: ProcessView) -> int:
-        """The number of the newest event: what is asked now is answered after all others."""
+        """Find the number of the newest event, by a request whose answer comes after all earlier events."""
         id = _new_id()
         after = self._seen.get((place.session_id, view.process_id), 0)
         try:
@@ -260,9 +262,11 @@ class HttpSupervisor(Supervisor):
     async def send(
         self, place: Place, view: ProcessView, line: bytes, name: str, heard: Callable[[], Awaitable[None]]
     ) -> None:
-        """A request whose answer comes with the events. Returns when it is sent; it is held, as ``name``, until it is
-        answered or let go. Where the server itself refuses it, no event ever comes of it: ``follow`` tells that error
-        as its answer."""
+        """Send a request whose answer comes as an event, and return when it is sent.
+
+        Its connection is held, under ``name``, until the answer or ``let_go``. If the server itself refuses the
+        request, no event will come, and ``follow`` yields that error as the answer.
+        """
         acp = await self._server(place, view)
         sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         message, refusals = message_of(line), self._refusals_of(place, view.process_id)
@@ -290,7 +294,7 @@ class HttpSupervisor(Supervisor):
         return self._refusals.setdefault((place.session_id, process_id), Refusals())
 
     async def let_go(self, name: str) -> None:
-        """Its answer has come."""
+        """Close the connection of a request whose answer has come."""
         task = self._held.get(name)
         if task is not None:
             task.cancel()
@@ -398,14 +402,14 @@ def _new_id() -> str:
 
 
 def _ping(id: str) -> bytes:
-    """Any agent says at once that it does not know this."""
+    """A request that every agent answers at once, because it does not know it."""
     return request(id, "_holdfast/ping", {})
 
 
 async def _or_refusals(
     stream: AsyncGenerator[Line | int, None], refusals: Refusals, told: set[Refusal]
 ) -> AsyncGenerator[Line | int | Refusal, None]:
-    """The same, and between its items what the server refuses, as soon as it does."""
+    """Yield the same items, and the server's refusals as soon as they come."""
     async with contextlib.aclosing(stream):
         while True:
             coming = asyncio.ensure_future(anext(stream))
@@ -427,7 +431,7 @@ async def _or_refusals(
 async def _or_silence(
     stream: AsyncGenerator[Line | int | Refusal, None], seconds: float
 ) -> AsyncGenerator[Line | int | Refusal | None, None]:
-    """The same, and None each time that nothing came for so long."""
+    """Yield the same items, and None each time that nothing came for ``seconds``."""
     async with contextlib.aclosing(stream):
         while True:
             coming = asyncio.ensure_future(anext(stream))
@@ -443,7 +447,7 @@ async def _or_silence(
 async def _unless(
     stream: AsyncGenerator[Line | int, None], replied: "asyncio.Future[None]"
 ) -> AsyncGenerator[Line | int, None]:
-    """The same, until the request that it answers to turns out to have failed."""
+    """Yield the same items, until the request that they belong to has failed."""
     async with contextlib.aclosing(stream):
         while True:
             coming = asyncio.ensure_future(anext(stream))

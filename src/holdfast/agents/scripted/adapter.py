@@ -43,7 +43,7 @@ class ScriptedTimeouts:
 
 
 class ScriptedAgent(Agent):
-    """One daemon's adapter. What it remembers (where homes are) it could find out again."""
+    """One daemon's adapter. It can lose what it remembers (the agents' directories) and find it again."""
 
     name = "scripted"
     starts_ahead = True
@@ -87,7 +87,7 @@ class ScriptedAgent(Agent):
         await self._ask_soon(place, "ping", {})
 
     async def _ask_soon(self, place: Place, op: str, fields: JsonObject) -> None:
-        """What is asked before every turn: a runner that does not answer must not take longer than an agent."""
+        """Send a request with the deadline of ``health``, which also covers a runner that does not answer."""
         try:
             async with asyncio.timeout(self._timeouts.health):
                 await self._ask(place, op, fields, self._timeouts.health)
@@ -146,7 +146,7 @@ class ScriptedAgent(Agent):
         try:
             await self._ask(place, "prompt", fields)
         except AgentDown:
-            await self.stop(place)  # so that nobody is left who could still take it up
+            await self.stop(place)  # so that it cannot accept the prompt later
             if not await self.accepted(place, session, prompt.id):
                 raise
 
@@ -184,7 +184,7 @@ class ScriptedAgent(Agent):
                 return
 
     async def _follow(self, place: Place, view: ProcessView, log: ScriptedLog) -> AsyncGenerator[AgentEvent, None]:
-        """What the process tells of the turn, to the turn's end or its own."""
+        """Yield what the process reports of the turn, until the turn or the process ends."""
         lines = Lines()
         output = place.sandbox.processes.follow(place.session_id, view.process_id, offset=view.written)
         async with contextlib.aclosing(or_silence(output, self._timeouts.quiet)) as items:
@@ -193,7 +193,9 @@ class ScriptedAgent(Agent):
                     return
                 if item is None:
                     await self.health(place)
-                if item is None or isinstance(item, Attached):  # from here on nothing escapes us; what came before?
+                if item is None or isinstance(
+                    item, Attached
+                ):  # after Attached no line is missed; read what came before
                     for told in await log.rest():
                         yield told
                 if isinstance(item, Chunk):
@@ -221,13 +223,13 @@ class ScriptedAgent(Agent):
 
 
 def _check(session: AgentSessionId) -> None:
-    """It becomes part of a path."""
+    """Raise ``AgentSessionMissing`` if this cannot be a session's id; ids become parts of paths."""
     if not _SESSION.fullmatch(session):
         raise AgentSessionMissing(f"{session[:100]!r} is no session of the scripted agent; make a new one")
 
 
 def _name(prompt_id: str) -> str:
-    """Of any id, a name for its files."""
+    """A file name for any id."""
     if _SAFE.fullmatch(prompt_id):
         return prompt_id
     return f"x-{hashlib.sha256(prompt_id.encode('utf-8', 'surrogatepass')).hexdigest()}"

@@ -1,4 +1,4 @@
-"""One turn's log of events in the sandbox, read from a place on: by its file, or as it is told while it grows."""
+"""Reads the log of one turn in the sandbox: from its file, or live from the agent's output."""
 
 from holdfast.agents.base import AgentEvent, Cursor, Place
 from holdfast.agents.supervisor.home import read_file
@@ -8,7 +8,7 @@ from holdfast.vocabulary.turn_events import Kind, TurnEvent, check
 
 
 class ScriptedLog:
-    """A reader's view. Its cursors are numbers of bytes in the file, each the end of a line."""
+    """One reader of the log. A cursor is an offset in the file, at the end of a line."""
 
     def __init__(self, place: Place, path: str, key: str, after: Cursor) -> None:
         if after and not (after.isascii() and after.isdigit()):
@@ -20,7 +20,7 @@ class ScriptedLog:
         self.ended = False
 
     async def rest(self) -> list[AgentEvent]:
-        """All that is in the file from here on. A line that is being written is left for later."""
+        """Read the rest of the file. A line that is not complete yet is left for later."""
         try:
             data = await read_file(self._place, self._path, self._position)
         except FileMissing:  # accepted a moment ago
@@ -34,7 +34,7 @@ class ScriptedLog:
         return found
 
     async def take(self, note: JsonObject) -> list[AgentEvent]:
-        """What the agent has told on its output: the next event itself, or that there is something to read."""
+        """Handle a line of the agent's output: the next event itself, or a hint that there is more to read."""
         start, end = note.get("start"), note.get("end")
         if note.get("turn") != self._key or not isinstance(end, int) or end <= self._position:
             return []
@@ -51,7 +51,7 @@ class ScriptedLog:
 
 
 def _event(told: JsonObject | None) -> TurnEvent | None:
-    """Checked: it comes from a sandbox. What is no event is nobody's business."""
+    """Parse and check an event, because a sandbox may write anything; None if it is not valid."""
     match told:
         case {"kind": str(kind), "data": dict(data)}:
             try:

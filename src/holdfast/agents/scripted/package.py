@@ -1,4 +1,4 @@
-"""The program as one file to put into a sandbox, and the line that starts it there."""
+"""Packs the scripted agent's program into one file for a sandbox, and makes the command line that starts it."""
 
 import functools
 import hashlib
@@ -37,7 +37,7 @@ def program_name() -> str:
 
 
 def mark(channel: str, generation: int) -> str:
-    """What an agent's process is found by in the list of processes; the newest generation is the one that counts."""
+    """The mark by which an agent's process is found in the list of processes; the newest generation counts."""
     return f"holdfast-scripted:{channel_tag(channel)}:{generation}"
 
 
@@ -48,7 +48,7 @@ def generation_of(command: str, channel: str) -> int | None:
 
 
 def start_line(archive: str, home: str, mark: str) -> str:
-    """For bash: with the runtime bundle's Python, which is the same in every image, or with the image's own."""
+    """The command line for bash: it uses the runtime bundle's Python, or else the image's own."""
     code = f"import sys; sys.path.insert(0, {archive!r}); from {_module()} import main; main()"
     python = f"-I -S -X frozen_modules=on -c {shlex.quote(code)} {shlex.quote(home)} {mark}"
     bundle = "/.holdfast"

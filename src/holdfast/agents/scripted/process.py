@@ -1,10 +1,10 @@
-"""The scripted agent's process in a sandbox, from the host's side: found, started, asked.
+"""Finds, starts and asks the scripted agent's process in a sandbox.
 
-It shares the supervisor's parts (``home``, ``lines``, ``output``, ``end``) and not ``Supervisor`` itself, which is made
-for programs of others: that keeps a configuration by its digest, lets failed starts pause and then not be tried for a
-while, and finds out by a journal whether a prompt has arrived. This program has no configuration, is always there,
-and notes each prompt itself. A start is asked for by its generation, so that two who ask at once get one process. And
-each resolve of a thread asks it something: that is read as it comes here, without a task for each piece.
+It uses the supervisor's parts (``home``, ``lines``, ``output``, ``end``), but not ``Supervisor`` itself, which is made
+for other people's programs: that one compares configurations by their digest, has a circuit breaker for failed starts,
+and finds out by a journal whether a prompt has arrived. This program has no configuration, is always there, and notes
+each prompt itself. A start is named by its generation, so that two callers at once get one process. And since a request
+is made in each resolve of a thread, its answer is read here without a task for each piece.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ START_SECONDS = 20.0
 
 
 async def find(place: Place) -> tuple[ProcessView | None, int]:
-    """The newest process of this channel's agent, running or not, and its generation."""
+    """Find the newest process of this channel's agent, running or not, and its generation."""
     newest: ProcessView | None = None
     last = 0
     for view in await place.sandbox.processes.list(place.session_id):
@@ -44,7 +44,7 @@ async def find(place: Place) -> tuple[ProcessView | None, int]:
 
 
 async def launch(place: Place, where: str, generation: int) -> ProcessView:
-    """The process of this generation; asked for twice, it is the same."""
+    """Start the process of this generation; a repeated call returns the same process."""
     archive = f"{where}/{package.program_name()}"
     await _upload_program(place, archive)
     mark = package.mark(place.channel, generation)
@@ -67,7 +67,10 @@ async def _upload_program(place: Place, archive: str) -> None:
 
 
 async def ask(place: Place, view: ProcessView, op: str, fields: JsonObject, seconds: float) -> None:
-    """A request, and its answer. ``AgentDown`` if there is none in time: then nobody knows whether it was taken up."""
+    """Send a request and wait for its answer.
+
+    Raises ``AgentDown`` if there is none in time; then it is unknown whether the request was carried out.
+    """
     nonce = secrets.token_hex(8)
     line = json.dumps({**fields, "id": nonce, "op": op}).encode() + b"\n"
     try:

@@ -264,7 +264,7 @@ class SnapshotConformance:
             if box.driver.capabilities.stop:
                 await box.driver.stop(child.handle)
                 await box.driver.start(child.handle)
-                await eventually(lambda: _connected(child), "the runner dials again")
+                await eventually(lambda: _is_connected(child), "the runner dials again")
             assert await read(child, FILE) == b"changed"
             assert await read(box, FILE) == b"kept"
             await clean_up(harness, box.driver, hub, spec)
@@ -294,7 +294,7 @@ def _need(driver: Driver) -> None:
     need(driver.capabilities.snapshot, f"the {driver.name} driver cannot snapshot here")
 
 
-async def _connected(box: Sandbox) -> bool:
+async def _is_connected(box: Sandbox) -> bool:
     return box.link.connected
 
 

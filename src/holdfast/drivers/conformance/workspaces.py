@@ -60,7 +60,7 @@ class WorkspaceConformance:
                     async with sandbox(harness, workspace=place):
                         pass
                 await box.driver.start(box.handle)
-                await eventually(lambda: _connected(box), "the runner dials again")
+                await eventually(lambda: _is_connected(box), "the runner dials again")
                 assert await read(box, FILE) == b"mine"
         async with sandbox(harness, workspace=place) as other:
             assert await read(other, FILE) == b"mine"
@@ -70,9 +70,9 @@ class WorkspaceConformance:
         async with with_workspace(harness, place) as box:
             await write(box, FILE, b"mine")
             await harness.kill_runner(box)
-            await eventually(lambda: _stopped(box), "inspect says that the killed sandbox has stopped")
+            await eventually(lambda: _is_stopped(box), "inspect says that the killed sandbox has stopped")
             await box.driver.create(box.spec)
-            await eventually(lambda: _connected(box), "the runner dials again")
+            await eventually(lambda: _is_connected(box), "the runner dials again")
             assert await read(box, FILE) == b"mine"
 
     async def test_a_snapshot_holds_the_workspace_too(self, harness: Harness) -> None:
@@ -93,7 +93,7 @@ class WorkspaceConformance:
                 if grandchild.driver.capabilities.stop:
                     await grandchild.driver.stop(grandchild.handle)
                     await grandchild.driver.start(grandchild.handle)
-                    await eventually(lambda: _connected(grandchild), "the runner dials again")
+                    await eventually(lambda: _is_connected(grandchild), "the runner dials again")
                     assert await read(grandchild, FILE) == b"child's"
         async with sandbox(harness, keep / "two", workspace=keep / "name") as other:
             assert await read(other, FILE) == b"kept", "the workspace that was asked for is not shown"
@@ -127,9 +127,9 @@ async def with_workspace(harness: Harness, place: Path) -> AsyncIterator[Sandbox
         yield box
 
 
-async def _connected(box: Sandbox) -> bool:
+async def _is_connected(box: Sandbox) -> bool:
     return box.link.connected
 
 
-async def _stopped(box: Sandbox) -> bool:
+async def _is_stopped(box: Sandbox) -> bool:
     return (await box.driver.inspect(box.handle)).state is SandboxState.STOPPED

@@ -1,4 +1,4 @@
-"""How much of the host's disk a directory takes."""
+"""Measures how much of the host's disk a directory takes."""
 
 import os
 from pathlib import Path
@@ -7,9 +7,10 @@ _BLOCK = 512
 
 
 def allocated_bytes(top: Path) -> int:
-    """The blocks of all that is below ``top``, on its own file system; what vanishes meanwhile counts nothing. Blocks.
+    """The bytes that all files below ``top`` take on its file system. This blocks.
 
-    Links are not followed, holes take nothing, and several names of one file count once.
+    Links are not followed, holes take nothing, several names of one file count once, and a file that vanishes
+    meanwhile is ignored.
     """
     try:
         device = top.lstat().st_dev

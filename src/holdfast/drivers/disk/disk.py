@@ -1,8 +1,8 @@
-"""A session's writable space.
+"""A session's writable disk.
 
-As root it is a file system of its own in a sparse file, mounted by loop: a hard limit in bytes on any host file system,
-and nothing to clean up but one file. Where loop devices are not to be had (rootless), it is a plain directory
-without a limit.
+As root it is a file system in a sparse file, mounted with a loop device: this gives a hard limit in bytes on any host
+file system, and leaves only one file to clean up. Without loop devices (rootless) it is a plain directory without a
+limit.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from pathlib import Path
 import structlog
 
 from holdfast.drivers.blocking import run_at_length
-from holdfast.drivers.commands import run, uninterrupted
+from holdfast.drivers.commands import finish_despite_cancel, run
 from holdfast.drivers.disk import snapshot_place, standstill
 from holdfast.drivers.disk.file_copy import copy_file
 from holdfast.drivers.disk.tree_copy import copy_tree
@@ -29,10 +29,11 @@ from holdfast.errors import DriverTransient, SnapshotBroken
 log = structlog.get_logger(__name__)
 
 _STATE_AT, _ERRORS = 1024 + 0x3A, 2
-"""Where ext4 keeps its state, and what it says there after an error."""
+"""The offset of the state in an ext4 superblock, and the flag that is set there after an error."""
 _FITRIM = 0xC0185879
 _WORTH_TRIMMING = 16 << 20
-"""A file system's own tables are in the file, too, and are not counted as used; and looking costs some milliseconds."""
+"""Below this, trimming is not worth its milliseconds. The file also has the file system's own tables, which do not
+count as used."""
 _SECONDS = 30.0
 _GROW_SECONDS = 300.0
 _MKFS = (
@@ -50,7 +51,7 @@ _MKFS = (
 
 
 class Disk:
-    """One session's space, under ``home``: ``disk.img`` and the directory ``disk`` where it is mounted."""
+    """One session's disk, under ``home``: ``disk.img`` and the directory ``disk`` where it is mounted."""
 
     def __init__(self, home: Path, *, limited: bool) -> None:
         self._file = home / "disk.img"
@@ -58,25 +59,26 @@ class Disk:
         self._limited = limited
 
     async def create(self, template: Path | None) -> None:
-        """Make it ready to be written to. ``template`` is an empty file system of the wanted size."""
+        """Create and mount an empty disk. ``template`` is an empty file system of the wanted size."""
         if await asyncio.to_thread(self._prepare, template):
             await self._mount()
 
     async def load(self, source: Path, size_mb: int, *, consume: bool) -> None:
-        """Make it from what ``save`` wrote, ready to be written to; grown if it is smaller than ``size_mb``.
+        """Create and mount a disk from what ``save`` wrote, and grow it if it is smaller than ``size_mb``.
 
-        ``consume``: the source may be used itself instead of a copy.
+        ``consume`` means that the source itself may be used instead of a copy.
         """
         await asyncio.to_thread(self._check_source, source)
         if not self._limited:
             await run_at_length(copy_tree, source / self.path.name, self.path)
             return
         if await run_at_length(self._load, source, size_mb, consume) < size_mb:
-            await uninterrupted(self._grow(size_mb))
+            await finish_despite_cancel(self._grow(size_mb))
         await self._mount()
 
     def _check_source(self, source: Path) -> None:
-        """It may come from another host, or out of a backup: what is neither file nor folder leads elsewhere."""
+        """Refuse a source that is neither a file nor a folder: it may come from another host or a backup, and a link
+        would lead elsewhere."""
         name, is_right = (self._file.name, stat.S_ISREG) if self._limited else (self.path.name, stat.S_ISDIR)
         try:
             found = (source / name).lstat()
@@ -86,7 +88,7 @@ class Disk:
             raise SnapshotBroken(f"the snapshot in {source} is not to be trusted: its {name} is not what it should be")
 
     def _load(self, source: Path, size_mb: int, consume: bool) -> int:
-        """Returns how large it is, in MB."""
+        """Copy or move the source to its place, and return its size in MB."""
         self._make_mount_point()
         saved = source / self._file.name
         if consume and saved.stat().st_size >= size_mb << 20:
@@ -97,7 +99,7 @@ class Disk:
         return self._file.stat().st_size >> 20
 
     async def _grow(self, size_mb: int) -> None:
-        """While it is not mounted: a mounted one can be grown only with a right that containers do not have."""
+        """Grow the file system while it is not mounted; growing a mounted one needs a right that containers lack."""
         await asyncio.to_thread(os.truncate, self._file, size_mb << 20)
         # Forced: it wants a check after each mount. It refuses what has a journal to replay, which a check does.
         done = await run("resize2fs", "-f", str(self._file), timeout=_GROW_SECONDS)
@@ -108,16 +110,16 @@ class Disk:
             raise DriverTransient(f"cannot make {self._file} larger: {done.complaint()}")
 
     def save(self, to: Path) -> None:
-        """Copy all that is in it to the directory ``to``, while nobody writes to it. Raises OSError. Blocks."""
+        """Copy its content to the directory ``to``, while nothing writes to it. Raises OSError. This blocks."""
         if self._limited:
             copy_file(self._file, to / self._file.name)
         else:
             copy_tree(self.path, to / self.path.name)
 
     def trim(self) -> None:
-        """Give blocks back to the host that hold nothing any more, where that is worth the while. Blocks.
+        """Give unused blocks back to the host, if there are enough of them. This blocks.
 
-        Deleted files leave their blocks in the file until then, and every copy of it would have them.
+        Until then the blocks of deleted files stay in the file, and every copy of it would contain them.
         """
         used, _ = self.usage()
         if used is None or self._file.stat().st_blocks * 512 - used < _WORTH_TRIMMING:
@@ -133,27 +135,28 @@ class Disk:
             log.info("disk.trim.failed", file=str(self._file), error=error.strerror)
 
     def flush(self, saved: Path) -> None:
-        """What ``save`` wrote there outlives a crash of the host. Raises OSError. Blocks."""
+        """Write what ``save`` has copied to the device, so that it survives a crash of the host. Raises OSError. This
+        blocks."""
         if self._limited:
             snapshot_place.flush(saved / self._file.name)
         else:
             standstill.sync(saved)
 
     async def mount(self) -> None:
-        """Make one that was unmounted ready again, with all that is in it."""
+        """Mount the disk again, with all that is in it."""
         if self._limited and not await asyncio.to_thread(self.mounted):
             if await asyncio.to_thread(self._has_errors):
-                await uninterrupted(self._mend())
+                await finish_despite_cancel(self._mend())
             await self._mount()
 
     def _has_errors(self) -> bool:
-        """Whether the kernel has noted that it could not write something to it."""
+        """Whether the kernel has noted a failed write in the superblock."""
         with self._file.open("rb") as file:
             file.seek(_STATE_AT)
             return bool(int.from_bytes(file.read(2), "little") & _ERRORS)
 
     async def _mend(self) -> None:
-        """What can be mended without a question; the kernel mounts what is left."""
+        """Repair what can be repaired without asking; the kernel mounts the rest as it is."""
         done = await run("e2fsck", "-p", str(self._file), timeout=_GROW_SECONDS)
         log.warning("disk.checked", file=str(self._file), status=done.status)
 
@@ -171,7 +174,7 @@ class Disk:
         return stat.S_ISREG(self._file.lstat().st_mode)
 
     def _prepare(self, template: Path | None) -> bool:
-        """Make what is to be mounted, and where; returns whether it is to be mounted."""
+        """Create the file and the mount point, and return whether there is something to mount."""
         self._make_mount_point()
         if not self._limited:
             return False
@@ -188,23 +191,23 @@ class Disk:
         return is_mounted(self.path)
 
     def usage(self) -> tuple[int | None, int | None]:
-        """How many bytes are used, and how many there are; unknown where it is no file system of its own."""
+        """The used bytes and the size in bytes; None if it is a plain directory."""
         if not self._limited or self.path.stat().st_dev == self.path.parent.stat().st_dev:
             return None, None  # the look-up in mountinfo would grow with the number of sessions
         found = os.statvfs(self.path)
         return (found.f_blocks - found.f_bfree) * found.f_frsize, found.f_blocks * found.f_frsize
 
     def allocated(self) -> int:
-        """How many bytes its file takes of the host's disk. Raises OSError."""
+        """The bytes that its file takes of the host's disk. Raises OSError."""
         return self._file.stat().st_blocks * 512
 
     @property
     def size_mb(self) -> int | None:
-        """How large it is; None where it is no file system of its own."""
+        """Its size; None if it is a plain directory."""
         return self._file.stat().st_size >> 20 if self._limited else None
 
     async def unmount(self) -> None:
-        """Write everything out and let go of it; the file stays. Raises if something still uses it."""
+        """Write everything out and unmount; the file stays. Raises if something still uses it."""
         if await asyncio.to_thread(self.mounted):
             await asyncio.to_thread(standstill.thaw, self.path)
             await asyncio.to_thread(self.trim)
@@ -216,7 +219,7 @@ class Disk:
                 raise DriverTransient(f"cannot unmount {self.path}: {done.complaint()}")
 
     async def detach(self) -> None:
-        """Let go of it at once: a straggler's open files cannot hold it. The file stays."""
+        """Unmount at once, even if a process still has open files there. The file stays."""
         while await asyncio.to_thread(self.mounted):
             # One that stays frozen would never be let go of, though nobody could see it any more.
             await asyncio.to_thread(standstill.thaw, self.path)
@@ -235,7 +238,8 @@ class Disk:
 
 
 def make_template(directory: Path, size_mb: int) -> Path:
-    """An empty file system of this size, made once and copied for each session: copying is ten times faster. Blocks."""
+    """Make an empty file system of this size, once; each session gets a copy, which is ten times faster. This
+    blocks."""
     target = directory / f"empty-{size_mb}.img"
     if not target.exists():
         directory.mkdir(parents=True, exist_ok=True)

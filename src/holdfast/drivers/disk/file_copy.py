@@ -1,4 +1,5 @@
-"""Copying one large file: its blocks are shared where the file system can do that, and holes stay holes. All blocks."""
+"""Copies one large file: its blocks are shared if the file system can do that, and holes stay holes. All of it
+blocks."""
 
 import errno
 import fcntl
@@ -12,15 +13,15 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 def no_room(error: OSError) -> bool:
-    """Whether it failed because the disk is full."""
+    """Whether an operation failed because the disk is full."""
     return error.errno in _NO_ROOM
 
 
 def copy_file(source: Path, target: Path, *, check_room: bool = True) -> None:
     """Copy only the blocks that hold something; the name appears when it is complete, readable by its owner alone.
 
-    Raises OSError and leaves nothing; ENOSPC before anything is written where it cannot fit, so that those who write to
-    the same disk are not made to suffer (``check_room``).
+    After an error nothing is left. With ``check_room``, ENOSPC is raised before anything is written if the copy cannot
+    fit, so that other programs that write to the same disk do not suffer.
     """
     scratch = target.with_suffix(".new")
     try:
@@ -36,7 +37,8 @@ def copy_file(source: Path, target: Path, *, check_room: bool = True) -> None:
 
 
 def _plain(path: str, flags: int) -> int:
-    """A link would lead to another file, and a device to the host's own disk: whoever made it is not trusted."""
+    """Open a regular file and nothing else. An untrusted program may have put a link to another file there, or a
+    device."""
     fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
@@ -49,7 +51,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def share_blocks(source: int, target: int) -> bool:
-    """Make ``target`` the same file by reference; False where that cannot be done here."""
+    """Let ``target`` share the blocks of ``source``; False if this file system cannot do that."""
     try:
         fcntl.ioctl(target, _FICLONE, source)
     except OSError as error:

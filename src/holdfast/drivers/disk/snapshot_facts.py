@@ -1,4 +1,4 @@
-"""What a snapshot says about itself, in its ``snapshot.json``: enough to know where it can be restored."""
+"""The metadata of a snapshot, in its ``snapshot.json``: enough to know where it can be restored."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -13,10 +13,10 @@ _NAME = "snapshot.json"
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFacts:
-    """Of one snapshot.
+    """The metadata of one snapshot.
 
-    ``root_id`` is the driver's: whom files of the sandbox's root belong to. ``limited``: each disk is a file system
-    in a file (``disk.img``); otherwise it is a plain directory (``disk``).
+    ``root_id`` is the id that owns the files of the sandbox's root on disk. ``limited`` means that each disk is a file
+    system in a file (``disk.img``); otherwise it is a plain directory (``disk``).
     """
 
     driver: str
@@ -29,12 +29,12 @@ class SnapshotFacts:
     format: int = FORMAT
 
     def write(self, directory: Path) -> None:
-        """Raises OSError."""
+        """Write the metadata. Raises OSError."""
         (directory / _NAME).write_text(json.dumps(asdict(self)) + "\n")
 
     @classmethod
     def read(cls, directory: Path) -> "SnapshotFacts":
-        """Raises ``SnapshotBroken`` where no complete snapshot is, or one that only a newer version understands."""
+        """Read the metadata. Raises ``SnapshotBroken`` if the snapshot is not complete, or made by a newer version."""
         try:
             content = json.loads((directory / _NAME).read_text())
         except FileNotFoundError:
@@ -62,7 +62,7 @@ class SnapshotFacts:
             raise TypeError("one of them is of another kind")
 
     def check(self, spec: SandboxSpec, driver: Driver, *, limited: bool = False) -> None:
-        """Raises what ``restore`` must where a sandbox of this spec cannot be made from it."""
+        """Raise the error of ``restore`` if a sandbox with this spec cannot be made from it."""
         if self.driver != driver.name:
             raise DriverUnsupported(f"this snapshot was taken under driver {self.driver}; restore it under that one")
         if (self.root_id, self.limited) != (driver.root_id, limited):

@@ -1,4 +1,4 @@
-"""Where a snapshot is written: beside its name until it is complete, then under it by one rename. All of it blocks."""
+"""Writes snapshots atomically: into a scratch directory beside the final name, then one rename. All of it blocks."""
 
 import os
 from pathlib import Path
@@ -8,12 +8,12 @@ from holdfast.errors import DriverConflict
 
 
 def scratch_of(place: Path) -> Path:
-    """Where it is until it is complete. What is found there later was cut off."""
+    """The scratch directory of a snapshot. If it exists later, that snapshot was cut off."""
     return place.with_name(f"{place.name}.new")
 
 
 def begin(place: Path) -> Path:
-    """An empty directory to write to; half of an earlier try is removed. Raises ``DriverConflict`` and OSError."""
+    """Make an empty directory to write to, in place of an earlier attempt. Raises ``DriverConflict`` and OSError."""
     if os.path.lexists(place):
         raise DriverConflict(f"there is a snapshot in {place} already; forget it first")
     scratch = scratch_of(place)
@@ -23,7 +23,7 @@ def begin(place: Path) -> Path:
 
 
 def finish(place: Path, *, lasting: bool) -> None:
-    """What is in the scratch directory is complete, and flushed but for what lies right in it."""
+    """Give the snapshot its name. It is complete, and flushed but for the files directly in the scratch directory."""
     scratch = scratch_of(place)
     if lasting:
         for path in (*scratch.glob("*.json"), *(path for path in scratch.iterdir() if path.is_dir()), scratch):
@@ -42,7 +42,8 @@ def flush(path: Path) -> None:
 
 
 def remove(place: Path) -> None:
-    """All of it, whole or half. It is half at once: what is cut off in the middle is never taken for a snapshot."""
+    """Remove a snapshot, complete or not. It loses its name first, so that a part of it is never taken for a
+    snapshot."""
     scratch = scratch_of(place)
     if os.path.lexists(place):
         remove_tree(scratch)

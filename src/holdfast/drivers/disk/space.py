@@ -1,10 +1,10 @@
-"""All that one sandbox can write to: a disk of its own and, where its ``/workspace`` is elsewhere, that one too.
+"""The writable disks of one sandbox: its own disk and, if ``/workspace`` is on another one, that too.
 
     <home>/disk.img, disk     its own disk
            workspace          none: ``/workspace`` is on the own disk; a link: to a named workspace; a directory: a disk
                               of the sandbox's own, in a sandbox that was restored from one with a named workspace
            memory             its processes, if they are on disk
-           snapshot.json      what a snapshot of it will say
+           snapshot.json      the metadata for a snapshot of it
 
 A snapshot has the same layout, without any link. The drivers that keep files on this host share this.
 """
@@ -33,7 +33,7 @@ _WORKSPACE = "workspace"
 
 @dataclass(frozen=True, slots=True)
 class Spaces:
-    """What is the same for all sandboxes of a driver: whether disks have limits, and whom they must be open to."""
+    """The properties that all sandboxes of a driver share: whether disks have limits, and which id must get in."""
 
     homes: Path
     limited: bool
@@ -55,20 +55,22 @@ class Spaces:
             raise DriverTransient(f"cannot remove the snapshot in {source}: {error}") from error
 
     def thaw_all(self) -> None:
-        """After a daemon that was killed in the middle of a snapshot, and its guard too. Raises OSError. Blocks."""
+        """Thaw all disks, in case a daemon and its guard were killed in the middle of a snapshot. Raises OSError. This
+        blocks."""
         for entry in os.scandir(self.homes):
             if self.limited and entry.name.startswith("ses_"):
                 self.of(Path(entry.path)).thaw()
 
     def trim(self) -> None:
-        """Of all sandboxes. Raises OSError. Blocks, perhaps for seconds."""
+        """Give the unused blocks of all sandboxes back to the host. Raises OSError. This may block for seconds."""
         for entry in os.scandir(self.homes):
             if self.limited and entry.name.startswith("ses_"):
                 with contextlib.suppress(FileNotFoundError):  # destroyed meanwhile
                     self.of(Path(entry.path)).trim()
 
     def use(self) -> dict[str, DiskUse]:
-        """Of all whose disks are mounted; of none where they are plain directories. Raises OSError. Blocks."""
+        """The disk use of all sandboxes with mounted disks; empty if disks are plain directories. Raises OSError. This
+        blocks."""
         found: dict[str, DiskUse] = {}
         for entry in os.scandir(self.homes) if self.limited else ():
             if entry.name.startswith("ses_"):
@@ -78,7 +80,7 @@ class Spaces:
         return found
 
     def read_only(self) -> Sequence[str]:
-        """Whose disks the kernel has made read-only. Raises OSError. Blocks."""
+        """The sandboxes whose disks the kernel has made read-only. Raises OSError. This blocks."""
         broken = mounts.read_only() if self.limited else frozenset()
         if not broken:
             return []
@@ -93,7 +95,7 @@ class Spaces:
 
 
 class Space:
-    """One sandbox's, below its ``home``, which exists."""
+    """The disks of one sandbox, below its ``home``, which exists."""
 
     def __init__(self, home: Path, spaces: Spaces) -> None:
         self._home = home
@@ -102,11 +104,11 @@ class Space:
         self.disk = Disk(home, limited=spaces.limited)
 
     def workspace(self) -> Path:
-        """Where the files are that are shown at ``/workspace``. Blocks, like all here that is not awaited."""
+        """The directory that is shown as ``/workspace``. Like every method here that is not async, it blocks."""
         return self._disks()[-1].path / _WORKSPACE
 
     def disk_paths(self) -> Sequence[Path]:
-        """Where its disks are mounted."""
+        """The directories where its disks are mounted."""
         return [disk.path.absolute() for disk in self._disks()]
 
     def _disks(self) -> Sequence[Disk]:
@@ -117,7 +119,7 @@ class Space:
     # -- making --------------------------------------------------------------------------------------------------------
 
     async def create(self, spec: SandboxSpec, driver: Driver) -> None:
-        """Empty, and ready to be written to. Raises OSError."""
+        """Create and mount empty disks. Raises OSError."""
         await self.disk.create(await self._template(spec.limits.disk_mb))
         if spec.workspace is not None:
             await self._take(spec, spec.workspace)
@@ -129,7 +131,7 @@ class Space:
         return await asyncio.to_thread(make_template, self._all.homes / "templates", size_mb)
 
     async def _take(self, spec: SandboxSpec, place: Path) -> None:
-        """A named workspace. The link to it comes after the claim: what is linked is this sandbox's to unmount."""
+        """Claim a named workspace, and then link to it: whatever is linked may be unmounted by this sandbox."""
         workspace = self._named(place)
         await run_to_the_end(self._claim, workspace, spec)
         await workspace.disk.create(await self._template(spec.limits.disk_mb))
@@ -154,7 +156,7 @@ class Space:
         facts.write(self._home)
 
     async def restore(self, spec: SandboxSpec, driver: Driver, source: Path, *, consume: bool) -> None:
-        """With the files of a snapshot, and ready to be written to. Raises OSError."""
+        """Create and mount disks with the files of a snapshot. Raises OSError."""
         size_mb = spec.limits.disk_mb
         await self.disk.load(source, size_mb, consume=consume)
         if spec.workspace is not None:
@@ -178,12 +180,12 @@ class Space:
             await disk.mount()
 
     async def unmount(self) -> None:
-        """Also the named workspace, which stays this sandbox's. Raises if something still uses it."""
+        """Unmount all disks, also the named workspace, which this sandbox keeps. Raises if something still uses one."""
         for disk in reversed(await asyncio.to_thread(self._disks)):
             await disk.unmount()
 
     async def remove(self) -> None:
-        """All but a named workspace, which is given back. The home itself stays. Raises OSError."""
+        """Remove all disks but a named workspace, which is released. The home itself stays. Raises OSError."""
         workspace = await asyncio.to_thread(self._own_workspace)
         if isinstance(workspace, Workspace):
             await workspace.disk.detach()
@@ -193,19 +195,19 @@ class Space:
         await self.disk.remove()
 
     def _own_workspace(self) -> Workspace | Disk | None:
-        """The named one, if this sandbox has it, or the disk of its own."""
+        """The named workspace, if this sandbox has claimed it, or its own disk for ``/workspace``."""
         if self._link.is_symlink():
             workspace = self._named(self._link.readlink())
             return workspace if workspace.holder() == self._home.name else None
         return Disk(self._link, limited=self._all.limited) if self._link.is_dir() else None
 
     def usage(self) -> tuple[int | None, int | None]:
-        """How many bytes are used, and how many there are, all disks together; unknown if one's is."""
+        """The used bytes and the size of all disks together; None if that of one disk is unknown."""
         used, limits = zip(*(disk.usage() for disk in self._disks()), strict=True)
         return _sum(used), _sum(limits)
 
     def use(self) -> DiskUse | None:
-        """What it takes of the host's disk; None while it is not mounted. Raises OSError."""
+        """The space that it takes of the host's disk; None while it is not mounted. Raises OSError."""
         disks = self._disks()
         used = _sum([disk.usage()[0] for disk in disks])
         return None if used is None else DiskUse(sum(disk.allocated() for disk in disks), used)
@@ -221,7 +223,10 @@ class Space:
     # -- snapshots -----------------------------------------------------------------------------------------------------
 
     async def snapshot(self, to: Path, *, lasting: bool, init: int | None, memory: bool = False) -> None:
-        """All files at one moment. ``init`` is the sandbox's first process, where it runs; ``memory``: what is kept."""
+        """Write a snapshot with all files as of one moment.
+
+        ``init`` is the sandbox's first process, if it runs; ``memory`` says whether its memory is saved, too.
+        """
         try:
             await run_at_length(self._snapshot, to, lasting, init, memory)
         except OSError as error:

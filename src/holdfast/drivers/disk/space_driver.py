@@ -1,4 +1,4 @@
-"""What the drivers share that keep their sandboxes' files in a ``Space`` on this host: how new ones get theirs."""
+"""The base of all drivers that keep their sandboxes' files in a ``Space`` on this host: how a new sandbox gets one."""
 
 import asyncio
 from abc import abstractmethod
@@ -11,20 +11,21 @@ from holdfast.drivers.disk.space import Space, Spaces
 from holdfast.errors import DriverTransient
 
 FillSpace = Callable[[Space], Awaitable[None]]
-"""How a new sandbox's space gets its first content."""
+"""It fills the space of a new sandbox."""
 
 
 class SpaceDriver(Driver):
-    """``snapshot`` is each driver's own: it knows which process is the sandbox's first, and what else to keep."""
+    """Implements ``create`` and ``restore``. Each driver has its own ``snapshot``, because it knows the sandbox's first
+    process, and what else to save."""
 
     @property
     @abstractmethod
     def _spaces(self) -> Spaces:
-        """Valid after ``prepare``."""
+        """The properties of all spaces; valid after ``prepare``."""
 
     @abstractmethod
     async def _make(self, spec: SandboxSpec, fill_space: FillSpace) -> Handle:
-        """``create``, but for the content of its space."""
+        """Make a sandbox; ``fill_space`` provides the content of its space."""
 
     async def create(self, spec: SandboxSpec) -> Handle:
         return await self._make(spec, lambda space: space.create(spec, self))

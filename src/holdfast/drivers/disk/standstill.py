@@ -1,7 +1,6 @@
-"""Nothing is written for a moment, so that a copy shows one moment: file systems are frozen, or processes stopped.
+"""Stops all writes for a moment, so that a copy is consistent: file systems are frozen, or processes are stopped.
 
-Whatever happens to us meanwhile, it goes on: a process of its own watches, and undoes it when we are gone.
-Everything here blocks.
+If this process dies meanwhile, a guard process undoes it. Everything here blocks.
 """
 
 import contextlib
@@ -36,7 +35,7 @@ done
 
 
 class _Guard:
-    """Undoes what it was told of when this process dies before ``dismiss``."""
+    """Undoes everything that was noted, if this process dies before ``dismiss``."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -48,22 +47,22 @@ class _Guard:
         )
 
     def note(self, what: str) -> None:
-        """Before it is done."""
+        """Note a step before it is done."""
         assert self._process.stdin is not None
         self._process.stdin.write(os.fsencode(what) + b"\n")
         self._process.stdin.flush()
 
     def dismiss(self) -> None:
-        """It is undone."""
+        """End the guard, once everything is undone."""
         self._process.kill()  # before its stdin ends: it need not do it once more
         self._process.communicate()
 
 
 @contextlib.contextmanager
 def of_file_systems(mounted: Sequence[Path]) -> Iterator[None]:
-    """What is mounted on these is written out and stays as it is; whoever writes there waits. Raises OSError.
+    """Write the file systems mounted there out and freeze them; writers have to wait. Raises OSError.
 
-    All of them together are as they were when the last one was frozen: nobody wrote to the others since.
+    Together they show the moment when the last one was frozen, because nothing was written to the others since.
     """
     if not mounted:
         yield
@@ -81,7 +80,7 @@ def of_file_systems(mounted: Sequence[Path]) -> Iterator[None]:
 
 
 def sync(path: Path) -> None:
-    """Write out all of the file system that ``path`` is on. Raises OSError."""
+    """Write the whole file system of ``path`` out to its device. Raises OSError."""
     with _opened(path) as descriptor:
         if _libc.syncfs(descriptor) != 0:
             error = ctypes.get_errno()
@@ -100,14 +99,14 @@ def _freeze(path: Path) -> None:
 
 
 def thaw(path: Path) -> None:
-    """Let writes go on; what is not frozen, or not there, is left alone."""
+    """Let writes go on; it is no error if the file system is not frozen, or not there."""
     with contextlib.suppress(OSError), _opened(path) as descriptor:
         if _is_its_own(path):
             fcntl.ioctl(descriptor, _FITHAW, 0)
 
 
 def _is_its_own(path: Path) -> bool:
-    """And not the host's own file system, which is not ours to freeze or thaw."""
+    """Whether it is a file system of its own, and not the host's, which we must not freeze or thaw."""
     return path.stat().st_dev != path.parent.stat().st_dev
 
 
@@ -122,10 +121,10 @@ def _opened(path: Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def of_processes(init: int | None) -> Iterator[None]:
-    """A process and all below it stand still; for who has neither a file system of its own nor a freezer.
+    """Stop a process and all below it; for sandboxes with neither a file system of their own nor a freezer.
 
-    Parents are stopped first and go on last, so that no shell notices: what it could have seen is over when it looks.
-    One that was stopped before stays so. Raises ``DriverTransient``.
+    Parents are stopped first and continued last, so that no shell sees its children stop. A process that was stopped
+    before stays stopped. Raises ``DriverTransient``.
     """
     if init is None:
         yield
@@ -151,5 +150,5 @@ def of_processes(init: int | None) -> Iterator[None]:
 
 
 def _tree(init: int) -> list[int]:
-    """Parents before their children, as far as their numbers tell."""
+    """A process and all below it, parents before their children if the ids say so."""
     return [init, *sorted(descendants_of(init))]

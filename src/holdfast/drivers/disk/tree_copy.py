@@ -1,4 +1,4 @@
-"""Copying a directory that a sandbox has filled, with owners, modes, links, extended attributes and holes. Blocks."""
+"""Copies a directory that a sandbox has filled, with owners, modes, links, extended attributes and holes. It blocks."""
 
 import errno
 import os
@@ -13,9 +13,10 @@ _COPY = ("cp", "--archive", "--reflink=auto", "--sparse=auto", "--no-target-dire
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """``target`` is new. Blocks are shared where the file system can do that. Raises OSError.
+    """Copy ``source`` to ``target``, which must be new. Blocks are shared if possible. Raises OSError.
 
-    An ordinary user becomes root of a user namespace for it: a sandbox may have closed its own files to their owner.
+    An ordinary user becomes root of a user namespace for it, because a sandbox may have removed its owner's rights to
+    some files.
     """
     prefix = ("unshare", "--user", "--map-root-user") if os.geteuid() and shutil.which("unshare") else ()
     try:

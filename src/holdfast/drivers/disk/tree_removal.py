@@ -1,4 +1,4 @@
-"""Removing a directory that a sandbox has filled: unreadable, read-only and absurdly deep trees included."""
+"""Removes a directory that a sandbox has filled, even if it is unreadable, read-only or absurdly deep."""
 
 import os
 import secrets
@@ -7,11 +7,10 @@ from pathlib import Path
 
 
 def remove_tree(top: Path) -> None:
-    """Remove ``top`` with all that is in it; one that is already gone is fine. Raises OSError on what resists.
+    """Remove ``top`` with all that is in it, if it exists. Raises OSError if something cannot be removed.
 
-    A file or a link that has the name is removed, too: whatever is in the way of a removal must not stop it.
-    Subdirectories are moved up to the top before they are emptied, so no path grows long and nothing recurses. Links
-    are never followed. Nobody may be writing there any more.
+    A file or a link of that name is removed, too. Subdirectories are moved up to the top before they are emptied, so
+    no path grows long and nothing recurses. Links are never followed. Nothing may write there any more.
     """
     try:
         if not stat.S_ISDIR(top.lstat().st_mode):

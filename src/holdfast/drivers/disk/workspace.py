@@ -1,6 +1,6 @@
-"""A named workspace on the host: a disk of its own that outlives sandboxes, and who has it now.
+"""A named workspace on the host: a disk that survives sandboxes, and the name of the session that uses it now.
 
-<workspace>/workspace.json   under which ids it was made; written last
+<workspace>/workspace.json   the ids that own its files; written last
             holder           the session that has it, or nothing
             disk.img, disk   as a session's own disk; the files are in ``disk/workspace``
 """
@@ -21,7 +21,7 @@ from holdfast.errors import BadInput, DriverConflict, DriverTransient, DriverUns
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Whose the files are; another cannot use them."""
+    """The ids that own the files; a sandbox with other ids cannot use them."""
 
     root_id: int | None
     limited: bool
@@ -29,7 +29,7 @@ class Ownership:
 
 
 class Workspace:
-    """``homes`` is where the sandboxes' own directories are: a holder that has none there is gone."""
+    """One named workspace. ``homes`` has the directories of all sandboxes: a holder without one there is gone."""
 
     def __init__(self, place: Path, homes: Path, *, limited: bool) -> None:
         self.place = place
@@ -38,7 +38,8 @@ class Workspace:
         self._facts = place / "workspace.json"
 
     def claim(self, session_id: str, owner: Ownership) -> None:
-        """For this session, until ``release``. Raises OSError, and what ``create`` must. Blocks."""
+        """Reserve the workspace for this session, until ``release``. Raises OSError, and the errors of ``create``. This
+        blocks."""
         with self._locked() as holder:
             self._check_free(holder, session_id)
             self._check_ownership(owner)
@@ -75,14 +76,14 @@ class Workspace:
             return ""
 
     def release(self, session_id: str) -> None:
-        """What another has stays his. Blocks."""
+        """Release the workspace, unless another session has it. This blocks."""
         if self.place.is_dir():
             with self._locked() as holder:
                 if _read(holder) == session_id:
                     _rewrite(holder, "")
 
     async def remove(self) -> None:
-        """Raises OSError, and ``DriverConflict`` while somebody has it."""
+        """Remove the workspace. Raises OSError, and ``DriverConflict`` while a session has it."""
         if await run_to_the_end(self._begin_removal):
             await self.disk.remove()
             await run_to_the_end(remove_tree, self.place)

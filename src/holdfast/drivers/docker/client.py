@@ -1,4 +1,4 @@
-"""The seam to the Docker daemon: what we ask of it, with a deadline each, and its errors in our words.
+"""The client of the Docker daemon: every request has a deadline, and Docker's errors become our own.
 
 ``aiodocker`` is an extra and imported only here, when a client is first used. Nothing of it leaves this file.
 """
@@ -30,11 +30,11 @@ INSTALL = "pip install 'holdfast[docker]'"
 _SECONDS = 60.0
 _LONGEST_COMPLAINT = 400
 
-Json = Mapping[str, object]
+JsonObject = Mapping[str, object]
 
 
 class DockerClient:
-    """Connects when it is asked something, and again after the Docker daemon was restarted."""
+    """Connects with the first request, and again after the Docker daemon was restarted."""
 
     def __init__(self, host: str) -> None:
         self.host = host
@@ -45,17 +45,17 @@ class DockerClient:
             await self._docker.close()
             self._docker = None
 
-    async def info(self) -> Json:
+    async def info(self) -> JsonObject:
         async with self._asking("how it is") as docker:
             return dict(await docker.system.info())
 
     async def load(self, archive: bytes) -> None:
-        """Take in an image, in the format of ``docker save``."""
+        """Load an image in the format of ``docker save``."""
         async with self._asking("to load an image") as docker:
             await docker.images.import_image(archive)
 
-    async def create(self, name: str, config: Json) -> bool:
-        """Make a container; False if its image is not there."""
+    async def create(self, name: str, config: JsonObject) -> bool:
+        """Create a container; False if its image is not there."""
         try:
             async with self._asking(f"to create {name}") as docker:
                 await docker.containers.create(cast("JSONObject", config), name=name)
@@ -63,16 +63,16 @@ class DockerClient:
             return False
         return True
 
-    async def show(self, name: str) -> Json | None:
-        """All about a container; None if, and only if, there is none."""
+    async def show(self, name: str) -> JsonObject | None:
+        """Inspect a container; None if, and only if, there is none."""
         try:
             async with self._asking(f"about {name}") as docker:
                 return dict(await docker.containers.container(name).show())
         except SandboxNotFound:
             return None
 
-    async def labelled(self, label: str, value: str) -> Sequence[tuple[Mapping[str, str], str]]:
-        """All labels and the state of every container that carries this one."""
+    async def list_labelled(self, label: str, value: str) -> Sequence[tuple[Mapping[str, str], str]]:
+        """List all labels and the state of every container that has this label."""
         async with self._asking("for its containers") as docker:
             filters = json.dumps({"label": [f"{label}={value}"]})
             found = await docker.containers.list(all=True, filters=filters)
@@ -87,7 +87,7 @@ class DockerClient:
             await docker.containers.container(name).kill()
 
     async def wait(self, name: str) -> None:
-        """Until its first process has ended."""
+        """Wait until the container's first process has ended."""
         async with self._asking(f"to wait for {name}") as docker:
             await docker.containers.container(name).wait()
 
@@ -125,7 +125,7 @@ class DockerClient:
 
 
 def translate(what: str, status: int, message: str) -> HoldfastError:
-    """Docker's answer as one of our errors. A 404 is about the container that was asked for, or its image."""
+    """Translate an error of Docker into ours. A 404 is about the container that was asked for, or its image."""
     kinds: Mapping[int, type[HoldfastError]] = {
         401: DriverUnauthorized,
         403: DriverUnauthorized,

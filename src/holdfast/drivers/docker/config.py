@@ -1,6 +1,6 @@
-"""From a sandbox's spec to what Docker's API takes to make a container. Pure: looks at nothing but its arguments.
+"""Makes the request for a Docker container from a sandbox's spec. Pure: it looks at nothing but its arguments.
 
-It is the sandbox of ``oci_config``, as far as Docker can be told: the same user, mounts, masked paths, seccomp list and
+It is the sandbox of ``oci/config``, as far as Docker allows: the same user, mounts, masked paths, seccomp list and
 limits, no capability, no new privileges, and only a loopback device. What Docker alone decides is the user namespace:
 there is one if its daemon runs with ``userns-remap``.
 """
@@ -28,7 +28,7 @@ from holdfast.drivers.linux import seccomp
 from holdfast.drivers.linux.withheld import OF_THIS_HOST, Withheld
 from holdfast.drivers.runtime_bundle import LINK_DIR, MOUNT_POINT, RUN_DIR, RuntimeBundle
 
-Json = dict[str, object]
+JsonObject = dict[str, object]
 
 _LOG = {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}}
 _TMPFS = "rw,nosuid,nodev"
@@ -36,11 +36,11 @@ _TMPFS = "rw,nosuid,nodev"
 
 @dataclass(frozen=True, slots=True)
 class DockerHost:
-    """What the driver found out about this machine and its Docker."""
+    """The facts that the driver has found out about this machine and its Docker."""
 
     bundle: RuntimeBundle
     owner: int
-    """Our own user id on this host; 0 can do more than others."""
+    """Our own user id on this host; root (0) can do more than others."""
     id_base: int
     """The host's id of the sandboxes' root: 0 unless Docker remaps ids."""
     open_files: int
@@ -54,28 +54,28 @@ class DockerHost:
         return self.owner == 0
 
     def inside_user(self, *, writable_root: bool) -> int:
-        """Who owns the files that it may change: what an ordinary user makes is his own."""
+        """The user id inside: it must own the files that the sandbox may change."""
         if not self.privileged:
             return self.owner
         return 0 if writable_root else SANDBOX_USER
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class DockerPlaces:
     """The session's own directories on the host, and where each name in its root comes from."""
 
     workspace: Path
     tmp: Path
     image: Mapping[str, Path]
     guarded: bool
-    """The image's places are mounts that are read-only, or layered, in themselves."""
+    """Whether the image's directories are mounted read-only, or as layers, already."""
     masked: tuple[str, ...] = ()
-    """What of the host's own directories is for none of its users inside."""
+    """Paths of the host's own directories that no user inside may see."""
     resolver: Path | None = None
-    """Its ``/etc/resolv.conf``, where it has a network."""
+    """Its ``/etc/resolv.conf``, if it has a network."""
 
 
-def build(spec: SandboxSpec, host: DockerHost, places: Places, skeleton: Skeleton, state_dir: Path) -> Json:
+def build(spec: SandboxSpec, host: DockerHost, places: DockerPlaces, skeleton: Skeleton, state_dir: Path) -> JsonObject:
     """The body of ``POST /containers/create``."""
     user = host.inside_user(writable_root=spec.writable_root)
     variables = environment(spec, host.bundle, user)
@@ -96,7 +96,7 @@ def build(spec: SandboxSpec, host: DockerHost, places: Places, skeleton: Skeleto
     }
 
 
-def _host_config(spec: SandboxSpec, host: DockerHost, places: Places, user: int) -> Json:
+def _host_config(spec: SandboxSpec, host: DockerHost, places: DockerPlaces, user: int) -> JsonObject:
     memory = spec.limits.memory_mb << 20
     return {
         "NetworkMode": "none",
@@ -129,7 +129,7 @@ def _host_config(spec: SandboxSpec, host: DockerHost, places: Places, user: int)
     }
 
 
-def _ulimit(name: str, most: int) -> Json:
+def _ulimit(name: str, most: int) -> JsonObject:
     return {"Name": name.removeprefix("RLIMIT_").lower(), "Soft": most, "Hard": most}
 
 
@@ -141,7 +141,7 @@ def _tmpfs(memory_mb: int, user: int) -> dict[str, str]:
     }
 
 
-def _mounts(spec: SandboxSpec, host: DockerHost, places: Places) -> list[Json]:
+def _mounts(spec: SandboxSpec, host: DockerHost, places: DockerPlaces) -> list[JsonObject]:
     # To make a mount read-only the runtime sets all its flags anew, and set-id bits would have an effect again.
     image = [_bind(f"/{name}", source, not places.guarded) for name, source in places.image.items()]
     own = [
@@ -155,7 +155,7 @@ def _mounts(spec: SandboxSpec, host: DockerHost, places: Places) -> list[Json]:
     return [*image, *own]
 
 
-def _bind(destination: str, source: Path, read_only: bool) -> Json:
+def _bind(destination: str, source: Path, read_only: bool) -> JsonObject:
     return {
         "Type": "bind",
         "Source": str(source),

@@ -28,14 +28,14 @@ from holdfast.drivers.base import (
     check_environment,
 )
 from holdfast.drivers.blocking import run_to_the_end
-from holdfast.drivers.commands import uninterrupted
+from holdfast.drivers.commands import finish_despite_cancel
 from holdfast.drivers.disk.file_copy import no_room
 from holdfast.drivers.disk.space import Space, Spaces
 from holdfast.drivers.disk.space_driver import FillSpace, SpaceDriver
 from holdfast.drivers.disk.tree_removal import remove_tree
 from holdfast.drivers.docker import config as docker_config
 from holdfast.drivers.docker import skeleton as docker_skeleton
-from holdfast.drivers.docker.client import DockerClient, Json
+from holdfast.drivers.docker.client import DockerClient, JsonObject
 from holdfast.drivers.docker.config import DockerHost
 from holdfast.drivers.docker.home import DockerHome
 from holdfast.drivers.docker.machine import DockerMachine, examine
@@ -177,10 +177,10 @@ class DockerDriver(SpaceDriver):
                 await self._prepare_container(spec, home, fill_space)
             except OSError as error:
                 if no_room(error):
-                    await uninterrupted(self._destroy(handle, home))
+                    await finish_despite_cancel(self._destroy(handle, home))
                     raise DriverQuota(f"there is no room for {handle} in {self._home}; make some") from error
                 raise DriverTransient(f"cannot prepare the sandbox in {home.directory}: {error}") from error
-            await uninterrupted(self._run(handle, home, spec.network))
+            await finish_despite_cancel(self._run(handle, home, spec.network))
         return handle
 
     async def _remove_leftovers(self, handle: Handle, home: DockerHome) -> None:
@@ -199,9 +199,9 @@ class DockerDriver(SpaceDriver):
         skeleton = await asyncio.to_thread(docker_skeleton.survey, spec.image.layout)
         places = await run_to_the_end(home.fill, spec, skeleton, space)
         config = docker_config.build(spec, host, places, skeleton, self._state_dir)
-        await uninterrupted(self._create_container(spec.session_id, config, skeleton))
+        await finish_despite_cancel(self._create_container(spec.session_id, config, skeleton))
 
-    async def _create_container(self, name: str, config: Json, skeleton: docker_skeleton.Skeleton) -> None:
+    async def _create_container(self, name: str, config: JsonObject, skeleton: docker_skeleton.Skeleton) -> None:
         if await self._client.create(name, config):
             return
         await self._client.load(docker_skeleton.archive(skeleton, self._ready()[1].machine))
@@ -301,7 +301,7 @@ class DockerDriver(SpaceDriver):
                 await run_to_the_end(home.mount, facts)
             except (OSError, ValueError, TypeError) as error:
                 raise DriverTransient(f"cannot prepare the sandbox in {home.directory}: {error}") from error
-            await uninterrupted(self._run(handle, home, Network(facts.network)))
+            await finish_despite_cancel(self._run(handle, home, Network(facts.network)))
             return False
 
     # -- snapshots -------------------------------------------------------------------------------------------------
@@ -319,7 +319,7 @@ class DockerDriver(SpaceDriver):
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
-    async def _show(self, handle: Handle) -> Json | None:
+    async def _show(self, handle: Handle) -> JsonObject | None:
         """The container, if it is one of ours; the name alone could be anybody's."""
         found = await self._client.show(handle)
         config = found.get("Config") if found else None
@@ -352,7 +352,7 @@ class DockerDriver(SpaceDriver):
         except OSError as error:
             raise DriverTransient(f"cannot read {self._home}: {error.strerror}") from error
         found = {name: SandboxInfo(Handle(name), name, SandboxState.STOPPED) for name in names}
-        for labels, state in await self._client.labelled(LABEL_STATE_DIR, str(self._state_dir)):
+        for labels, state in await self._client.list_labelled(LABEL_STATE_DIR, str(self._state_dir)):
             name = labels.get(LABEL_SESSION, "")
             if _HANDLE.fullmatch(name):
                 found[name] = SandboxInfo(Handle(name), name, _STATES.get(state, SandboxState.STOPPED))
@@ -380,20 +380,20 @@ class DockerDriver(SpaceDriver):
         return cgroup_stats.CgroupOomCounter.at(cgroups.within(groups, "memory")) if groups else None
 
 
-def _container_state(found: Json | None) -> Json:
+def _container_state(found: JsonObject | None) -> JsonObject:
     state = found.get("State") if found else None
     return state if isinstance(state, dict) else {}
 
 
-def _state(found: Json) -> SandboxState:
+def _state(found: JsonObject) -> SandboxState:
     return _STATES.get(str(_container_state(found).get("Status")), SandboxState.STOPPED)
 
 
-def _oom_killed(found: Json) -> bool:
+def _oom_killed(found: JsonObject) -> bool:
     return _container_state(found).get("OOMKilled") is True
 
 
-def _pid(found: Json | None) -> int:
+def _pid(found: JsonObject | None) -> int:
     """The host's number of the container's first process; 0 if it has none."""
     pid = _container_state(found).get("Pid")
     return pid if isinstance(pid, int) else 0

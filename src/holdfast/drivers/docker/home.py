@@ -19,7 +19,7 @@ import structlog
 from holdfast.drivers.base import ImageRoot, SandboxSpec
 from holdfast.drivers.disk.space import Space
 from holdfast.drivers.disk.tree_removal import remove_tree
-from holdfast.drivers.docker.config import DockerHost, Places
+from holdfast.drivers.docker.config import DockerHost, DockerPlaces
 from holdfast.drivers.docker.skeleton import Skeleton
 from holdfast.drivers.linux import mounts, user_namespaces
 from holdfast.drivers.linux.ids import of_host_files
@@ -65,7 +65,7 @@ class DockerHome:
             os.chown(self.directory, 0, self._host.id_base)
             self.directory.chmod(0o710)
 
-    def fill(self, spec: SandboxSpec, skeleton: Skeleton, space: Space) -> Places:
+    def fill(self, spec: SandboxSpec, skeleton: Skeleton, space: Space) -> DockerPlaces:
         """Lay out the writable space on its disk, and show the image.
 
         What is there already was restored, and stays as the session has made it.
@@ -84,7 +84,7 @@ class DockerHome:
         guarded = self.mount(facts)
         if spec.network is Network.FULL:
             Slirp(self.directory, rootless=False).write_resolver()
-        return Places(
+        return DockerPlaces(
             workspace=workspace,
             tmp=self.disk / "tmp",
             image={name: self._source(spec.image, name, guarded) for name in skeleton.shown()},

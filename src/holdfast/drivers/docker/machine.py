@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.drivers.base import Check
-from holdfast.drivers.docker.client import INSTALL, DockerClient, Json
+from holdfast.drivers.docker.client import INSTALL, DockerClient, JsonObject
 from holdfast.drivers.linux import kernel_limits, slirp
 from holdfast.drivers.oci.machine import loop_disks
 from holdfast.errors import HoldfastError
@@ -44,9 +44,9 @@ async def examine(client: DockerClient) -> DockerMachine:
     return judge(info, package, privileged=os.geteuid() == 0)
 
 
-def judge(info: Json, package: Check, *, privileged: bool) -> DockerMachine:
+def judge(info: JsonObject, package: Check, *, privileged: bool) -> DockerMachine:
     """What Docker says about itself, as findings."""
-    options = _words(info.get("SecurityOptions"))
+    options = _texts(info.get("SecurityOptions"))
     limits = frozenset(name for name, key in _LIMITS.items() if info.get(key))
     disks, disk_check = loop_disks(not privileged)
     network = slirp.check() if privileged else _no_network()
@@ -84,14 +84,14 @@ def _place(host: str) -> Check:
     return Check("docker", False, f"{host} is elsewhere: sandboxes reach us by a socket on this machine", remedy)
 
 
-def _version(info: Json) -> Check:
+def _version(info: JsonObject) -> Check:
     version = str(info.get("ServerVersion", ""))
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     detail = f"{version}, storage {info.get('Driver', 'unknown')}"
     return Check("docker", numbers >= _OLDEST, detail, "Install Docker 20.10 or later: apt-get install docker.io")
 
 
-def _kind(info: Json, options: Sequence[str]) -> Check:
+def _kind(info: JsonObject, options: Sequence[str]) -> Check:
     if info.get("OSType") != "linux":
         return Check("docker kind", False, f"containers of {info.get('OSType')}", "Use Docker on Linux")
     if "name=rootless" in options:
@@ -106,7 +106,7 @@ def _seccomp(options: Sequence[str]) -> Check:
     return Check("seccomp", False, "this Docker cannot filter system calls", "Use a kernel and a Docker with seccomp")
 
 
-def _user_namespace(info: Json, remapped: bool, privileged: bool) -> Check:
+def _user_namespace(info: JsonObject, remapped: bool, privileged: bool) -> Check:
     name = "user namespace"
     if not remapped:
         detail = "none: ids inside are the host's ids, also root's where a session has a writable root"
@@ -118,13 +118,13 @@ def _user_namespace(info: Json, remapped: bool, privileged: bool) -> Check:
     return Check(name, True, f"sandboxes use host ids from {_id_base(info)}")
 
 
-def _id_base(info: Json) -> int:
+def _id_base(info: JsonObject) -> int:
     """Docker keeps the files of each mapping in a directory that is named after its first user and group."""
     match = _REMAPPED_ROOT.search(str(info.get("DockerRootDir", "")))
     return int(match[1]) if match and match[1] == match[2] else 0
 
 
-def _cgroups(info: Json, limits: frozenset[str]) -> Check:
+def _cgroups(info: JsonObject, limits: frozenset[str]) -> Check:
     version = f"v{info.get('CgroupVersion', '1')}"
     missing = [name for name in _LIMITS if name not in limits]
     if missing:
@@ -133,7 +133,7 @@ def _cgroups(info: Json, limits: frozenset[str]) -> Check:
     return Check("cgroups", True, f"{version}, with memory, pids and cpu")
 
 
-def _live_restore(info: Json) -> Check:
+def _live_restore(info: JsonObject) -> Check:
     if info.get("LiveRestoreEnabled"):
         return Check("live restore", True, "sandboxes outlive the Docker daemon")
     detail = "off: a restart of the Docker daemon ends all sandboxes"
@@ -146,5 +146,5 @@ def _no_network() -> Check:
     )
 
 
-def _words(value: object) -> list[str]:
+def _texts(value: object) -> list[str]:
     return [str(word) for word in value] if isinstance(value, list) else []

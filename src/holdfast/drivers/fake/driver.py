@@ -9,6 +9,8 @@ The sandboxes are in a ``FakeWorld``, which outlives drivers as a machine outliv
     new = FakeDriver(world)     # the daemon was restarted; its sandboxes are still there
 """
 
+import base64
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,9 +30,8 @@ from holdfast.drivers.base import (
 from holdfast.drivers.disk import snapshot_place
 from holdfast.drivers.disk.snapshot_facts import SnapshotFacts
 from holdfast.drivers.disk.tree_removal import remove_tree
-from holdfast.drivers.fake import files as fake_files
 from holdfast.drivers.fake.faults import Faulty
-from holdfast.drivers.fake.runner import FakeRunner
+from holdfast.drivers.fake.runner import HOME, FakeRunner
 from holdfast.errors import DriverConflict, DriverUnsupported, SandboxNotFound
 from holdfast.records.limits import Network
 
@@ -40,13 +41,15 @@ _EMPTY_DISK = DiskUse(allocated=0, used=0)
 _CAPABILITIES = Capabilities(
     isolation=False, pause=True, stop=True, memory=True, snapshot=True, workspace=True, networks=frozenset(Network)
 )
+FakeFiles = dict[str, bytes]
+_FILES = "files.json"
 _LIFE = ("create", "destroy", "pause", "resume", "stop", "checkpoint", "start", "snapshot", "restore")
 _METHODS = ("check", "prepare", *_LIFE, "forget_snapshot", "remove_workspace", "inspect", "stats", "disk_use", "list")
 
 
 @dataclass(slots=True)
 class FakeSandbox:
-    """One sandbox; without a runner it is half made."""
+    """One sandbox; without a runner its creation was cut off."""
 
     spec: SandboxSpec
     runner: FakeRunner | None = None
@@ -54,7 +57,7 @@ class FakeSandbox:
     paused: bool = False
     stats: SandboxStats = _NOTHING_USED
     disk: DiskUse = _EMPTY_DISK
-    files: fake_files.Files = field(default_factory=dict)
+    files: FakeFiles = field(default_factory=dict)
     """The same object as its runner's."""
 
     @property
@@ -66,10 +69,10 @@ class FakeSandbox:
         return SandboxState.PAUSED if self.paused else SandboxState.RUNNING
 
     def keep_workspace(self) -> None:
-        """What is in a named one outlives the sandbox, on disk."""
+        """Save the files of a named workspace on disk, because they outlive the sandbox."""
         if self.spec.workspace is not None:
-            kept = {path: data for path, data in self.files.items() if fake_files.is_in_workspace(path)}
-            fake_files.save(self.spec.workspace, kept)
+            kept = {path: data for path, data in self.files.items() if _is_in_workspace(path)}
+            _save_files(self.spec.workspace, kept)
 
 
 class FakeOomCounter(OomCounter):
@@ -86,13 +89,13 @@ class FakeOomCounter(OomCounter):
 
 
 class FakeWorld:
-    """The machine: what is in it goes on whatever becomes of the drivers."""
+    """The machine: the sandboxes in it survive the drivers."""
 
     def __init__(self) -> None:
         self.sandboxes: dict[str, FakeSandbox] = {}
 
     async def close(self) -> None:
-        """End of the test: no runner is left."""
+        """End all runners, at the end of a test."""
         for sandbox in self.sandboxes.values():
             if sandbox.runner is not None:
                 await sandbox.runner.kill()
@@ -112,37 +115,37 @@ class FakeDriver(Faulty, Driver):
     # -- what a test does ------------------------------------------------------------------------------------------
 
     async def kill(self, session_id: str, *, oom: bool = False) -> None:
-        """The sandbox dies: its link drops, the driver sees it as stopped."""
+        """Let the sandbox die: its link drops, and the driver sees it as stopped."""
         sandbox = self._sandbox(session_id)
         sandbox.oom_killed = oom
         if sandbox.runner is not None:
             await sandbox.runner.kill()
 
     def oom_kill(self, session_id: str) -> None:
-        """The kernel kills something in the sandbox that is not its runner."""
+        """Count a process, not the runner, as killed by the kernel for lack of memory."""
         sandbox = self._sandbox(session_id)
         sandbox.stats = replace(sandbox.stats, oom_kills=(sandbox.stats.oom_kills or 0) + 1)
 
     def freeze(self, session_id: str) -> None:
-        """The runner takes calls and never answers; ``thaw`` ends that, and the calls in between stay unanswered."""
+        """Let the runner take calls without answering until ``thaw``; these calls stay unanswered."""
         self._runner(session_id).frozen = True
 
     def thaw(self, session_id: str) -> None:
         self._runner(session_id).frozen = False
 
     def fill_disk(self, session_id: str) -> None:
-        """Nothing more can be written in the sandbox, until ``free_disk``."""
+        """Let all writes in the sandbox fail until ``free_disk``."""
         self._runner(session_id).full = True
 
     def free_disk(self, session_id: str) -> None:
         self._runner(session_id).full = False
 
     def cut_link(self, session_id: str) -> None:
-        """The connection drops; commands go on, and the runner dials again."""
+        """Drop the connection; commands go on, and the runner dials again."""
         self._runner(session_id).cut()
 
     async def forget(self, session_id: str) -> None:
-        """The sandbox vanishes: ``inspect`` raises SandboxNotFound."""
+        """Let the sandbox vanish: ``inspect`` raises SandboxNotFound."""
         await self.kill(session_id)
         del self.world.sandboxes[session_id]
 
@@ -171,7 +174,7 @@ class FakeDriver(Faulty, Driver):
     async def create(self, spec: SandboxSpec) -> Handle:
         return await self._make("create", spec, {})
 
-    async def _make(self, method: str, spec: SandboxSpec, files: fake_files.Files) -> Handle:
+    async def _make(self, method: str, spec: SandboxSpec, files: FakeFiles) -> Handle:
         session_id = spec.session_id
         await self._strike(method, "before", session_id)
         existing = self.world.sandboxes.get(session_id)
@@ -187,15 +190,15 @@ class FakeDriver(Faulty, Driver):
         await self._strike(method, "after", session_id)
         return self.handle_for(session_id)
 
-    def _with_workspace(self, spec: SandboxSpec, files: fake_files.Files) -> fake_files.Files:
+    def _with_workspace(self, spec: SandboxSpec, files: FakeFiles) -> FakeFiles:
         if spec.workspace is None:
             return files
         holder = self._holder(spec.workspace)
         if holder not in (None, spec.session_id):
             raise DriverConflict(f"the workspace {spec.workspace.name} is in use by {holder}")
         spec.workspace.mkdir(parents=True, exist_ok=True)
-        rest = {path: content for path, content in files.items() if not fake_files.is_in_workspace(path)}
-        return rest | fake_files.load(spec.workspace)
+        rest = {path: content for path, content in files.items() if not _is_in_workspace(path)}
+        return rest | _load_files(spec.workspace)
 
     def _holder(self, workspace: Path) -> str | None:
         return next((name for name, box in self.world.sandboxes.items() if box.spec.workspace == workspace), None)
@@ -265,7 +268,7 @@ class FakeDriver(Faulty, Driver):
         if memory:
             raise DriverUnsupported("the fake driver keeps memory for the same sandbox only")
         scratch = snapshot_place.begin(to)
-        fake_files.save(scratch, sandbox.files)
+        _save_files(scratch, sandbox.files)
         await self._strike("snapshot", "middle", session_id)
         spec = sandbox.spec
         SnapshotFacts(self.name, spec.image.name, spec.limits.disk_mb, spec.writable_root).write(scratch)
@@ -274,7 +277,7 @@ class FakeDriver(Faulty, Driver):
 
     async def restore(self, spec: SandboxSpec, source: Path, *, consume: bool = False) -> Handle:
         SnapshotFacts.read(source).check(spec, self)
-        return await self._make("restore", spec, fake_files.load(source))
+        return await self._make("restore", spec, _load_files(source))
 
     async def forget_snapshot(self, source: Path) -> None:
         await self._strike("forget_snapshot", "before", "")
@@ -334,3 +337,22 @@ def _session_of(handle: Handle) -> str:
     if session_id == handle:
         raise DriverUnsupported(f"{handle[:100]!r} is no handle of the fake driver")
     return session_id
+
+
+def _save_files(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Write the files of a fake sandbox to disk, for a snapshot or a named workspace."""
+    text = json.dumps({path: base64.b64encode(content).decode() for path, content in files.items()})
+    (directory / _FILES).write_text(text)
+
+
+def _load_files(directory: Path) -> FakeFiles:
+    """Read what ``_save_files`` wrote; empty if there is nothing."""
+    try:
+        content = json.loads((directory / _FILES).read_text())
+    except FileNotFoundError:
+        return {}
+    return {path: base64.b64decode(text) for path, text in content.items()}
+
+
+def _is_in_workspace(path: str) -> bool:
+    return path.startswith(f"{HOME}/")

@@ -33,7 +33,7 @@ _REDIAL_SECONDS = 0.01
 _CHUNK = 1 << 16
 _TIMED_OUT = 124
 
-Reply = tuple[frames.Header, bytes]
+FakeReply = tuple[frames.Header, bytes]
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -42,7 +42,7 @@ class _Exec:
     """One command: the request, so that another with the same id is refused, and the work on it."""
 
     request: tuple[bytes, object, object, object]
-    result: "asyncio.Task[Reply]"
+    result: "asyncio.Task[FakeReply]"
 
 
 class FakeRunner:
@@ -51,7 +51,7 @@ class FakeRunner:
     def __init__(self, spec: SandboxSpec, files: dict[str, bytes] | None = None) -> None:
         self.frozen = self.full = False
         self.going = asyncio.Event()
-        """Not set while its processes are kept from running: what it is asked meanwhile is answered later."""
+        """Not set while the sandbox is paused; calls in that time are answered later."""
         self.going.set()
         self.asleep = False
         """In a checkpoint: it does not dial."""
@@ -70,7 +70,7 @@ class FakeRunner:
         return not self._main.done()
 
     def when_ended(self, callback: Callable[[], None]) -> None:
-        """Also if it has ended already."""
+        """Call back when the runner has ended; at once if it has ended already."""
         self._main.add_done_callback(lambda _main: callback())
 
     def cut(self) -> None:
@@ -83,8 +83,8 @@ class FakeRunner:
         self._main.cancel()
         await asyncio.gather(self._main, *self._end_work(), return_exceptions=True)
 
-    def _end_work(self) -> list[asyncio.Task[None] | asyncio.Task[Reply]]:
-        work: list[asyncio.Task[None] | asyncio.Task[Reply]] = [
+    def _end_work(self) -> list[asyncio.Task[None] | asyncio.Task[FakeReply]]:
+        work: list[asyncio.Task[None] | asyncio.Task[FakeReply]] = [
             *self._tasks,
             *(job.result for job in self._execs.values()),
         ]
@@ -125,7 +125,7 @@ class FakeRunner:
         return [exec_id for exec_id, job in self._execs.items() if not job.result.done()]
 
     async def _connect(self, op: str, fields: frames.Header) -> Streams:
-        """By way of the directory's descriptor: a socket's path may have only 107 bytes."""
+        """Connect to the host by the directory's descriptor, because a socket's path may have only 107 bytes."""
         directory = os.open(self._spec.link_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             reader, writer = await asyncio.open_unix_connection(f"/proc/self/fd/{directory}/host.sock")
@@ -171,7 +171,7 @@ class FakeRunner:
         if not writer.is_closing() and not self.frozen:
             writer.write(frames.encode({**header, "id": call["id"]}, reply_body))
 
-    async def _call(self, call: frames.Header, body: bytes) -> Reply:
+    async def _call(self, call: frames.Header, body: bytes) -> FakeReply:
         path = str(call.get("path"))
         match call.get("op"):
             case "ping":
@@ -214,13 +214,13 @@ class FakeRunner:
         return {}, b""
 
     async def call_out(self, name: str) -> Streams:
-        """As somebody in the sandbox who has connected to the listener of this name."""
+        """Open a connection as a program in the sandbox does that connects to the listener of this name."""
         return await self._connect("stream", {"listen": name, "stream": os.urandom(8).hex()})
 
     # -- files -----------------------------------------------------------------------------------------------------
 
     def keep(self, path: str, content: bytes) -> None:
-        """Write a file, as far as there is room."""
+        """Write a file, unless the disk is full."""
         if self.full:
             raise DiskFull(f"{path}: No space left on device")
         self.files[path] = content
@@ -230,7 +230,7 @@ class FakeRunner:
             raise FileMissing(f"{path}: No such file or directory")
         return self.files[path]
 
-    def _read(self, path: str, limit: int) -> Reply:
+    def _read(self, path: str, limit: int) -> FakeReply:
         content = self._content(path)
         if min(len(content), limit) > INLINE_FILE_BYTES:
             return {"stream": True, "size": len(content)}, b""
@@ -277,7 +277,7 @@ class FakeRunner:
             raise IdempotencyMismatch("this Idempotency-Key was used for another command")
         return job
 
-    async def _run_command(self, call: frames.Header, body: bytes, exec_id: str) -> Reply:
+    async def _run_command(self, call: frames.Header, body: bytes, exec_id: str) -> FakeReply:
         cut = _number(call["cmd_bytes"])
         env, extra, started = dict(self._env), call.get("env"), time.monotonic()
         if isinstance(extra, dict):
@@ -304,7 +304,7 @@ class FakeRunner:
 
 
 async def interpret(text: str, stdin: bytes, env: dict[str, str], output: list[tuple[int, bytes]]) -> int:
-    """The tiny language. Output is there as soon as it is written; returns the exit code."""
+    """Run a text in the tiny language, add its output to ``output``, and return the exit code."""
     status = 0
     for command in filter(None, (part.split() for part in text.split(";"))):
         match command:

@@ -1,6 +1,6 @@
-"""What a sandbox uses, as its cgroups tell: the files of v2 and of v1, and how each is read.
+"""Reads what a sandbox uses from its cgroups: the names and formats of the files of v2 and of v1.
 
-Only names and formats; where a session's cgroups are, ``cgroups`` knows. What a kernel does not have is None.
+``cgroups`` knows where a session's cgroups are. A value that this kernel does not have is None.
 """
 
 import os
@@ -17,12 +17,12 @@ _LONGEST_COUNTER_FILE = 4096
 
 
 def read(session_id: str) -> SandboxStats | None:
-    """Without the disk, which is no matter of cgroups; None if the session has no cgroup. Blocks, for microseconds."""
+    """Read the statistics, without the disk; None if the session has no cgroup. It blocks for microseconds."""
     return read_at(lambda controller: cgroups.directory(session_id, controller))
 
 
 def read_at(directory: Callable[[str], Path]) -> SandboxStats | None:
-    """The same, of the cgroups that ``directory`` names by controller."""
+    """Read the statistics of the cgroups that ``directory`` returns for each controller."""
 
     def text(controller: str, name: str) -> str | None:
         try:
@@ -60,7 +60,7 @@ def from_v1(text: Read) -> SandboxStats:
 
 
 def oom_kills(text: str | None) -> int | None:
-    """From ``memory.events`` of v2 or ``memory.oom_control`` of v1, which both have a line ``oom_kill N``."""
+    """The count in ``memory.events`` of v2 or ``memory.oom_control`` of v1, which both have a line ``oom_kill N``."""
     return _fields(text).get("oom_kill")
 
 
@@ -69,18 +69,18 @@ def _number(text: str | None) -> int | None:
 
 
 def _less(usage: int | None, cache: int) -> int | None:
-    """Never below zero: the two were read one after the other."""
+    """Usage without cache; never below zero, because the two are not read at the same moment."""
     return None if usage is None else max(usage - cache, 0)
 
 
 def _fields(text: str | None) -> Mapping[str, int]:
-    """Lines of a name and a number; others are left out."""
+    """Parse lines of a name and a number; other lines are ignored."""
     pairs = (line.split() for line in (text or "").splitlines())
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
 
 
 class CgroupOomCounter(OomCounter):
-    """The counter's file, kept open: reading it again costs one system call, on a file system in memory."""
+    """Reads the counter from a file that stays open, so that reading it again costs one system call."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,7 +1,7 @@
-"""The cgroups that sandboxes live in: where they are, and how to remove what a runtime has left behind.
+"""The cgroups of sandboxes: where they are, and how to remove those that a runtime has left behind.
 
-A runtime that is cut off between making a cgroup and writing down its state cannot find it again. We can: its name is
-the session's.
+A runtime that is killed between making a cgroup and saving its state cannot find that cgroup again. We can, because its
+name is the session's.
 """
 
 import functools
@@ -15,11 +15,11 @@ PARENT = "holdfast"
 ROOT = Path("/sys/fs/cgroup")
 _SECONDS = 5.0
 _SOCKETS_PART = 4
-"""Which part of a sandbox's memory, and on top of it, its sockets may hold."""
+"""The sockets of a sandbox may hold this fraction (one fourth) of its memory, in addition to it."""
 
 
 def of(session_id: str) -> Iterator[Path]:
-    """Every hierarchy's cgroup of this session that exists: one on v2, one per controller on v1."""
+    """The cgroups of this session that exist: one on v2, one per controller on v1."""
     for base in (ROOT, *_hierarchies()):
         path = base / PARENT / session_id
         if path.is_dir():
@@ -33,17 +33,17 @@ def _hierarchies() -> list[Path]:
 
 @functools.cache
 def unified() -> bool:
-    """Whether this host has cgroup v2 alone: one hierarchy for all controllers. It stays so while the host runs."""
+    """Whether this host has only cgroup v2, with one hierarchy for all controllers. This never changes at run time."""
     return (ROOT / "cgroup.controllers").exists()
 
 
 def directory(session_id: str, controller: str) -> Path:
-    """Where this controller's files of the session are."""
+    """The directory of the session's cgroup for this controller."""
     return (ROOT if unified() else ROOT / controller) / PARENT / session_id
 
 
 def of_process(pid: int) -> dict[str, Path]:
-    """Where each controller's files of a process are; below ``""`` on v2. Empty if there is no such process."""
+    """The cgroup directories of a process by controller; by ``""`` on v2. Empty if there is no such process."""
     try:
         lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
     except OSError:
@@ -58,7 +58,7 @@ def of_process(pid: int) -> dict[str, Path]:
 
 
 def within(groups: Mapping[str, Path], controller: str) -> Path:
-    """Of what ``of_process`` has found, the place of one controller; a path that is nowhere if there is none."""
+    """The directory of one controller in a result of ``of_process``; a path that does not exist if there is none."""
     return groups.get(controller) or groups.get("") or Path("/nonexistent")
 
 
@@ -74,12 +74,12 @@ def limit_socket_buffers(memory: Path) -> None:
 
 
 def remove(session_id: str) -> None:
-    """Kill what is still in the session's cgroups and remove them. Raises OSError on one that resists."""
+    """Kill what is still in the session's cgroups and remove them. Raises OSError if one cannot be removed."""
     remove_each(of(session_id))
 
 
 def remove_each(paths: Iterable[Path]) -> None:
-    """The same for these; one that is gone already is fine."""
+    """Kill what is in these cgroups and remove them; it is no error if one is gone already."""
     for path in paths:
         deadline = time.monotonic() + _SECONDS
         while path.is_dir():

@@ -1,4 +1,4 @@
-"""Freezing all processes of a sandbox, and letting them go on, by the cgroup freezer. Everything here blocks."""
+"""Freezes and thaws all processes of a sandbox with the cgroup freezer. Everything here blocks."""
 
 import time
 from pathlib import Path
@@ -11,12 +11,12 @@ _V1, _V2 = "freezer.state", "cgroup.freeze"
 
 
 def available() -> bool:
-    """Whether this host has a freezer for us."""
+    """Whether this host has a freezer that we may use."""
     return cgroups.unified() or (cgroups.ROOT / "freezer").is_dir()
 
 
 def freeze(session_id: str) -> None:
-    """Return when every process has stopped; a sandbox that will not is let go on, and that is an error."""
+    """Freeze a sandbox, and return when every process has stopped. If one does not, all go on, and this raises."""
     _write(session_id, "FROZEN", "1")
     deadline = time.monotonic() + _SECONDS
     while not is_frozen(session_id):

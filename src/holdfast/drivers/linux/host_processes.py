@@ -1,10 +1,10 @@
-"""Processes of this host as /proc shows them: who descends from whom, who carries a mark, and how to end them all.
+"""Finds and ends processes of this host by /proc: by their parents, their environment or their command line.
 
-A process is known by its id together with its start time and the boot that these belong to: an id alone is given
-to somebody else sooner or later.
+A process is identified by its id, its start time and the boot of the machine, because an id alone is used again sooner
+or later.
 
-What a process says about itself is its own choice, also how much of it there is: a sandbox's can show a command line of
-terabytes, or ours. So what is looked for by its command line is never looked for in a sandbox, and reading has an end.
+A process can change what /proc shows of it, and how long that is: a process in a sandbox can show a command line of
+terabytes, or one of ours. So a search by command line never looks into sandboxes, and every read has a limit.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _MOST_VARIABLES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """One process, for ever: no other will have the same three."""
+    """The identity of one process: no other process will ever have the same three values."""
 
     pid: int
     started: int
@@ -33,17 +33,17 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: int) -> "ProcessId | None":
-        """The process that has this id now."""
+        """The identity of the process that has this id now."""
         found = _look(pid)
         return cls(pid, found.started, boot_id()) if found else None
 
     def is_alive(self) -> bool:
-        """False for a zombie too."""
+        """Whether the process still runs; False for a zombie."""
         found = _look(self.pid)
         return found is not None and found.alive and found.started == self.started and self.boot == boot_id()
 
     def began(self) -> float:
-        """When it was started, in unix time, give or take a tick."""
+        """Its start as Unix time, exact to one clock tick."""
         up = time.clock_gettime(time.CLOCK_BOOTTIME)
         return time.time() - up + self.started / os.sysconf("SC_CLK_TCK")
 
@@ -68,7 +68,7 @@ def boot_id() -> str:
 
 
 def state_of(pid: int) -> str:
-    """The kernel's letter for it: R, S, D, T, Z, …; empty if there is no such process."""
+    """The kernel's letter for its state: R, S, D, T, Z, …; empty if there is no such process."""
     found = _look(pid)
     return found.state if found else ""
 
@@ -80,20 +80,20 @@ def carriers_of(entry: str) -> set[int]:
 
 
 def mentioning(argument: str) -> set[int]:
-    """Living processes of the host that have ``argument`` among the words of their command line; none in a sandbox."""
+    """Living processes of the host, outside of sandboxes, that have ``argument`` in their command line."""
     word = argument.encode()
     return {pid for pid, words in _command_lines() if word in words}
 
 
 def mentioned(arguments: Collection[str]) -> set[str]:
-    """Which of these living processes of the host have among their command lines' words: one look for all."""
+    """Those of ``arguments`` that are in the command line of a living process of the host, found in one pass."""
     wanted = {argument.encode() for argument in arguments}
     found = [wanted.intersection(words) for _, words in _command_lines()] if wanted else []
     return {word.decode() for words in found for word in words}
 
 
 def _command_lines() -> Iterator[tuple[int, list[bytes]]]:
-    """The words of each living process that is not in a sandbox."""
+    """The command line of each living process that is not in a sandbox."""
     own = _depth("self")
     for pid, seen in _all().items():
         with contextlib.suppress(OSError):
@@ -102,13 +102,13 @@ def _command_lines() -> Iterator[tuple[int, list[bytes]]]:
 
 
 def _depth(process: str) -> int:
-    """In how many pid namespaces it is, of those that we can see."""
+    """In how many pid namespaces a process is, as far as we can see."""
     status = (_PROC / process / "status").read_bytes()
     return len(status.partition(b"\nNSpid:")[2].partition(b"\n")[0].split())
 
 
 def _read(pid: int, name: str, most: int) -> bytes:
-    """The beginning of one of its files in /proc. Raises OSError."""
+    """Read the beginning of one of a process's files in /proc. Raises OSError."""
     with (_PROC / str(pid) / name).open("rb", buffering=0) as file:
         parts = [file.read(most)]
         while parts[-1] and sum(map(len, parts)) < most:  # the kernel may give less than it has
@@ -117,7 +117,7 @@ def _read(pid: int, name: str, most: int) -> bytes:
 
 
 def descendants_of(root: int) -> set[int]:
-    """Everything living below a process, without itself."""
+    """All living descendants of a process."""
     everything = _all()
     children: dict[int, list[int]] = {}
     for pid, seen in everything.items():
@@ -146,7 +146,7 @@ def kill_until_gone(find: Callable[[], Iterable[int]], deadline: float) -> bool:
 
 
 def send_signal(pid: int, signum: signal.Signals) -> None:
-    """Signal one process; one that has ended, or that is not ours to signal, is left alone."""
+    """Send a signal to one process; one that has ended, or that we may not signal, is ignored."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signum)
 

@@ -1,6 +1,6 @@
-"""Which ids of the host the users and groups of sandboxes are. Pure.
+"""Maps the user and group ids of sandboxes to ids of the host. The functions here are pure.
 
-On disk, files of sandboxes always belong to ids from ``ID_BASE``, which nobody else has.
+On disk, files of sandboxes always belong to ids from ``ID_BASE`` on, which no user of the host has.
 """
 
 from collections.abc import Sequence
@@ -15,15 +15,15 @@ IdMap = tuple[int, int, int]
 
 
 def of_disk_files(base: int) -> Sequence[IdMap]:
-    """How files of disks and images are shown to the sandbox whose root is ``base``."""
+    """The map by which a sandbox whose root is ``base`` sees the files of disks and images."""
     return [(ID_BASE, base, ID_COUNT)]
 
 
 def of_host_files(base: int) -> Sequence[IdMap]:
-    """How the host's own files are shown to sandboxes whose root is ``base``: root's belong to their root.
+    """The map by which a sandbox whose root is ``base`` sees the host's own files: those of root belong to its root.
 
-    The user of the host who has the number of the sandboxes' own user is left out: that one must not become the owner
-    of another one's private files.
+    The id of the sandbox's own user is left out: otherwise it would own the private files of the user of the host who
+    has the same number.
     """
     after = SANDBOX_USER + 1
     return [(0, base, SANDBOX_USER), (after, base + after, ID_COUNT - after)]

@@ -1,7 +1,6 @@
-"""Limits of the whole kernel that no sandbox can be given a part of: large enough, or one takes them from all.
+"""Checks limits that the kernel has only once for all sandboxes: if one is too small, one sandbox can use it up.
 
-Each is a number in ``/proc/sys``. Where it is so large that a sandbox reaches the limit of its memory first, it does
-not matter any more.
+Each is a number in ``/proc/sys``. It is large enough if a sandbox reaches its memory limit first.
 """
 
 from dataclasses import dataclass
@@ -18,8 +17,8 @@ _MOST = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """``name`` as in sysctl.conf; ``enough`` is the least that is large enough, ``advice`` what to set."""
+class KernelSetting:
+    """One such limit: ``name`` as in sysctl.conf, ``enough`` the smallest good value, ``advice`` the value to set."""
 
     name: str
     enough: int
@@ -27,18 +26,20 @@ class Setting:
     why: str
 
 
-def settings(memory_bytes: int) -> list[Setting]:
-    """For a machine with so much memory."""
+def settings(memory_bytes: int) -> list[KernelSetting]:
+    """The limits that matter for a machine with so much memory."""
     return [
-        Setting("fs.file-max", memory_bytes // _FILE_BYTES, _MOST, "open files of all sandboxes together"),
-        Setting("fs.aio-max-nr", memory_bytes // _REQUEST_BYTES, 1 << 40, "asynchronous requests of all together"),
-        Setting("kernel.pty.max", _TERMINALS, 1 << 20, "terminals of all together, of which each has 256"),
-        Setting("fs.inotify.max_user_instances", _INSTANCES, 1024, "watchers of files in each sandbox"),
+        KernelSetting("fs.file-max", memory_bytes // _FILE_BYTES, _MOST, "open files of all sandboxes together"),
+        KernelSetting(
+            "fs.aio-max-nr", memory_bytes // _REQUEST_BYTES, 1 << 40, "asynchronous requests of all together"
+        ),
+        KernelSetting("kernel.pty.max", _TERMINALS, 1 << 20, "terminals of all together, of which each has 256"),
+        KernelSetting("fs.inotify.max_user_instances", _INSTANCES, 1024, "watchers of files in each sandbox"),
     ]
 
 
 def check(sys: Path = _SYS) -> Check:
-    """One line of ``holdfast doctor``. Never raises."""
+    """Check all limits, for one line of ``holdfast doctor``. It never raises."""
     name = "kernel limits"
     short = [setting for setting in settings(_memory_bytes()) if (_value(sys, setting.name) or _MOST) < setting.enough]
     if not short:

@@ -1,4 +1,4 @@
-"""What this machine has in all: the most that one sandbox can ever be given.
+"""The total resources of this machine: no sandbox can get more than these.
 
 A machine may itself be a container with limits of its own, so the cgroups that sandboxes are charged to count, too:
 those above ``/holdfast`` where we may make cgroups, else those that this process is in, with all their parents.
@@ -16,7 +16,7 @@ _PROC = Path("/proc")
 
 
 def machine_limits(state_dir: Path, *, proc: Path = _PROC, groups: Iterable[Path] | None = None) -> Limits:
-    """What the machine has. ``pids`` is half of what there can be, so that the host itself always has some left.
+    """The machine's total resources. ``pids`` is half of the kernel's limit, so that the host always has some left.
 
     ``state_dir`` is on the file system that sessions' disks are on; it, or a directory above it, must exist.
     ``groups`` are directories of cgroups, for tests.
@@ -52,7 +52,7 @@ def _memory(proc: Path) -> int:
 
 
 def _numbers(directories: Iterable[Path], *names: str) -> Iterator[int]:
-    """What stands in these files; a limit that is not set (``max``) and a file that is not there say nothing."""
+    """The numbers in these files; a limit that is not set (``max``) and a missing file are left out."""
     for directory in directories:
         for name in names:
             text = _text(directory / name)
@@ -78,7 +78,7 @@ def _text(path: Path) -> str:
 
 
 def _disk(directory: Path) -> int:
-    """All that the file system can hold, used or not."""
+    """The size of the file system in bytes, used or not."""
     while not directory.exists():
         directory = directory.parent
     found = os.statvfs(directory)

@@ -1,4 +1,4 @@
-"""How much of what the kernel counts per user a process in a sandbox may have."""
+"""The limits of a sandbox's processes on resources that the kernel counts per user."""
 
 import resource
 from collections.abc import Mapping
@@ -8,14 +8,14 @@ _MOST = {
     "RLIMIT_MSGQUEUE": (resource.RLIMIT_MSGQUEUE, 819_200),
     "RLIMIT_MEMLOCK": (resource.RLIMIT_MEMLOCK, 64 << 20),
 }
-"""Signals that wait, timers included; bytes of POSIX message queues; bytes of locked memory."""
+"""Pending signals, timers included; bytes of POSIX message queues; bytes of locked memory."""
 _SHARE = 4
 
 
 def process_limits(*, shared: bool) -> Mapping[str, int]:
-    """By their names in an OCI configuration; never more than the daemon's own.
+    """The limits by their names in an OCI configuration; never more than the daemon's own.
 
-    ``shared``: all sandboxes draw on what one user has, so that each gets a part.
+    ``shared`` means that all sandboxes run as one user and share its resources, so that each gets only a part.
     """
     found = {}
     for name, (number, most) in _MOST.items():

@@ -93,7 +93,7 @@ _ARCHITECTURES = {
     "aarch64": ["SCMP_ARCH_AARCH64"],
 }
 
-Rule = dict[str, object]
+SyscallRule = dict[str, object]
 
 
 def profile(machine: str) -> dict[str, object]:
@@ -102,7 +102,7 @@ def profile(machine: str) -> dict[str, object]:
     return _profile(machine, [*_rules(), *_unless("prctl", 0, _PR_SET_MM), *sparing])
 
 
-def _profile(machine: str, rules: list[Rule]) -> dict[str, object]:
+def _profile(machine: str, rules: list[SyscallRule]) -> dict[str, object]:
     return {
         "defaultAction": "SCMP_ACT_ERRNO",
         "defaultErrnoRet": _ENOSYS,
@@ -111,7 +111,7 @@ def _profile(machine: str, rules: list[Rule]) -> dict[str, object]:
     }
 
 
-def _rules() -> list[Rule]:
+def _rules() -> list[SyscallRule]:
     return [
         {"names": _ALLOWED.split(), "action": "SCMP_ACT_ALLOW"},
         {"names": _REFUSED.split(), "action": "SCMP_ACT_ERRNO", "errnoRet": _EPERM},
@@ -121,7 +121,7 @@ def _rules() -> list[Rule]:
     ]
 
 
-def _unless(name: str, index: int, value: int) -> list[Rule]:
+def _unless(name: str, index: int, value: int) -> list[SyscallRule]:
     """Allow a call unless this argument is ``value``. No comparison of ints means "not", so: some bit differs."""
     bits = [1 << bit for bit in range(32)]
     return [
@@ -130,7 +130,7 @@ def _unless(name: str, index: int, value: int) -> list[Rule]:
     ]
 
 
-def _sockets() -> list[Rule]:
+def _sockets() -> list[SyscallRule]:
     """Which kinds of sockets can be made. What is refused by name has the answer of a kernel without it."""
     return [
         *(_when(name, _int(0, _AF_UNIX)) for name in ("socket", "socketpair")),
@@ -157,7 +157,7 @@ def docker_profile(machine: str) -> dict[str, object]:
     whole = profile(machine)
     rules = whole["syscalls"]
     assert isinstance(rules, list)
-    unknown: Rule = {"names": _UNKNOWN.split(), "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS}
+    unknown: SyscallRule = {"names": _UNKNOWN.split(), "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS}
     return {**whole, "syscalls": [*rules, unknown]}
 
 
@@ -179,16 +179,18 @@ def gvisor_profile(machine: str) -> dict[str, object]:
     )
 
 
-def _when(name: str, *arguments: Rule, errno: int | None = None) -> Rule:
+def _when(name: str, *arguments: SyscallRule, errno: int | None = None) -> SyscallRule:
     """Allow a call, or answer it with an error, only if all of these arguments are so."""
-    answer: Rule = {"action": "SCMP_ACT_ALLOW"} if errno is None else {"action": "SCMP_ACT_ERRNO", "errnoRet": errno}
+    answer: SyscallRule = (
+        {"action": "SCMP_ACT_ALLOW"} if errno is None else {"action": "SCMP_ACT_ERRNO", "errnoRet": errno}
+    )
     return {"names": [name], **answer, "args": list(arguments)}
 
 
-def _masked(index: int, mask: int, value: int) -> Rule:
+def _masked(index: int, mask: int, value: int) -> SyscallRule:
     return {"index": index, "op": "SCMP_CMP_MASKED_EQ", "value": mask, "valueTwo": value}
 
 
-def _int(index: int, value: int) -> Rule:
+def _int(index: int, value: int) -> SyscallRule:
     """An argument that the kernel takes for an int is this number."""
     return _masked(index, _INT, value)

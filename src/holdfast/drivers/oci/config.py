@@ -1,6 +1,6 @@
-"""From a sandbox's spec to an OCI runtime configuration (config.json). Pure: looks at nothing but its arguments.
+"""Makes an OCI runtime configuration (config.json) from a sandbox's spec. Pure: it looks at nothing but its arguments.
 
-What a sandbox gets: its own user, pid, mount, network, ipc, uts and cgroup namespaces; no capability at all; no new
+A sandbox gets its own user, pid, mount, network, ipc, uts and cgroup namespaces; no capability at all; no new
 privileges; a seccomp allow-list; masked and read-only parts of /proc and /sys; a read-only root unless asked otherwise;
 and limits by cgroup. Its writable places are ``/workspace``, ``/tmp`` and ``/var/tmp`` on the session's own disk.
 """
@@ -30,19 +30,19 @@ from holdfast.drivers.runtime_bundle import LINK_DIR, MOUNT_POINT, RUN_DIR, Runt
 
 _NAMESPACES = ("user", "pid", "mount", "network", "ipc", "uts")
 _GVISOR_THREADS, _GVISOR_MORE_THREADS = 64, 256
-"""What gVisor's kernel needs of the host for each process inside, and for itself; it ends if that is refused."""
+"""The threads that gVisor's kernel needs on the host for each process inside, and for itself; it dies without them."""
 _TERMINALS = 256
-"""Of the 4096 that a host has by default."""
+"""The limit of terminals in a sandbox; a host has 4096 by default."""
 _NOT_LAYERED = frozenset({"proc", "sys", "dev", "tmp", "run", "workspace", ".holdfast"})
 _SPECIAL = frozenset(',:\\"')
-"""What means something in the options of an overlay."""
+"""The characters that are special in the options of an overlay mount."""
 
-Json = dict[str, object]
+JsonObject = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What the driver found out about this machine."""
+    """The facts that the driver has found out about this machine."""
 
     bundle: RuntimeBundle
     uid_map: Sequence[IdMap]
@@ -53,15 +53,15 @@ class Host:
     open_files: int
     machine: str
     shifts_host: bool = False
-    """Whether sandboxes see the host's own files with root as their owner; without it, nobody is."""
+    """Whether sandboxes see the host's own files as owned by root; otherwise they see the owner ``nobody``."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """Limits of each process on what is counted per user, by their names in the configuration."""
     withheld: Withheld = OF_THIS_HOST
     gvisor: bool = False
-    """Whether sandboxes have gVisor's kernel: it mounts no overlay of ours, and its own threads count as processes."""
+    """Whether sandboxes have gVisor's kernel: it cannot mount our overlays, and its own threads count as processes."""
 
     def inside_user(self, *, writable_root: bool) -> int:
-        """Container root where it owns the files that it may change, the sandbox's own user elsewhere."""
+        """The user id inside: root if it owns the files that it may change, otherwise the sandbox's own user."""
         return 0 if writable_root or self.rootless else SANDBOX_USER
 
     def outside_id(self, inside: int) -> int:
@@ -72,7 +72,7 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class OciPlaces:
     """The session's own directories on the host."""
 
     root: Path
@@ -81,10 +81,10 @@ class Places:
     upper: Path
     work: Path
     resolver: Path | None = None
-    """Its ``/etc/resolv.conf``, where it has a network."""
+    """Its ``/etc/resolv.conf``, if it has a network."""
 
 
-def build(spec: SandboxSpec, host: Host, places: Places, state_dir: Path) -> Json:
+def build(spec: SandboxSpec, host: Host, places: OciPlaces, state_dir: Path) -> JsonObject:
     """The whole configuration."""
     user = host.inside_user(writable_root=spec.writable_root)
     return {
@@ -102,7 +102,7 @@ def build(spec: SandboxSpec, host: Host, places: Places, state_dir: Path) -> Jso
     }
 
 
-def _process(spec: SandboxSpec, host: Host, user: int) -> Json:
+def _process(spec: SandboxSpec, host: Host, user: int) -> JsonObject:
     nothing: list[str] = []
     variables = environment(spec, host.bundle, user)
     if host.gvisor:  # it lets everybody inside write to what PID 1 has open, and our log has no limit
@@ -120,7 +120,7 @@ def _process(spec: SandboxSpec, host: Host, user: int) -> Json:
     }
 
 
-def _rlimits(spec: SandboxSpec, host: Host) -> list[Json]:
+def _rlimits(spec: SandboxSpec, host: Host) -> list[JsonObject]:
     limits = [
         {"type": "RLIMIT_NOFILE", "soft": host.open_files, "hard": host.open_files},
         {"type": "RLIMIT_CORE", "soft": 0, "hard": 0},
@@ -131,11 +131,11 @@ def _rlimits(spec: SandboxSpec, host: Host) -> list[Json]:
     return limits
 
 
-def _mount(destination: str, kind: str, source: str, *options: str) -> Json:
+def _mount(destination: str, kind: str, source: str, *options: str) -> JsonObject:
     return {"destination": destination, "type": kind, "source": source, "options": list(options)}
 
 
-def _bind(destination: str, source: Path, *options: str) -> Json:
+def _bind(destination: str, source: Path, *options: str) -> JsonObject:
     return _mount(destination, "bind", str(source), "rbind", "rprivate", "nosuid", "nodev", *options)
 
 
@@ -143,7 +143,7 @@ def _size(memory_mb: int, divisor: int) -> str:
     return f"size={part_of(memory_mb, divisor) >> 10}k"
 
 
-def _system_mounts(user: int, memory_mb: int, *, gvisor: bool) -> list[Json]:
+def _system_mounts(user: int, memory_mb: int, *, gvisor: bool) -> list[JsonObject]:
     most = () if gvisor else (f"max={_TERMINALS}",)  # gVisor's terminals are not the host's
     safe = ("nosuid", "noexec", "nodev")
     owner = (f"uid={user}", f"gid={user}")
@@ -158,7 +158,7 @@ def _system_mounts(user: int, memory_mb: int, *, gvisor: bool) -> list[Json]:
     ]
 
 
-def _own_mounts(spec: SandboxSpec, host: Host, places: Places, user: int) -> list[Json]:
+def _own_mounts(spec: SandboxSpec, host: Host, places: OciPlaces, user: int) -> list[JsonObject]:
     private = ("nosuid", "nodev", "mode=700", _size(spec.limits.memory_mb, 8), f"uid={user}", f"gid={user}")
     return [
         _bind(WORKSPACE, places.workspace, "rw"),
@@ -171,7 +171,7 @@ def _own_mounts(spec: SandboxSpec, host: Host, places: Places, user: int) -> lis
     ]
 
 
-def _image_mounts(spec: SandboxSpec, host: Host, places: Places) -> list[Json]:
+def _image_mounts(spec: SandboxSpec, host: Host, places: OciPlaces) -> list[JsonObject]:
     if spec.writable_root and host.gvisor:
         return []  # the host has mounted them in the root already
     if spec.writable_root:
@@ -180,11 +180,12 @@ def _image_mounts(spec: SandboxSpec, host: Host, places: Places) -> list[Json]:
 
 
 def layered_directories(image: ImageRoot) -> dict[str, Path]:
-    """Each top-level directory of an image that a writable root puts a layer over, and where it comes from.
+    """The top-level directories of an image that get a layer in a writable root, and where each comes from.
 
     The root itself is the session's own, so one overlay per directory covers everything, and they are mounted inside
-    the sandbox's namespaces: they vanish with it, as root and rootless. A name that an overlay would take for a list of
-    directories, or for an option, gets no layer: half of it would be a directory of the host. It is empty inside.
+    the sandbox's namespaces: they vanish with it, as root and rootless. A name with characters that an overlay would
+    read as a list of directories, or as an option, gets no layer, since a part of the name could be another directory
+    of the host. Such a directory is empty inside.
     """
     found = {entry.name: Path(entry.path) for entry in os.scandir(image.layout) if entry.is_dir(follow_symlinks=False)}
     for inside, source in image.binds.items():
@@ -192,14 +193,14 @@ def layered_directories(image: ImageRoot) -> dict[str, Path]:
     return {name: path for name, path in found.items() if name not in _NOT_LAYERED and not _SPECIAL & set(name)}
 
 
-def _overlay(destination: str, lower: Path, places: Places, name: str) -> Json:
+def _overlay(destination: str, lower: Path, places: OciPlaces, name: str) -> JsonObject:
     layers = (f"lowerdir={lower}", f"upperdir={places.upper / name}", f"workdir={places.work / name}", "userxattr")
     return _mount(destination, "overlay", "overlay", "nosuid", "nodev", *layers)
 
 
-def _linux(spec: SandboxSpec, host: Host) -> Json:
+def _linux(spec: SandboxSpec, host: Host) -> JsonObject:
     namespaces = [*_NAMESPACES, *(["cgroup"] if host.cgroup_namespace else [])]
-    section: Json = {
+    section: JsonObject = {
         "namespaces": [{"type": name} for name in namespaces],
         "uidMappings": [_id_map(entry) for entry in host.uid_map],
         "gidMappings": [_id_map(entry) for entry in host.gid_map],
@@ -214,12 +215,12 @@ def _linux(spec: SandboxSpec, host: Host) -> Json:
     return section
 
 
-def _id_map(entry: IdMap) -> Json:
+def _id_map(entry: IdMap) -> JsonObject:
     inside, outside, count = entry
     return {"containerID": inside, "hostID": outside, "size": count}
 
 
-def _resources(spec: SandboxSpec, host: Host) -> Json:
+def _resources(spec: SandboxSpec, host: Host) -> JsonObject:
     memory = spec.limits.memory_mb << 20
     period = 100_000
     pids = spec.limits.pids * _GVISOR_THREADS + _GVISOR_MORE_THREADS if host.gvisor else spec.limits.pids

@@ -16,7 +16,7 @@ import structlog
 
 from holdfast.drivers import runtime_bundle
 from holdfast.drivers.base import Capabilities, Check, Handle, SandboxSpec, SandboxState, check_environment
-from holdfast.drivers.commands import run, uninterrupted
+from holdfast.drivers.commands import finish_despite_cancel, run
 from holdfast.drivers.disk.file_copy import no_room
 from holdfast.drivers.disk.space_driver import FillSpace
 from holdfast.drivers.disk.tree_removal import remove_tree
@@ -157,7 +157,7 @@ class OciDriver(OciObserver):
                     await self._start(handle, directory)
             except OSError as error:
                 if no_room(error):
-                    await uninterrupted(self._destroy(handle))
+                    await finish_despite_cancel(self._destroy(handle))
                     raise DriverQuota(f"there is no room for {handle} in {self._home}; make some") from error
                 raise DriverTransient(f"cannot prepare the sandbox in {directory}: {error}") from error
         return handle
@@ -184,8 +184,8 @@ class OciDriver(OciObserver):
             raise DriverTransient(f"{machine.runtime} has made {handle}, but its process is not there")
         groups = await asyncio.to_thread(list, cgroups.of(handle))
         slirp = Slirp(directory, rootless=machine.rootless, opened=self._opened)
-        await uninterrupted(slirp.start(init.pid, groups))
-        done = await uninterrupted(self._runtime("start", handle))
+        await finish_despite_cancel(slirp.start(init.pid, groups))
+        done = await finish_despite_cancel(self._runtime("start", handle))
         # The call of a daemon that died may have been faster.
         if not done.ok and (await self.inspect(handle)).state is not SandboxState.RUNNING:
             raise DriverTransient(f"{machine.runtime} could not start {handle}: {done.complaint()}")
@@ -213,7 +213,7 @@ class OciDriver(OciObserver):
                 output=output,
                 within=stage.enter if stage else None,
             )
-            done = await uninterrupted(call)
+            done = await finish_despite_cancel(call)
         if not done.ok:
             raise DriverTransient(f"{self._ready()[0].runtime} could not start {handle}: {last_words(directory)}")
 
@@ -301,7 +301,7 @@ class OciDriver(OciObserver):
         """By gVisor's own means: frozen from outside it would not even tell that it exists."""
         state = (await self.inspect(handle)).state
         if state is before:
-            done = await uninterrupted(self._runtime(verb, handle))
+            done = await finish_despite_cancel(self._runtime(verb, handle))
             state = after if done.ok else (await self.inspect(handle)).state
         if state is not after:
             raise DriverTransient(f"cannot {verb} {handle}, which is {state}")
@@ -332,7 +332,7 @@ class OciDriver(OciObserver):
                 raise DriverConflict(f"{handle} does not run")
             image, used = MemoryImage(directory), await self.stats(handle)
             command = (*self._call(directory), "checkpoint", *gvisor.checkpoint_options)
-            problem = await uninterrupted(image.save(command, handle, used.memory_bytes or 0))
+            problem = await finish_despite_cancel(image.save(command, handle, used.memory_bytes or 0))
             if problem and (await self.inspect(handle)).state is SandboxState.RUNNING:
                 await asyncio.to_thread(image.discard)
                 raise DriverTransient(f"cannot keep the memory of {handle}, which goes on: {problem}")

@@ -20,7 +20,7 @@ from holdfast.drivers.linux.ids import ID_BASE
 from holdfast.drivers.linux.slirp import Slirp
 from holdfast.drivers.linux.withheld import hide
 from holdfast.drivers.oci import config as oci_config
-from holdfast.drivers.oci.config import Host, Places
+from holdfast.drivers.oci.config import Host, OciPlaces
 from holdfast.drivers.oci.views import source_of
 from holdfast.records.limits import Network
 
@@ -47,7 +47,7 @@ class SandboxHome:
         What is there already was restored, and stays as the session has made it.
         """
         disk = space.disk.path
-        places = Places(
+        places = OciPlaces(
             root=disk / "root" if spec.writable_root else spec.image.layout,
             workspace=space.workspace(),
             tmp=disk / "tmp",
@@ -86,7 +86,7 @@ class SandboxHome:
         path.chmod(mode)
         return True
 
-    def _make_layers(self, spec: SandboxSpec, places: Places) -> None:
+    def _make_layers(self, spec: SandboxSpec, places: OciPlaces) -> None:
         """The session's own root, with a place to write for each directory of the image."""
         host = self._host
         root = host.outside_id(0)
@@ -164,7 +164,7 @@ class SandboxHome:
 
     # -- layers that the host mounts, for a kernel that cannot ---------------------------------------------------------
 
-    def _note_layers(self, spec: SandboxSpec, places: Places) -> None:
+    def _note_layers(self, spec: SandboxSpec, places: OciPlaces) -> None:
         """Where each directory of the image comes from, to be mounted whenever the sandbox is started."""
         lowers = oci_config.layered_directories(spec.image)
         layers = [
@@ -209,7 +209,7 @@ class SandboxHome:
         except ValueError as error:
             raise OSError(f"{self._directory / 'config.json'} is damaged: {error}") from error
 
-    def _write_config(self, config: oci_config.Json) -> None:
+    def _write_config(self, config: oci_config.JsonObject) -> None:
         """Only the owner may read it: the link's token is inside."""
         path, scratch = self._directory / "config.json", self._directory / "config.new"
         descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

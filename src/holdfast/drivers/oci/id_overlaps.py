@@ -25,7 +25,7 @@ _SSSD = (200_000, 2_000_200_000)
 _FREE = ((2_001_000_000, 2_147_352_575), (700_000_000, 899_999_999), (300_000_000, 499_999_999))
 """To choose from: above what SSSD takes, and below what systemd keeps for foreign files; then others."""
 
-Found = tuple[str, range]
+IdOwner = tuple[str, range]
 """Who, and which ids."""
 
 
@@ -38,7 +38,7 @@ async def checks(layout: Layout, etc: Path = _ETC) -> Sequence[Check]:
     return [_sessions(spans, [*given, *directory_range(etc)]), *_files(disk, given)]
 
 
-def _sessions(spans: Sequence[range], others: Sequence[Found]) -> Check:
+def _sessions(spans: Sequence[range], others: Sequence[IdOwner]) -> Check:
     used = " and ".join(map(_text, spans))
     hits = [(who, ids) for who, ids in others if any(overlap(ids, span) for span in spans)]
     if not hits:
@@ -55,7 +55,7 @@ def _remedy(others: Sequence[range]) -> str:
     return f"{advice}: FIRST-LAST"
 
 
-def _files(disk: range, others: Sequence[Found]) -> list[Check]:
+def _files(disk: range, others: Sequence[IdOwner]) -> list[Check]:
     """These cannot be chosen: what is on disk would belong to nobody any more."""
     hits = [(who, ids) for who, ids in others if overlap(ids, disk)]
     if not hits:
@@ -64,7 +64,7 @@ def _files(disk: range, others: Sequence[Found]) -> list[Check]:
     return [Check(_NAME, False, detail, "Give those users and groups other ids", fatal=False)]
 
 
-def _list(hits: Sequence[Found]) -> str:
+def _list(hits: Sequence[IdOwner]) -> str:
     more = f"; and {len(hits) - _SHOWN} more" if len(hits) > _SHOWN else ""
     return "; ".join(f"{who} {_text(ids)}" for who, ids in hits[:_SHOWN]) + more
 
@@ -82,7 +82,7 @@ def sample(spans: Sequence[range]) -> list[int]:
     return sorted({number for span in spans for number in span[:: max(1, len(span) // _SAMPLES)]})
 
 
-def subordinate(etc: Path) -> Iterator[Found]:
+def subordinate(etc: Path) -> Iterator[IdOwner]:
     """What ``/etc/subuid`` and ``/etc/subgid`` give to users."""
     for name in ("subuid", "subgid"):
         for line in _lines(etc / name):
@@ -91,7 +91,7 @@ def subordinate(etc: Path) -> Iterator[Found]:
                 yield f"{etc / name} gives {owner}", range(int(first), int(first) + int(count))
 
 
-def directory_range(etc: Path) -> Iterator[Found]:
+def directory_range(etc: Path) -> Iterator[IdOwner]:
     """What a directory service makes ids of, where the host asks one."""
     lines = [line for line in _lines(etc / "nsswitch.conf") if re.match(r"(passwd|group):", line)]
     services = {word for line in lines for word in line.split()}
@@ -108,7 +108,7 @@ def directory_range(etc: Path) -> Iterator[Found]:
                 yield f"winbind gives {match[1]}", range(int(match[2]), int(match[3]) + 1)
 
 
-async def users(numbers: Sequence[int]) -> list[Found]:
+async def users(numbers: Sequence[int]) -> list[IdOwner]:
     """Users and groups that the host lists, and those with these numbers that it does not list."""
     found: dict[str, int] = {}
     for database, kind in (("passwd", "user"), ("group", "group")):

@@ -157,7 +157,7 @@ class OciObserver(SpaceDriver):
     def _session_directories(self) -> Sequence[str]:
         return [entry.name for entry in os.scandir(self._home) if entry.name.startswith("ses_")]
 
-    async def _listed(self) -> Outcome:
+    async def _list_containers(self) -> Outcome:
         asked = asyncio.create_task(self._runtime("list", "--format", "json"))
         self._lists.add(asked)
         asked.add_done_callback(self._lists.discard)
@@ -166,7 +166,7 @@ class OciObserver(SpaceDriver):
     async def _containers(self) -> Sequence[SandboxInfo]:
         """What the runtime itself knows."""
         for _ in range(_MOST_LISTS):
-            done = await self._listed()
+            done = await self._list_containers()
             if done.ok:
                 break
         else:

@@ -17,7 +17,7 @@ from pathlib import Path
 from holdfast.drivers.linux import mounts, user_namespaces
 from holdfast.drivers.linux.ids import ID_BASE, ID_COUNT, IdMap, of_disk_files, of_host_files
 from holdfast.drivers.oci.id_ranges import USUAL, IdRanges
-from holdfast.drivers.oci.views import Json, Translation, Views
+from holdfast.drivers.oci.views import JsonObject, Translation, Views
 
 _MACHINE = Path("/run/holdfast/views")
 _USER = "user"
@@ -99,7 +99,7 @@ class Stage:
         self._ranges = ranges
         self._own_ids = own_ids
         self._views: Views | None = None
-        self._config: Json = {}
+        self._config: JsonObject = {}
         self._layers: Sequence[Sequence[Path]] = ()
         self._number = 0
         self.prefix: Sequence[str] = ()
@@ -109,7 +109,7 @@ class Stage:
     def bundle(self) -> Path:
         return self._ability.top
 
-    def prepare(self, config: Json, disks: Sequence[Path], layers: Sequence[Sequence[Path]]) -> None:
+    def prepare(self, config: JsonObject, disks: Sequence[Path], layers: Sequence[Sequence[Path]]) -> None:
         """``config`` is changed. ``layers``: lower, upper, work and target of each overlay that the host mounts."""
         base = ID_BASE
         if self._own_ids:
@@ -170,7 +170,7 @@ class Stage:
                     mounts.mask(place, path.removeprefix(f"{inside}/"), empty)
 
 
-def _binds(config: Json) -> list[dict[str, str]]:
+def _binds(config: JsonObject) -> list[dict[str, str]]:
     found = config["mounts"]
     assert isinstance(found, list)
     return [mount for mount in found if mount["type"] == "bind"]

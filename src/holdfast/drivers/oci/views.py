@@ -5,7 +5,7 @@ own, so each is shown these files through mounts that translate (Linux 5.12 and 
 namespace of the one thread that calls the runtime, which takes over what it needs; they are gone with the thread, and
 with the daemon if that is killed. On the host nothing of it is ever mounted.
 
-The configuration that ``oci_config`` makes names files where they are on the host. ``translate`` turns it into the one
+The configuration that ``config`` makes names files where they are on the host. ``translate`` turns it into the one
 that the runtime reads. Everything here blocks, and raises OSError.
 """
 
@@ -19,7 +19,7 @@ from holdfast.drivers.linux import mounts, user_namespaces
 from holdfast.drivers.linux.ids import ID_BASE, ID_COUNT, of_disk_files, of_host_files
 from holdfast.drivers.runtime_bundle import LINK_DIR, MOUNT_POINT
 
-Json = dict[str, object]
+JsonObject = dict[str, object]
 
 _PLAIN, _DISK, _IMAGE, _HOST = "plain", "disk", "image", "host"
 _AS_THEY_ARE = (MOUNT_POINT, LINK_DIR, "/etc/resolv.conf")
@@ -49,7 +49,7 @@ class Views:
 
     # -- what is needed ----------------------------------------------------------------------------------------------
 
-    def translate(self, config: Json) -> None:
+    def translate(self, config: JsonObject) -> None:
         """Put each path in the configuration where it will be shown."""
         root = config["root"]
         assert isinstance(root, dict)
@@ -126,6 +126,6 @@ def _is_ours(path: Path) -> bool:
     return ID_BASE <= path.stat().st_uid < ID_BASE + ID_COUNT
 
 
-def _list(value: object) -> list[Json]:
+def _list(value: object) -> list[JsonObject]:
     assert isinstance(value, list)
     return value

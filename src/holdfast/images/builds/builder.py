@@ -71,10 +71,10 @@ class Builder:
         for parent in recipe.chain()[:-1]:
             if rebuild or self._store.built(parent.digest) is None:
                 self._refuse_foreign(parent.name, False)
-                self._one(parent, parent.name, deadline, rebuild=rebuild)
-        return self._one(recipe, name, deadline, rebuild=rebuild)
+                self._build_one(parent, parent.name, deadline, rebuild=rebuild)
+        return self._build_one(recipe, name, deadline, rebuild=rebuild)
 
-    def _one(self, recipe: Recipe, name: str, deadline: float, *, rebuild: bool) -> Built:
+    def _build_one(self, recipe: Recipe, name: str, deadline: float, *, rebuild: bool) -> Built:
         with self._only_one(recipe, name, deadline):
             present = self._store.info(name)
             if not rebuild and present is not None and present.recipe == recipe.digest:

@@ -17,7 +17,7 @@ from typing import Literal, Self
 from holdfast.errors import BadInput
 
 Parts = tuple[str, ...]
-Kind = Literal["dir", "file", "symlink", "other"]
+EntryKind = Literal["dir", "file", "symlink", "other"]
 
 MAX_DEPTH = 128
 LAST_ID = 65_535
@@ -76,7 +76,7 @@ class Tree:
         self._trim(0)
         os.close(self._root)
 
-    def kind(self, parts: Parts) -> Kind | None:
+    def kind(self, parts: Parts) -> EntryKind | None:
         """What is there; None if nothing is, or if the way there is not made of directories."""
         if not parts:
             return "dir"

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.drivers.base import ImageRoot, SandboxSpec
 from holdfast.drivers.docker import config as docker_config
-from holdfast.drivers.docker.config import DockerHost, Places
+from holdfast.drivers.docker.config import DockerHost, DockerPlaces
 from holdfast.drivers.docker.skeleton import Skeleton
 from holdfast.drivers.runtime_bundle import RuntimeBundle
 from holdfast.records.limits import Limits, Network
@@ -26,10 +26,12 @@ SPEC = SandboxSpec(
 )
 HOST = DockerHost(RuntimeBundle(Path("/bundle"), "ld.so", True), owner=0, id_base=0, open_files=1024, machine="x86_64")
 SKELETON = Skeleton({"usr": 0o755, "etc": 0o755}, frozenset(), {"bin": "usr/bin"})
-PLACES = Places(Path("/d/workspace"), Path("/d/tmp"), {"usr": Path("/v/usr"), "etc": Path("/v/etc")}, guarded=True)
+PLACES = DockerPlaces(
+    Path("/d/workspace"), Path("/d/tmp"), {"usr": Path("/v/usr"), "etc": Path("/v/etc")}, guarded=True
+)
 
 
-def build(spec: SandboxSpec = SPEC, host: DockerHost = HOST, places: Places = PLACES) -> dict[str, Any]:
+def build(spec: SandboxSpec = SPEC, host: DockerHost = HOST, places: DockerPlaces = PLACES) -> dict[str, Any]:
     return cast("dict[str, Any]", docker_config.build(spec, host, places, SKELETON, Path("/state")))
 
 
