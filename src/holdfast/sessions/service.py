@@ -104,7 +104,7 @@ class SessionService:
         self._node = node
         self._clock = clock
         self._metrics = metrics
-        self._watch = ClockWatch(clock, steady)
+        self._watch = ClockWatch(clock, steady, kept.root / "clock.json")
         self._live = LiveSessions()
         self._owners = Owners(store)
         self._operations = Operations()
@@ -243,6 +243,7 @@ class SessionService:
     async def running(self) -> AsyncIterator[None]:
         """Take up what an earlier daemon left, then watch over it until the end."""
         await self.strays.catch_up()
+        await self._reaper.look_at_the_clock()  # before anything seems to be old
         await self._reconciler.tick()
         await self._clean_kept()
         watchers = [
@@ -296,6 +297,11 @@ class SessionService:
     async def _look_around(self) -> None:
         self._live.look_for_kills()
         await self.room.look()
+
+    @property
+    def clock_is_doubtful(self) -> bool:
+        """Whether the wall clock was set lately, also while no daemon ran, so that what looks old may not be."""
+        return self._watch.is_doubtful
 
     async def _prune(self) -> None:
         if self._watch.is_doubtful:

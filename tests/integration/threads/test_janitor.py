@@ -11,6 +11,7 @@ import pytest
 from holdfast.errors import DriverTransient, ThreadNotFound, Unavailable
 from holdfast.records.machine import Status
 from holdfast.records.threads import NewMessage, SleepState, ThreadEventRow
+from holdfast.sessions.service import SessionService
 from holdfast.threads.janitor import janitor
 from holdfast.threads.names import ThreadRef
 from holdfast.threads.types import How, IdlePolicy, ThreadOptions
@@ -368,3 +369,22 @@ async def test_a_clock_that_is_set_removes_nothing(
         name, path = await desk.threads._files.on_host((await desk.threads.get(REF)).id, file.id)
         assert (name, path.read_bytes()) == ("data.csv", b"kept")
         assert (await desk.talk("recall kelp", "m2")).answer == "yes\n"
+
+
+@pytest.mark.parametrize("doubtful", [True, False])
+async def test_a_clock_that_was_set_while_no_daemon_ran(
+    street: Street, monkeypatch: pytest.MonkeyPatch, doubtful: bool
+) -> None:
+    """The sessions know from their note; then the first tick of the next daemon destroys nothing for its idleness."""
+    settings = replace(QUICK, idle=IdlePolicy(None, None, destroy_after_seconds=86400.0))
+    async with street.daemon(settings) as desk:
+        await desk.talk("say the password is kelp", "m1")
+        session_id = (await desk.threads.get(REF)).session_id
+        await at_rest(desk)
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 8 * 86400.0)
+    monkeypatch.setattr(SessionService, "clock_is_doubtful", property(lambda _self: doubtful))
+    async with street.daemon(settings) as desk:
+        for _ in range(2):
+            await desk.threads.janitor.tick()
+        assert (await desk.threads.get(REF)).session_id == (session_id if doubtful else None)

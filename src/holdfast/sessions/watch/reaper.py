@@ -1,5 +1,6 @@
 """Destroying what has expired. The claim repeats the condition in the UPDATE: what was just used stays."""
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
 
@@ -61,7 +62,7 @@ class Reaper:
             await self._marks.touch([(row[0], row[1]) for row in rows])
 
     async def tick(self) -> None:
-        now = await self._look_at_the_clock()
+        now = await self.look_at_the_clock()
         self._live.touch_busy(now)
         with contextlib.suppress(DiskFull):  # who was used is known here, too; who expires makes room
             await self.save_activity()
@@ -74,7 +75,7 @@ class Reaper:
                 log.info("session.expired", session_id=row.id)
                 self._operations.spawn(row.id, self._destroyer(row.id))
 
-    async def _look_at_the_clock(self) -> float:
+    async def look_at_the_clock(self) -> float:
         """What time it is. Where the clock was set, sessions keep the time that they had left."""
         look = self._watch.look()
         self._to_move += look.jumped  # also by what could not be written the last time
@@ -83,6 +84,7 @@ class Reaper:
             await self._store.move_times(node=self._node, seconds=seconds, now=look.now)
             self._to_move -= seconds
             self._live.move_times(seconds, look.now)
+        await asyncio.to_thread(self._watch.note)
         return look.now
 
     async def put_to_sleep(self) -> None:

@@ -95,14 +95,16 @@ class Strays:
     async def catch_up(self) -> None:
         """Before anything is judged by its row: what was used later than an older database knows has not expired.
 
-        Says so where there are marks, and a database that has never heard of this node.
+        A use that is still to come was noted while the clock was wrong. Says so where there are marks, and a database
+        that has never heard of this node.
         """
         marks = await self._marks.all()
         rows = await self._sessions.by_status(LIVE, node=self._node)
         later = [
             (row.id, marks[row.id].used_at, marks[row.id].used_at + row.ttl_seconds, row.cwd)
             for row in rows
-            if row.id in marks and marks[row.id].used_at > row.last_activity_at + _SOONER_SECONDS
+            if row.id in marks
+            and row.last_activity_at + _SOONER_SECONDS < marks[row.id].used_at <= self._clock() + _SOONER_SECONDS
         ]
         if later:
             log.warning("database.older", sessions=len(later), meaning="they were used later than it knows")

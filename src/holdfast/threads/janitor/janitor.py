@@ -109,8 +109,9 @@ class Janitor:
         wall, steady = await self._tools.store.leases.now(), time.clock_gettime(time.CLOCK_BOOTTIME)
         before, self._clocks = self._clocks, (wall, steady)
         jumped = 0.0 if before is None else (wall - before[0]) - (steady - before[1])
-        if abs(jumped) > _SKEW_SECONDS:
-            log.warning("thread.clock.jumped", seconds=round(jumped))
+        before_us = before is None and self._tools.sessions.clock_is_doubtful
+        if before_us or abs(jumped) > _SKEW_SECONDS:
+            log.warning("thread.clock.jumped", seconds=None if before_us else round(jumped))
             self._doubtful_until = steady + DOUBT_SECONDS
             await self._tools.store.threads.touch_all(self._tools.node)
 
