@@ -1,4 +1,4 @@
-"""The wall clock is set while no daemon runs, or is wrong at the start of the machine: nothing is destroyed for that."""
+"""The wall clock is set while no daemon runs, or is wrong when the machine starts: nothing is destroyed by that."""
 
 from pathlib import Path
 
@@ -90,7 +90,7 @@ async def test_time_that_passes_while_the_daemon_is_down_counts(house: House, ma
 
 @pytest.mark.parametrize("off", [HOUR, 30 * YEAR, -3 * YEAR], ids=str)
 async def test_a_machine_that_was_off_and_the_clock_put_right_later(house: House, machine: Machine, off: float) -> None:
-    """Nobody can tell how long it was off, so that does not count; NTP puts a clock of 1970 or 2056 right later."""
+    """Nobody can tell how long it was off, so that does not count; a clock of 1970 or 2056 is put right later."""
     ids = await made(house, machine)
     machine.boot(off)
     async with house.daemon() as service:
