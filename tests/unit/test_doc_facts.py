@@ -266,7 +266,7 @@ BOUNDS: list[tuple[str, str, str, int | float]] = [
     ("events", r"up to (\d+) seconds, each", "holdfast.sessions.telling.webhook:LONGEST_RETRY_SECONDS", 1),
     ("events", r"Texts are cut after ([\d,]+) characters", "holdfast.store.threads.news:_MOST_TEXT", 1),
     ("models", r"A request has at most (\d+) MB", "holdfast.broker.models.intake.intake:MOST_BYTES", 1 << 20),
-    ("models", r"MB, ([\d,]+) values in lists", "holdfast.broker.models.intake.weight:MOST_PARTS", 1),
+    ("models", r"KB, ([\d,]+) values in lists", "holdfast.broker.models.intake.weight:MOST_PARTS", 1),
     ("models", r"under way (\d+) MB;", "holdfast.broker.models.intake.room:SESSION_BYTES", 1 << 20),
     ("models", r"more than (\d+) MB a second", "holdfast.broker.models.intake.pace:BYTES_PER_SECOND", 1 << 20),
     ("models", r"print the key within (\d+) s", "holdfast.broker.secrets:COMMAND_SECONDS", 1),
