@@ -20,7 +20,7 @@ _TIME = re.compile(r"(?:msg|ses)_([0-9a-f]{12})")
 _TIME_MASK = (1 << 48) - 1
 _TAKEN = "accepted before"
 
-Output = AsyncGenerator[Attached | Line | ProcessView | int | None, None]
+OutputItems = AsyncGenerator[Attached | Line | ProcessView | int | None, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ async def deliver(servers: Servers, place: Place, found: AgentProcess, key: str,
         await output.aclose()
 
 
-async def _wait_until_taken(output: Output, answer: "asyncio.Future[None]", key: str) -> None:
+async def _wait_until_taken(output: OutputItems, answer: "asyncio.Future[None]", key: str) -> None:
     noted = asyncio.ensure_future(_wait_for_note(output, key))
     try:
         await asyncio.wait([noted, answer], return_when=asyncio.FIRST_COMPLETED)
@@ -121,7 +121,7 @@ async def _wait_until_taken(output: Output, answer: "asyncio.Future[None]", key:
         await asyncio.gather(noted, return_exceptions=True)
 
 
-async def _wait_for_note(output: Output, key: str) -> None:
+async def _wait_for_note(output: OutputItems, key: str) -> None:
     async for item in output:
         if isinstance(item, ProcessView):
             break

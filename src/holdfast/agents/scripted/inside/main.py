@@ -33,7 +33,7 @@ TELL_BYTES = 3000
 """A line up to this is told whole on stdout; of a longer one, only that it is there."""
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """An answer that says no. ``code`` is ``session_missing`` or ``failed``."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -246,10 +246,10 @@ class Program:
         try:
             op = self._ops.get(str(request.get("op")))
             if op is None:
-                raise Refused("failed", f"this agent does not know {request.get('op')}")
+                raise RequestRefused("failed", f"this agent does not know {request.get('op')}")
             op(request)
             answer["ok"] = {}
-        except Refused as error:
+        except RequestRefused as error:
             answer["error"] = {"code": error.code, "message": str(error)}
         except (OSError, KeyError, ValueError) as error:
             answer["error"] = {"code": "failed", "message": f"{type(error).__name__}: {error}"}
@@ -260,7 +260,7 @@ class Program:
         if session is None or not session.exists:
             session = Session(self._home, session_id)
             if not session.exists:
-                raise Refused("session_missing", f"the agent has no session {session_id}")
+                raise RequestRefused("session_missing", f"the agent has no session {session_id}")
             session.load()
             self._sessions[session_id] = session
         return session
@@ -284,7 +284,7 @@ class Program:
         if prompt_id in session.accepted:
             return
         if session.running() is not None:
-            raise Refused("failed", "a turn is running in this session; wait for its end")
+            raise RequestRefused("failed", "a turn is running in this session; wait for its end")
         note: Data = {"prompt": prompt_id, "name": request["name"], "text": request["text"]}
         Lines(session.log_path(str(request["name"]))).close()  # if that cannot be made, nothing was accepted
         session.note(note)
@@ -303,7 +303,7 @@ class Program:
     def _answer(self, request: Data) -> None:
         session = self._find(str(request["session"]))
         if request["question"] not in session.asked:
-            raise Refused("failed", f"the agent has asked no question {request['question']}")
+            raise RequestRefused("failed", f"the agent has asked no question {request['question']}")
         running = self._turn(session)
         if running is not None and running.question == request["question"] and running.answer is None:
             running.answer = str(request["answer"])
@@ -314,16 +314,16 @@ class Program:
             return
         running = self._turn(session)
         if running is None:
-            raise Refused("failed", "no turn is running in this session; send the message with mode queue")
+            raise RequestRefused("failed", "no turn is running in this session; send the message with mode queue")
         session.note({"steer": request["prompt"]})
         running.tell(running.script.steered(str(request["text"])))
 
     def _revert(self, request: Data) -> None:
         session = self._find(str(request["session"]))
         if session.running() is not None:
-            raise Refused("failed", "a turn is running in this session; abort it first")
+            raise RequestRefused("failed", "a turn is running in this session; abort it first")
         if request["prompt"] not in session.accepted:
-            raise Refused("failed", f"the agent has had no prompt {request['prompt']}")
+            raise RequestRefused("failed", f"the agent has had no prompt {request['prompt']}")
         session.revert(str(request["prompt"]))
 
 
