@@ -90,14 +90,14 @@ async def test_agents_of_others(harness: ScriptedHarness, tmp_path: Path) -> Non
     """Pi, and all that are started as it is: a program that never says that it is ready."""
     place = await harness.new_session()
     agent = offered(tmp_path, "pi", agent_start_seconds=SHORT, agent_request_seconds=LONG)
-    patience = agent._supervisor.patience  # type: ignore[attr-defined]
-    tiny = Supervisor("tiny", patience)
+    timeouts = agent._supervisor.timeouts  # type: ignore[attr-defined]  # that of Pi
+    tiny = Supervisor("tiny", timeouts)
 
     async def hello(found: AgentProcess) -> None:
         def is_answer(_told: JsonObject) -> bool:
             return False
 
-        await tiny.ask(place, found, b"{}\n", is_answer, patience.request)
+        await tiny.ask(place, found, b"{}\n", is_answer, timeouts.request)
 
     launch = Launch("tiny", ["bash", "-c", "while :; do sleep 0.1; done"], {}, {}, cwd="/")
     began = time.monotonic()
