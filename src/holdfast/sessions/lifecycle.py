@@ -47,7 +47,7 @@ _ENVIRONMENT_SECONDS = 2.0
 
 
 class Lifecycle:
-    """The only place where a session's status changes."""
+    """Brings sessions up, takes them down, and notes their crashes. ``sleep.Sleep`` pauses and wakes them."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The only place where objects are built: from a configuration to a running application."""
+"""From a configuration to a running application: each service is made here, and given the others that it needs."""
 
 import contextlib
 import os
