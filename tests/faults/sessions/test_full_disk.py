@@ -100,12 +100,11 @@ def test_a_disk_that_became_read_only_is_told_and_mended(daemon: DaemonProcess) 
     with Api(daemon) as api:
         session_id = str(api.create()["id"])
         api.exec(session_id, "A=kept; cd /tmp; echo before > /workspace/f; sync -f /workspace")
-        wish = {"cmd": f"trap 'sleep 1; {FILL}; exit' USR1; while :; do sleep 0.05; done"}
-        process = body(api.call("POST", f"/v1/sessions/{session_id}/processes", json=wish), 201)["process_id"]
-        disk = fill(daemon)
-        path = f"/v1/sessions/{session_id}/processes/{process}/signal"
-        wait_for(lambda: api.call("POST", path, json={"signal": "USR1"}).status_code < 300, "it is to write")
+        wish = {"cmd": f"until [ -e /workspace/go ]; do sleep 0.05; done; {FILL}"}
+        body(api.call("POST", f"/v1/sessions/{session_id}/processes", json=wish), 201)
         os.kill(daemon.pid, signal.SIGSTOP)
+        disk = fill(daemon)
+        (daemon.state_dir / "oci" / session_id / "disk" / "workspace" / "go").touch()
         try:
             wait_for(lambda: any(session_id in place for place in mounts.read_only()), "its disk is read-only")
         finally:

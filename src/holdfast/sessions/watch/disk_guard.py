@@ -3,8 +3,11 @@
 What is left is what is free, less what the kernel still owes the disk: programs have written it, and it is on its way.
 Below the mark (``disk_low_mb``) those sandboxes are frozen that have written more since it was last well above than
 their share of what is left. The share shrinks with what is left, so whoever goes on writing is frozen in the end, and
-all who are not have together taken less than a half. A frozen session stays ``active``: its ``error`` says why nothing
-answers, whoever calls it gets ``disk_full`` at once, and it can be destroyed. Its row tells the next daemon, too.
+all who are not have together taken less than a half. Where that is less than an eighth of the mark, they may have taken
+so much: a session that wrote a few lines is not to blame for a disk that others have filled.
+
+A frozen session stays ``active``: its ``error`` says why nothing answers, whoever calls it gets ``disk_full`` at once,
+and it can be destroyed. Its row tells the next daemon, too.
 """
 
 import asyncio
@@ -31,6 +34,8 @@ _SECONDS = (0.005, 2.0)
 _IDLE = 20
 """A look may take one in so many parts of the time."""
 _BASE_SECONDS = 2.0
+_SMALL_PART = 8
+"""All sandboxes together may have written this part of the mark, also when others have left nothing of the disk."""
 _MUCH_ROOM = 1.5
 """How many times the mark must be left before they go on."""
 
@@ -109,7 +114,7 @@ class DiskGuard:
     def _writers(self, use: Mapping[str, DiskUse], left: int) -> list[LiveSession]:
         """Those that have taken more than their share; who is seen for the first time has taken nothing yet."""
         running = [live for live in self._live.all() if live.session_id in use and live.link.held is None]
-        share = left / 2 / max(1, len(running))
+        share = max(left / 2, self._room.low / _SMALL_PART) / max(1, len(running))
         return [live for live in running if self._taken(live.session_id, use) > share]
 
     def _taken(self, session_id: str, use: Mapping[str, DiskUse]) -> int:
