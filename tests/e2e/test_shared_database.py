@@ -5,7 +5,7 @@ import shutil
 import uuid
 from collections.abc import Iterator
 
-import asyncpg  # type: ignore[import-untyped]
+import asyncpg  # type: ignore[import-untyped]  # it ships no types
 import pytest
 
 from holdfast.errors import Unauthorized

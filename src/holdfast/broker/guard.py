@@ -29,6 +29,7 @@ class GuardedHandler(RequestHandler):
 
     def __init__(self, server: web.Server, deadlines: Deadlines) -> None:
         loop = asyncio.get_running_loop()
+        # The stubs know only the server that aiohttp makes such a handler for; this is it.
         super().__init__(server, loop=loop, access_log=None, auto_decompress=False)  # type: ignore[arg-type]
         self._deadlines = deadlines
         self._timer: asyncio.TimerHandle | None = None

@@ -4,8 +4,7 @@ import asyncio
 import contextlib
 import subprocess
 import sys
-import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from holdfast.store import Store
 from holdfast.store.budget_holds import Asked, Purse
 from support.daemons.budget_child import BUDGET_USD, PAYER, books_of
 from support.servers.model_server import Gated, ModelServer, model_server
-from support.servers.postgres import MISSING, Postgres, running_postgres
 from support.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
@@ -24,22 +22,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 EACH = 20
 ROOM = 3
 HERE = Run("node_here", "run_here")
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    with running_postgres() as server:
-        if server is None:
-            pytest.skip(MISSING)
-        yield server
-
-
-@pytest.fixture
-def url(postgres: Postgres) -> Iterator[str]:
-    name = f"test_{uuid.uuid4().hex}"
-    postgres.create(name)
-    yield postgres.url(name)
-    postgres.drop(name)
 
 
 @pytest.fixture

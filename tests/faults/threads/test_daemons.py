@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +25,6 @@ from holdfast.threads.names import ThreadRef
 from holdfast.threads.types import How
 from holdfast.vocabulary.turn_events import Kind
 from support.agents.towns import open_agent_town
-from support.servers.postgres import MISSING, Postgres, running_postgres
 from support.threads.hosts import Host, ran, sandboxes
 from support.threads.real_threads import RealDesk, Town, forgotten, only, opened, remembers, sandbox_of
 from support.threads.threads import REF, STEADY, Desk, text_of
@@ -50,22 +48,6 @@ RACING = replace(
     poll_seconds=2.0,  # so many look that it would be all that the machine does
     heartbeat_seconds=2.0,
 )
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    with running_postgres() as server:
-        if server is None:
-            pytest.skip(MISSING)
-        yield server
-
-
-@pytest.fixture
-def url(postgres: Postgres) -> Iterator[str]:
-    name = f"test_{uuid.uuid4().hex}"
-    postgres.create(name)
-    yield postgres.url(name)
-    postgres.drop(name)
 
 
 @contextlib.asynccontextmanager
